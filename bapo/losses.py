@@ -1,0 +1,86 @@
+"""Policy losses as pure functions of tensors: used by the torch engine and registered with verl by the verl engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+#: verl clamps the log-ratio before the exponential.
+LOG_RATIO_LIMIT = 20.0
+
+
+@dataclass
+class LossInputs:
+    """One mini-batch of N sequences of T response tokens.
+
+    logprobs [N, T]: current policy, carries the gradient. behaviour_logprobs [N, T]: the policy that sampled the
+    tokens (alpha for fresh groups, alpha_B for replayed ones). advantages [N]. mask [N, T]: 1 on response tokens.
+    replayed [N]: True for groups taken from a buffer. reference_logprobs, step_logprobs [N, T]: the reference policy
+    and the policy at the start of this step (pi_k), where the method asks for them. entropy [N, T]: of the current
+    policy's distribution, where the method asks for it.
+
+    The denominators of the means, where the rows are only a part (micro-batch) of the mini-batch, or the mini-batch
+    is not full: nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).
+    """
+
+    logprobs: Tensor
+    behaviour_logprobs: Tensor
+    advantages: Tensor
+    mask: Tensor
+    replayed: Tensor
+    reference_logprobs: Tensor | None = None
+    step_logprobs: Tensor | None = None
+    entropy: Tensor | None = None
+    nominal_sequences: int | None = None
+    nominal_tokens: int | None = None
+    part_sequences: tuple[int, int] | None = None
+    part_tokens: tuple[int, int] | None = None
+
+
+def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
+    """rho = pi_theta / alpha a token (paper, below eq. 3), the log clamped to +-20 as in verl."""
+    return torch.exp((logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
+
+
+def clipped_surrogate(
+    ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float = 0.0, centre: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """-min(rho A, clip(rho) A) a token (eq. 1), and whether the clip was active.
+
+    ratio, centre [N, T]; advantages [N, 1] or [N, T]. Without ``centre`` the interval is [1 - low, 1 + high]; with
+    it, [max(centre - low, 0), centre + high] (Mroueh et al. 2505.22257; there centre = pi_k / alpha). ``dual`` > 1
+    bounds the loss at -dual * A for negative advantages (dual-clip PPO, Ye et al. 2020; verl's c = 3); 0 is off.
+    """
+    lower = torch.full_like(ratio, 1.0 - low) if centre is None else (centre - low).clamp(min=0.0)
+    upper = torch.full_like(ratio, 1.0 + high) if centre is None else centre + high
+    unclipped, clipped = -advantages * ratio, -advantages * torch.minimum(torch.maximum(ratio, lower), upper)
+    loss = torch.maximum(unclipped, clipped)
+    active = (clipped > unclipped).float()
+    if dual > 1.0:
+        loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual), loss)
+    return loss, active
+
+
+def low_variance_kl(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
+    """k3 estimate of KL(pi_theta || other) a token: exp(d) - d - 1 with d = log other - log pi (verl "low_var_kl")."""
+    d = (other_logprobs - logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    return (torch.exp(d) - d - 1.0).clamp(-10.0, 10.0)
+
+
+def aggregate(
+    values: Tensor, mask: Tensor, kind: str, nominal_sequences: int | None = None, nominal_tokens: int | None = None
+) -> Tensor:
+    """One number from [N, T] values.
+
+    "sequence-mean": the mean over sequences of their token means (eq. 1), divided by ``nominal_sequences`` where that
+    is given, so that a partial mini-batch weighs by its share (as verl's seq-mean does). "token-mean": over all tokens
+    (DAPO), or ``nominal_tokens`` of them.
+    """
+    if kind == "token-mean":
+        return (values * mask).sum() / (nominal_tokens or mask.sum().clamp(min=1.0))
+    if kind == "sequence-mean":
+        means = (values * mask).sum(1) / mask.sum(1).clamp(min=1.0)
+        return means.sum() / (nominal_sequences or len(means))
+    raise ValueError(f"unknown aggregation {kind!r}: one of 'sequence-mean', 'token-mean'")

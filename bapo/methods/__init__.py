@@ -1,0 +1,79 @@
+"""The methods, one class and file each. ``table()`` is the list; nothing here knows an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from bapo.methods.base import Batch, Method, MethodConfig, MethodError, Sampler
+
+__all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "checked", "get", "table"]
+
+_BUILT_IN = {
+    "grpo": "bapo.methods.grpo:GRPO",
+    "dapo": "bapo.methods.dapo:DAPO",
+    "grpo_delayed": "bapo.methods.grpo_delayed:DelayedGRPO",
+    "repo": "bapo.methods.repo:RePO",
+    "bapo": "bapo.methods.bapo:BAPO",
+    "bapo_without_x2": "bapo.methods.bapo_without_x2:BAPOWithoutX2",
+    "bapo_without_x3": "bapo.methods.bapo_without_x3:BAPOWithoutX3",
+}
+
+
+def table() -> dict[str, type[Method]]:
+    """Every method by the name of its algorithm: the built-in ones and those of the entry point ``bapo.methods``."""
+    found = {name: _load(target) for name, target in _BUILT_IN.items()}
+    for entry in entry_points(group="bapo.methods"):
+        found[entry.name] = entry.load()
+    return found
+
+
+def _load(target: str) -> type[Method]:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
+
+
+def get(algorithm: str) -> type[Method]:
+    """The class of an algorithm. Raises MethodError listing the names that exist."""
+    if algorithm in _BUILT_IN:
+        return _load(_BUILT_IN[algorithm])
+    for entry in entry_points(group="bapo.methods", name=algorithm):
+        return entry.load()
+    raise MethodError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(sorted(table()))}")
+
+
+def checked(node: Mapping[str, Any]) -> DictConfig:
+    """A ``method`` node with every default filled in, checked against its class's configuration.
+
+    Raises MethodError naming the key, the value and what is allowed.
+    """
+    values = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
+    if not values.get("algorithm"):
+        raise MethodError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
+    schema = get(values["algorithm"]).Config
+    values.setdefault("name", values["algorithm"])  # or two algorithms would share a folder
+    unknown = sorted(set(values) - set(schema.__dataclass_fields__))
+    if unknown:
+        raise MethodError(
+            f"method.{unknown[0]}: {values['algorithm']} has no such parameter; allowed: "
+            + ", ".join(sorted(schema.__dataclass_fields__))
+        )
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), values)
+        OmegaConf.to_object(merged)  # runs the class's own checks
+    except OmegaConfBaseException as error:
+        raise MethodError(f"method.{error.full_key or ''}: {str(error).splitlines()[0]}") from None
+    return OmegaConf.create(OmegaConf.to_container(merged))
+
+
+def build(node: Mapping[str, Any], batch_size: int, seed: int) -> Method:
+    """The method object for a run with ``batch_size`` prompts a step."""
+    values = checked(node)
+    cls = get(values.algorithm)
+    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), values))
+    return cls(config, batch_size=batch_size, seed=seed)

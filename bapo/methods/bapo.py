@@ -1,0 +1,183 @@
+"""BAPO, Algorithm 1 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.methods.grpo_delayed import due
+from bapo.replay import HardPrompts, HighQuality
+from bapo.rollouts import REEVALUATED, Group, Prompt, above, between
+from bapo.thresholds import linear_threshold, next_average_reward
+
+
+@dataclass
+class BAPOConfig(MethodConfig):
+    """The paper's values (Table 3). Where the paper leaves a choice, the first option named is the default."""
+
+    algorithm: str = "bapo"
+    name: str = "bapo"
+    kind: str = "off"
+    kl_to: str = "rollout"  # eq. 3 constrains to alpha; "reference" is eq. 1's
+    v: int = 5  # rollout delay
+    m: int = 5  # steps between two re-evaluations of B_bad
+    sync_phase: str = "literal"  # "literal": t mod v = 0; "first": (t - 1) mod v = 0
+    c1: float = 0.125
+    c2_range: list[float] = field(default_factory=lambda: [0.125, 0.5])
+    c3_range: list[float] = field(default_factory=lambda: [0.25, 0.625])
+    threshold_direction: str = "rising"  # eq. 8 as printed, or "falling" with r_tot
+    average_reward: str = "batch"  # r_tot: this batch's mean reward, or "moving-average"
+    average_decay: float = 0.9
+    bad_capacity: int | None = None  # prompts in B_bad; None: the batch size
+    max_reevaluated: int | None = None  # prompts re-evaluated at once; None: half the batch size
+    reevaluation_order: str = "oldest"  # which of them first: "oldest" or "newest"
+    insert_before_reevaluation: bool = False  # also re-evaluate this very step's hard prompts
+    x2_admission: str = "improved"  # eq. 6: c1 < mu < 1; "above-c1": eq. 5, mu = 1 too
+    high_steps: int = 3  # age limit of B_high in steps
+    high_capacity: int | None = None  # groups in B_high; None: the age limit alone
+    high_admission: str = "thresholds"  # Algorithm 1, line 9; "informative": any 0 < mu < 1
+    remove_replayed: bool = True  # a replayed group leaves B_high
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.v >= 1, "v", "must be at least 1 (1 refreshes the rollout policy before every step)")
+        self.require(self.m >= 1, "m", "must be at least 1 (1 re-evaluates at every step)")
+        self.require(0 <= self.c1 < 1, "c1", "must be in [0, 1)")
+        for key in ("c2_range", "c3_range"):
+            ends = getattr(self, key)
+            self.require(len(ends) == 2 and 0 <= ends[0] <= ends[1] <= 1, key, "must be [low, high] in [0, 1]")
+        for name, c2, c3 in zip(("low", "high"), self.c2_range, self.c3_range, strict=True):
+            self.require(
+                c2 <= c3, "c2_range", f"c2 must not exceed c3, but its {name} end {c2} is above c3_range's {c3}"
+            )
+        self.one_of("sync_phase", "literal", "first")
+        self.one_of("threshold_direction", "rising", "falling")
+        self.one_of("average_reward", "batch", "moving-average")
+        self.one_of("reevaluation_order", "oldest", "newest")
+        self.one_of("x2_admission", "improved", "above-c1")
+        self.one_of("high_admission", "thresholds", "informative")
+        self.require(self.high_steps >= 1, "high_steps", "must be at least 1")
+        self.require(0 <= self.average_decay < 1, "average_decay", "must be in [0, 1)")
+        for key in ("bad_capacity", "max_reevaluated", "high_capacity"):
+            value = getattr(self, key)
+            self.require(value is None or value >= 1, key, "must be at least 1, or null for the default")
+
+
+class BAPO(Method):
+    """Batch Adaptation Policy Optimization (the paper's section 3 and Algorithm 1).
+
+    The batch is X1 + X2 + X3 (eq. 5): fresh groups with a signal, hard prompts that the current policy has learnt to
+    solve sometimes, and recent groups of middling accuracy that fill what is left of B. The ratio is
+    pi_theta / alpha with the log-probabilities stored at generation, for all three (eq. 3).
+    """
+
+    Config = BAPOConfig
+    summary = "delayed rollout policy; X1 fresh + X2 re-evaluated hard + X3 replayed middling groups"
+    source = "paper section 3, Algorithm 1, eq. 3-8"
+
+    def __init__(self, config: BAPOConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.bad = HardPrompts(config.bad_capacity or batch_size)
+        self.high = HighQuality(config.high_steps, config.high_capacity)
+        self.average_reward: float | None = None
+
+    @property
+    def delays_rollout_policy(self) -> bool:
+        return self.config.v > 1
+
+    def syncs_rollout_policy(self, step: int) -> bool:
+        """Algorithm 1, lines 3-5."""
+        return due(step, self.config.v, self.config.sync_phase)
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        """Algorithm 1, lines 8-17. |X1| + |X2| may exceed B when many hard prompts improve at once."""
+        c2, c3 = self.thresholds(fresh)
+        self.high.drop_stale(step)
+        if self.config.insert_before_reevaluation:
+            self._store_hard(fresh)
+        x1 = self.filtered_fresh(step, fresh)
+        x2, failed = self.improved_hard(step, sampler)
+        x3 = self.high_quality(step, c2, c3, self.batch_size - len(x1) - len(x2))
+        if not self.config.insert_before_reevaluation:
+            self._store_hard(fresh)
+        self._store_high(fresh, c2, c3)
+        kept = {id(g) for g in x1}
+        rejected = [(g, "no signal in X1") for g in fresh if id(g) not in kept]
+        rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
+        metrics = {
+            "c2": c2, "c3": c3, "r_tot": self.average_reward, "reevaluated_prompts": len(x2) + len(failed),
+            "bad_buffer": len(self.bad), "high_buffer": len(self.high),
+        }  # fmt: skip
+        return Batch(x1 + x2 + x3, rejected, metrics)
+
+    # ------------------------------------------------------------------ the three parts of I(x), eq. 5
+    def filtered_fresh(self, step: int, fresh: list[Group]) -> list[Group]:
+        """X1: 1/G <= mu <= (G-1)/G."""
+        return [g for g in fresh if between(g.mean, 1 / g.size, (g.size - 1) / g.size)]
+
+    def improved_hard(self, step: int, sampler: Sampler) -> tuple[list[Group], list[Group]]:
+        """X2 (eq. 6): every m steps, hard prompts that the current policy now solves sometimes; and the other groups.
+
+        A prompt above c1 leaves B_bad even where it is all correct and so not admitted.
+        """
+        if step % self.config.m or not len(self.bad):
+            return [], []
+        limit = self.config.max_reevaluated or max(1, self.batch_size // 2)
+        prompts = self.bad.candidates(limit, self.config.reevaluation_order)
+        improved, failed = [], []
+        for group in sampler.regenerate(prompts):
+            promoted = above(group.mean, self.config.c1)
+            if promoted:
+                self.bad.discard(group.prompt.id)
+            if promoted and (self.config.x2_admission == "above-c1" or not between(group.mean, 1, 1)):
+                improved.append(group.as_origin(REEVALUATED))
+            else:
+                failed.append(group.as_origin(REEVALUATED))
+        return improved, failed
+
+    def high_quality(self, step: int, c2: float, c3: float, room: int) -> list[Group]:
+        """X3 (eq. 7): a random fill, without replacement, from B_high with stored accuracy in [c2, c3]."""
+        pool = self.high.within(c2, c3)
+        count = min(len(pool), max(0, room))
+        if not count:
+            return []
+        index = sorted(self.random("x3", step).choice(len(pool), size=count, replace=False))
+        chosen = [pool[i] for i in index]
+        if self.config.remove_replayed:
+            self.high.remove(chosen)
+        return self.replayed(chosen)
+
+    # ------------------------------------------------------------------ thresholds and buffers
+    def thresholds(self, fresh: list[Group]) -> tuple[float, float]:
+        """(c2, c3) of this step (eq. 8)."""
+        c = self.config
+        batch_mean = sum(g.mean for g in fresh) / len(fresh)
+        self.average_reward = next_average_reward(self.average_reward, batch_mean, c.average_reward, c.average_decay)
+        return (
+            linear_threshold(self.average_reward, *c.c2_range, c.threshold_direction),
+            linear_threshold(self.average_reward, *c.c3_range, c.threshold_direction),
+        )
+
+    def _store_hard(self, fresh: list[Group]) -> None:
+        for g in fresh:
+            if not above(g.mean, self.config.c1):
+                self.bad.add(g.prompt)
+
+    def _store_high(self, fresh: list[Group], c2: float, c3: float) -> None:
+        if self.config.high_admission == "thresholds":
+            self.high.add(g for g in fresh if between(g.mean, c2, c3))
+        else:
+            self.high.add(g for g in fresh if above(g.mean, 0) and not between(g.mean, 1, 1))
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {"bad": [p.id for p in self.bad], "average_reward": self.average_reward}, list(self.high)
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.bad = HardPrompts(self.bad.capacity)
+        for prompt_id in state["bad"]:
+            self.bad.add(prompt(prompt_id))
+        self.average_reward = state["average_reward"]
+        self.high.restore(groups)

@@ -1,0 +1,17 @@
+"""BAPO without re-evaluated hard prompts (Table 1, Figure 6)."""
+
+from __future__ import annotations
+
+from bapo.methods.bapo import BAPO
+from bapo.methods.base import Sampler
+from bapo.rollouts import Group
+
+
+class BAPOWithoutX2(BAPO):
+    """X1 + X3: nothing is regenerated."""
+
+    summary = "BAPO with X1 and X3 only"
+    source = "paper section 5.2, Table 1"
+
+    def improved_hard(self, step: int, sampler: Sampler) -> tuple[list[Group], list[Group]]:
+        return [], []

@@ -1,0 +1,16 @@
+"""BAPO without replayed groups (Table 1, Figure 6)."""
+
+from __future__ import annotations
+
+from bapo.methods.bapo import BAPO
+from bapo.rollouts import Group
+
+
+class BAPOWithoutX3(BAPO):
+    """X1 + X2: an underfilled batch stays underfilled."""
+
+    summary = "BAPO with X1 and X2 only"
+    source = "paper section 5.2, Table 1"
+
+    def high_quality(self, step: int, c2: float, c3: float, room: int) -> list[Group]:
+        return []

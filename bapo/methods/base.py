@@ -1,0 +1,201 @@
+"""What a method may decide, as hooks named by WHEN they fire.
+
+One training step, in both engines::
+
+    prompts = method.draw_prompts(step, sampler)         # which problems
+    if method.syncs_rollout_policy(step): alpha = pi     # before the rollout
+    fresh = engine.generate(prompts, alpha)              # G responses each, rewards
+    batch = method.build_batch(step, fresh, sampler)     # after the rewards: filter, replay, regenerate
+    advantages = method.advantages(group)                # for each group of the batch
+    loss, metrics = method.loss(inputs)                  # for each mini-batch
+
+``Method`` itself is GRPO; a method overrides what it changes, so the difference between two methods is a short file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from bapo import advantages, seeds
+from bapo.rollouts import REPLAYED, Group, Prompt
+
+if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
+    from torch import Tensor
+
+    from bapo.losses import LossInputs
+
+
+class MethodError(ValueError):
+    """A method's configuration that cannot be: the text names the key, the value and the rule."""
+
+
+class Sampler(Protocol):
+    """What an engine offers to a method while it builds a batch."""
+
+    def draw(self, count: int) -> list[Prompt]:
+        """The next ``count`` prompts of the training stream (epochs of shuffled prompts, no repeats within one)."""
+
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+        """G new responses for each prompt from the CURRENT policy pi_theta_t, graded."""
+
+
+@dataclass
+class Batch:
+    """The training batch of one step, and why the other groups are not in it.
+
+    groups: any number, also none. rejected: (group, reason) pairs for the log. metrics: numbers for ``steps.parquet``.
+    """
+
+    groups: list[Group]
+    rejected: list[tuple[Group, str]] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class MethodConfig:
+    """What every method can set. The defaults are the paper's (equations 1 and 2, Table 3)."""
+
+    algorithm: str = "grpo"
+    name: str = "grpo"  # label of the runs and of their folder; no meaning
+    title: str = ""  # row label in tables
+    kind: str = "on"  # "on" or "off" policy, the Type column of Table 1
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    dual_clip: float = 3.0  # 0: off
+    clip_centre: str = "one"  # "one": [1-low, 1+high]; "step-policy": centred at pi_k / alpha
+    kl_coef: float = 0.001
+    kl_to: str = "reference"  # "reference" (eq. 1), "rollout" (alpha, eq. 3) or "none"
+    entropy_coef: float = 0.001
+    aggregation: str = "sequence-mean"  # "sequence-mean" (eq. 1) or "token-mean"
+    advantage_std: str = "population"  # "population" (eq. 2) or "unbiased" (verl)
+    advantage_eps: float = 1e-6
+    advantage_eps_inside: bool = True  # sqrt(var + eps) (eq. 2) or std + eps (verl)
+
+    def __post_init__(self) -> None:
+        self.one_of("kind", "on", "off")
+        self.one_of("clip_centre", "one", "step-policy")
+        self.one_of("kl_to", "reference", "rollout", "none")
+        self.one_of("aggregation", "sequence-mean", "token-mean")
+        self.one_of("advantage_std", "population", "unbiased")
+        self.require(0 < self.clip_low < 1, "clip_low", "must be in (0, 1)")
+        self.require(self.clip_high > 0, "clip_high", "must be positive")
+        self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "0 (off) or above 1")
+        self.require(self.kl_coef >= 0, "kl_coef", "must be 0 or more")
+
+    def require(self, ok: bool, key: str, rule: str) -> None:
+        if not ok:
+            raise MethodError(f"method.{key}={getattr(self, key)}: {rule}")
+
+    def one_of(self, key: str, *allowed: str) -> None:
+        self.require(getattr(self, key) in allowed, key, f"must be one of {', '.join(allowed)}")
+
+
+class Method:
+    """GRPO (Shao et al. 2024; paper eq. 1 and 2), and the hooks that other methods override."""
+
+    Config: type[MethodConfig] = MethodConfig
+    #: Raised when a change of the code changes the meaning of the same configuration; part of a run's identity.
+    revision: int = 1
+    summary: str = "group-relative advantages, on policy"
+    source: str = "Shao et al. 2024; paper eq. 1-2"
+
+    def __init__(self, config: MethodConfig, batch_size: int, seed: int) -> None:
+        self.config, self.batch_size, self.seed = config, batch_size, seed
+
+    # ------------------------------------------------------------------ before the rollout
+    @property
+    def delays_rollout_policy(self) -> bool:
+        """Whether alpha can differ from pi_theta_t, so that the engine must hold a second set of weights."""
+        return False
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        """The prompts of step ``step`` (1-based)."""
+        return sampler.draw(self.batch_size)
+
+    def syncs_rollout_policy(self, step: int) -> bool:
+        """Whether alpha takes the current weights before the rollout of this step."""
+        return True
+
+    # ------------------------------------------------------------------ after the rewards
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        """The groups to train on."""
+        return Batch(list(fresh))
+
+    def advantages(self, group: Group) -> np.ndarray:
+        """float32 [G]: the advantage of each response over the group's own G responses."""
+        c = self.config
+        return advantages.group_relative(group.rewards, c.advantage_std, c.advantage_eps, c.advantage_eps_inside)
+
+    def units(self, groups: list[Group]) -> list[list[Group]]:
+        """What stays together when the batch is shuffled and cut into mini-batches: by default, each group alone."""
+        return [[g] for g in groups]
+
+    # ------------------------------------------------------------------ in each mini-batch
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss reads log-probabilities of the reference policy."""
+        return self.config.kl_to == "reference" and self.config.kl_coef > 0
+
+    @property
+    def needs_step_policy(self) -> bool:
+        """Whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
+        return self.config.clip_centre == "step-policy"
+
+    @property
+    def needs_entropy(self) -> bool:
+        return self.config.entropy_coef != 0
+
+    def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        """The scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO)."""
+        from bapo import losses
+
+        c = self.config
+        ratio = losses.importance_ratio(inputs.logprobs, inputs.behaviour_logprobs)
+        centre = None
+        if self.needs_step_policy:
+            centre = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
+        values, clipped = losses.clipped_surrogate(
+            ratio, inputs.advantages[:, None], c.clip_low, c.clip_high, c.dual_clip, centre
+        )
+        metrics = {"clip_fraction": losses.aggregate(clipped, inputs.mask, "token-mean")}
+        if c.kl_to != "none" and c.kl_coef > 0:
+            other = inputs.reference_logprobs if c.kl_to == "reference" else inputs.behaviour_logprobs
+            kl = self.penalised(losses.low_variance_kl(inputs.logprobs, other), inputs)
+            values = values + c.kl_coef * kl
+            metrics["kl"] = losses.aggregate(kl, inputs.mask, "token-mean")
+        if self.needs_entropy and inputs.entropy is not None:
+            values = values - c.entropy_coef * inputs.entropy
+        return self.reduce(values, inputs), {k: v.detach() for k, v in metrics.items()}
+
+    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
+        """The KL [N, T] that is penalised: by default all of it."""
+        return kl
+
+    def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
+        """[N, T] token losses to the scalar."""
+        from bapo import losses
+
+        return losses.aggregate(
+            values, inputs.mask, self.config.aggregation, inputs.nominal_sequences, inputs.nominal_tokens
+        )
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        """What a resumed run needs: plain data, and groups (their token arrays are stored apart)."""
+        return {}, []
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        """The inverse of :meth:`state`; ``prompt`` finds a training prompt by its id."""
+
+    # ------------------------------------------------------------------ helpers
+    def random(self, purpose: str, step: int) -> np.random.Generator:
+        """Random numbers of one purpose in one step; nothing to save, nothing to restore."""
+        return seeds.generator(self.seed, purpose, step)
+
+    @staticmethod
+    def replayed(groups: list[Group]) -> list[Group]:
+        return [g.as_origin(REPLAYED) for g in groups]

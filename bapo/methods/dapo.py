@@ -1,0 +1,60 @@
+"""DAPO: keep drawing until the batch is full of groups with a signal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bapo.errors import UserError
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.rollouts import FRESH, Group
+
+
+@dataclass
+class DAPOConfig(MethodConfig):
+    clip_low: float = 0.2
+    clip_high: float = 0.28  # "clip higher"
+    kl_to: str = "none"
+    kl_coef: float = 0.0
+    entropy_coef: float = 0.0
+    aggregation: str = "token-mean"
+    max_generation_batches: int = 4  # the BAPO paper's limit (Figure 9); the recipe's is 10
+    at_limit: str = "train"  # "train" on what there is, or "raise" as the recipe does
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.one_of("at_limit", "train", "raise")
+        self.require(self.max_generation_batches >= 1, "max_generation_batches", "must be at least 1")
+
+
+class DAPO(Method):
+    """Decoupled clip and dynamic sampling (Yu et al. 2503.14476; verl-recipe ``dapo_ray_trainer.py``).
+
+    Groups with equal rewards are thrown away and further prompts generated until B groups remain, at most
+    ``max_generation_batches`` times; the first B are used. Clip 0.2/0.28, token-mean, no KL. The overlong penalty of
+    the recipe is not part of the BAPO paper's comparison, whose only reward is 0 or 1 (A.7).
+    """
+
+    Config = DAPOConfig
+    summary = "dynamic sampling until the batch is full, clip-higher, token-mean, no KL"
+    source = "Yu et al. 2503.14476; verl-recipe dapo"
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        kept, rejected, generated = [], [], 1
+        while True:
+            for group in fresh:
+                if group.rewards.max() > group.rewards.min():  # std > 0, but safe from rounding
+                    kept.append(group)
+                else:
+                    rejected.append((group, "equal rewards"))
+            if len(kept) >= self.batch_size or generated >= self.config.max_generation_batches:
+                break
+            # the policy has not changed since the rollout, so this is still on policy
+            fresh = [g.as_origin(FRESH) for g in sampler.regenerate(sampler.draw(self.batch_size))]
+            generated += 1
+        if len(kept) < self.batch_size and self.config.at_limit == "raise":
+            raise UserError(
+                f"step {step}: only {len(kept)} of {self.batch_size} groups have a signal after {generated} generation "
+                "batches; raise method.max_generation_batches or set method.at_limit=train"
+            )
+        rejected += [(g, "batch full") for g in kept[self.batch_size :]]
+        return Batch(kept[: self.batch_size], rejected, {"generation_batches": generated})

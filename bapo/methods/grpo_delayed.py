@@ -1,0 +1,48 @@
+"""GRPO with a rollout policy that is refreshed only every v steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bapo.methods.base import Method, MethodConfig
+
+
+@dataclass
+class DelayedConfig(MethodConfig):
+    kind: str = "off"
+    v: int = 5  # steps between two refreshes of the rollout policy
+    sync_phase: str = "literal"  # "literal": t mod v = 0; "first": (t - 1) mod v = 0
+    clip_centre: str = "step-policy"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.v >= 1, "v", "must be at least 1 (1 refreshes the rollout policy before every step)")
+        self.one_of("sync_phase", "literal", "first")
+
+
+def due(step: int, every: int, phase: str) -> bool:
+    """Whether something that happens ``every`` steps happens at ``step`` (1-based).
+
+    "literal" is Algorithm 1's ``t mod v = 0``: the initial policy serves steps 1 .. v-1. "first" is
+    ``(t - 1) mod v = 0``: it serves steps 1 .. v as well, and every policy serves exactly v steps.
+    """
+    return (step if phase == "literal" else step - 1) % every == 0
+
+
+class DelayedGRPO(Method):
+    """Off-policy GRPO (Mroueh et al. 2505.22257): alpha = pi_{k-v} generates and whitens the rewards.
+
+    The clip interval is centred at pi_k / alpha: clip(rho, max(rho_k - eps, 0), rho_k + eps), rho = pi_theta / alpha.
+    No public code; the formula is the paper's. ``clip_centre=one`` gives the plain PPO interval instead.
+    """
+
+    Config = DelayedConfig
+    summary = "rollout policy refreshed every v steps, clip centred at pi_k / alpha"
+    source = "Mroueh et al. 2505.22257"
+
+    @property
+    def delays_rollout_policy(self) -> bool:
+        return self.config.v > 1
+
+    def syncs_rollout_policy(self, step: int) -> bool:
+        return due(step, self.config.v, self.config.sync_phase)

@@ -1,0 +1,151 @@
+"""RePO: each prompt brings back some of its own earlier responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.replay import ResponseCache
+from bapo.rollouts import REPLAYED, Group, Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bapo.losses import LossInputs
+
+STRATEGIES = ("full-scope", "recency", "reward", "variance")
+
+
+@dataclass
+class RePOConfig(MethodConfig):
+    kind: str = "off"
+    strategy: str = "recency"
+    capacity: int = 16  # responses kept a prompt
+    min_cached: int = 16  # replay a prompt only once this many are kept
+    replays: int = 8  # responses brought back a prompt (full-scope: all of them)
+    off_policy_weight: float = 1.0
+    advantage_std: str = "unbiased"
+    advantage_eps: float = 1e-4
+    advantage_eps_inside: bool = False
+    kl_to: str = "none"  # beta 0 in the reference code; where it is on, only fresh samples carry it
+    kl_coef: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.one_of("strategy", *STRATEGIES)
+        self.require(self.replays >= 2, "replays", "must be at least 2, or no advantage can be computed")
+        self.require(self.min_cached >= 2, "min_cached", "must be at least 2, or no advantage can be computed")
+        self.require(self.min_cached <= self.capacity, "min_cached", f"must be at most method.capacity={self.capacity}")
+        self.require(self.off_policy_weight >= 0, "off_policy_weight", "must be 0 or more")
+
+
+def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:
+    """Which of the cached responses (oldest first) to bring back.
+
+    rewards: float [n]. Ties keep the cache's order, as in the reference code: "recency" the newest k, "reward" the
+    highest k, "variance" the subset of k with the largest variance and among those the largest sum, "full-scope" all.
+    """
+    n = len(rewards)
+    if strategy == "full-scope":
+        return list(range(n))
+    k = min(k, n)
+    if strategy == "recency":
+        return list(range(n - k, n))
+    if strategy == "reward":
+        return sorted(range(n), key=lambda i: -rewards[i])[:k]
+    if len(np.unique(rewards)) <= 2:
+        return _widest_binary(rewards, k)
+    subsets = list(combinations(range(n), k))
+    scores = rewards[np.array(subsets)].astype(np.float64)
+    best = max(range(len(subsets)), key=lambda i: (round(scores[i].var(), 12), scores[i].sum(), -i))
+    return list(subsets[best])
+
+
+def _widest_binary(rewards: np.ndarray, k: int) -> list[int]:
+    """The "variance" choice among two reward values without trying all subsets: as near half and half as can be."""
+    top = float(rewards.max())
+    high = [i for i, r in enumerate(rewards) if r == top]
+    low = [i for i, r in enumerate(rewards) if r != top]
+    counts = range(max(0, k - len(low)), min(len(high), k) + 1)
+    ones = max(counts, key=lambda c: (c * (k - c), c))
+    # the first subset in the order of itertools.combinations with that many of each
+    return sorted(high[:ones] + low[: k - ones])
+
+
+class RePO(Method):
+    """Replay-Enhanced Policy Optimization (Li et al. 2506.09340; ``SihengLi99/RePO src/replay_grpo_trainer.py``).
+
+    A prompt with at least ``min_cached`` earlier responses brings back ``replays`` of them. Advantages are computed
+    apart for fresh and replayed responses; loss = on-policy + ``off_policy_weight`` * off-policy, both clipped on the
+    stored log-probabilities. This step's responses enter the cache after the choice.
+    """
+
+    Config = RePOConfig
+    summary = "per-prompt cache of 16 responses; four retrieval strategies"
+    source = "Li et al. 2506.09340; SihengLi99/RePO"
+
+    def __init__(self, config: RePOConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.cache = ResponseCache(config.capacity)
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        replayed = [g for g in (self._retrieve(group) for group in fresh) if g is not None]
+        for group in fresh:
+            self.cache.add(group)
+        return Batch(list(fresh) + replayed, metrics={"replayed_responses": sum(g.size for g in replayed)})
+
+    def _retrieve(self, group: Group) -> Group | None:
+        cached = self.cache.of(group.prompt.id)
+        if len(cached) < self.config.min_cached:
+            return None
+        rewards = np.array([g.rewards[0] for g in cached])
+        return merge([cached[i] for i in choose(rewards, self.config.replays, self.config.strategy)])
+
+    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
+        """KL on fresh samples only."""
+        return kl.masked_fill(inputs.replayed[:, None], 0.0)
+
+    def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
+        """on + weight * off, each averaged over its own sequences."""
+        from bapo import losses
+
+        parts = []
+        for part, weight in ((0, 1.0), (1, self.config.off_policy_weight)):
+            rows = inputs.replayed if part else ~inputs.replayed
+            if bool(rows.any()):
+                sequences = inputs.part_sequences[part] if inputs.part_sequences else None
+                tokens = inputs.part_tokens[part] if inputs.part_tokens else None
+                value = losses.aggregate(values[rows], inputs.mask[rows], self.config.aggregation, sequences, tokens)
+                parts.append(weight * value)
+        return sum(parts[1:], parts[0])
+
+    def units(self, groups: list[Group]) -> list[list[Group]]:
+        """A prompt's fresh and replayed responses share a mini-batch, so the number of updates stays B / mini."""
+        together: dict[str, list[Group]] = {}
+        for group in groups:
+            together.setdefault(group.prompt.id, []).append(group)
+        return list(together.values())
+
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {}, self.cache.all()
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.cache.restore(groups)
+
+
+def merge(groups: list[Group]) -> Group:
+    """One replayed group of several single responses to the same prompt."""
+    first = groups[0]
+    return Group(
+        prompt=first.prompt,
+        rewards=np.concatenate([g.rewards for g in groups]),
+        step=min(g.step for g in groups),
+        version=min(g.version for g in groups),
+        samples=None if first.samples is None else type(first.samples).concatenate([g.samples for g in groups]),
+        origin=REPLAYED,
+    )

@@ -1,0 +1,110 @@
+"""What a rollout produces: the one data type that methods, replay buffers and both engines share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+#: Where a group in a training batch came from (X1, X2 and X3 of the paper's equation 5).
+FRESH, REEVALUATED, REPLAYED = "fresh", "re-evaluated", "replayed"
+ORIGINS = (FRESH, REEVALUATED, REPLAYED)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One problem of the training set.
+
+    ``id`` is persistent: the same problem has the same id in every epoch, step and run (the paper's u_i, eq. 4).
+    ``row`` is whatever the engine needs to generate from it and to grade it.
+    """
+
+    id: str
+    row: Any = field(default=None, compare=False, repr=False)
+
+
+@dataclass
+class Samples:
+    """G responses in token form (the torch engine's payload of a Group).
+
+    tokens: int32 [G, T], padded on the right; lengths: int32 [G], the end token included;
+    logprobs: float32 [G, T], log-probability of each token under the policy that sampled it (alpha or alpha_B).
+    """
+
+    tokens: np.ndarray
+    lengths: np.ndarray
+    logprobs: np.ndarray
+
+    def select(self, index: Sequence[int]) -> Samples:
+        i = np.asarray(index, dtype=np.int64)
+        return Samples(self.tokens[i], self.lengths[i], self.logprobs[i])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Samples]) -> Samples:
+        """All responses of the parts, in order, padded on the right with zeros to the longest."""
+        width = max(p.tokens.shape[1] for p in parts)
+
+        def padded(array: np.ndarray) -> np.ndarray:
+            return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+
+        return Samples(
+            np.concatenate([padded(p.tokens) for p in parts]),
+            np.concatenate([p.lengths for p in parts]),
+            np.concatenate([padded(p.logprobs) for p in parts]),
+        )
+
+
+@dataclass
+class Group:
+    """One prompt, G responses, their rewards and the policy that generated them (paper, eq. 4).
+
+    rewards: float32 [G] in [0, 1]; version: how many updates-steps old the sampling policy's weights are counted from
+    the start of the run (0 = the base model); step: the training step that generated the responses.
+    ``samples`` is opaque to the methods: token arrays in the torch engine, row keys in the verl engine.
+    """
+
+    prompt: Prompt
+    rewards: np.ndarray
+    step: int
+    version: int
+    samples: Any = None
+    origin: str = FRESH
+
+    def __post_init__(self) -> None:
+        self.rewards = np.asarray(self.rewards, dtype=np.float32)
+        if self.rewards.ndim != 1 or not len(self.rewards):
+            raise ValueError(f"prompt {self.prompt.id}: rewards must be a vector of G values, got {self.rewards.shape}")
+        if not (np.isfinite(self.rewards).all() and self.rewards.min() >= 0 and self.rewards.max() <= 1):
+            raise ValueError(
+                f"prompt {self.prompt.id}: rewards {self.rewards.tolist()} are outside [0, 1]; the thresholds c1, c2, c3 "
+                "compare mean rewards, so rescale the reward function to [0, 1]"
+            )
+
+    @property
+    def mean(self) -> float:
+        """mu(x): the group's mean reward, estimated from its G responses."""
+        return float(self.rewards.mean(dtype=np.float64))
+
+    @property
+    def size(self) -> int:
+        return len(self.rewards)
+
+    def as_origin(self, origin: str) -> Group:
+        return replace(self, origin=origin)
+
+    def select(self, index: Sequence[int]) -> Group:
+        """The group made of the given responses only (RePO retrieves single responses)."""
+        i = np.asarray(index, dtype=np.int64)
+        return replace(self, rewards=self.rewards[i], samples=None if self.samples is None else self.samples.select(i))
+
+
+def between(value: float, low: float, high: float, tolerance: float = 1e-6) -> bool:
+    """low <= value <= high for mean rewards, which are multiples of 1/G only up to rounding."""
+    return low - tolerance <= value <= high + tolerance
+
+
+def above(value: float, low: float, tolerance: float = 1e-6) -> bool:
+    """value > low, strictly, with the same tolerance as :func:`between`."""
+    return value > low + tolerance

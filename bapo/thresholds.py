@@ -1,0 +1,25 @@
+"""The moving thresholds c2 and c3 that say which replayed groups count as "high-quality" (paper, eq. 8)."""
+
+from __future__ import annotations
+
+
+def linear_threshold(r_tot: float, low: float, high: float, direction: str = "rising") -> float:
+    """c_i = r_tot * (c_high - c_low) + c_low (eq. 8).
+
+    As printed the threshold *rises* with the average reward, toward easier groups. The sentence above eq. 8 says
+    "from easier to harder", and the authors' code falls; ``direction="falling"`` gives that.
+    """
+    if not 0 <= r_tot <= 1:
+        raise ValueError(f"r_tot is a mean reward in [0, 1], got {r_tot}")
+    share = r_tot if direction == "rising" else 1.0 - r_tot
+    return share * (high - low) + low
+
+
+def next_average_reward(previous: float | None, batch_mean: float, kind: str, decay: float) -> float:
+    """r_tot of eq. 8, which the paper calls "global average performance" and does not define.
+
+    kind "batch": the mean reward of the current fresh batch; "moving-average": exponential, ``decay`` on the past.
+    """
+    if kind == "batch" or previous is None:
+        return batch_mean
+    return decay * previous + (1.0 - decay) * batch_mean
