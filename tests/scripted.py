@@ -1,0 +1,64 @@
+"""A sampler with scripted rewards, and short ways to write groups, for the tests of the methods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bapo.rollouts import Group, Prompt, Samples
+
+G = 8
+
+
+def rewards(correct: int, size: int = G) -> np.ndarray:
+    """``correct`` ones, then zeros."""
+    return (np.arange(size) < correct).astype(np.float32)
+
+
+def samples(values: Sequence[float], mark: float = 0.0) -> Samples:
+    """Two tokens a response; the log-probabilities are recognisable by ``mark`` and the response's number."""
+    n = len(values)
+    logprobs = -(mark + np.arange(2 * n, dtype=np.float32).reshape(n, 2) / 100)
+    return Samples(np.full((n, 2), 7, dtype=np.int32), np.full(n, 2, dtype=np.int32), logprobs)
+
+
+def group(prompt_id: str, correct: int, step: int = 1, size: int = G) -> Group:
+    return Group(Prompt(prompt_id), rewards(correct, size), step, step - 1, samples(rewards(correct, size), step))
+
+
+def fresh(step: int, corrects: Sequence[int], size: int = G) -> list[Group]:
+    """The fresh groups of a step: prompts "<step>a", "<step>b", ... with the given numbers of correct responses."""
+    return [group(f"{step}{chr(ord('a') + i)}", c, step, size) for i, c in enumerate(corrects)]
+
+
+class ScriptedSampler:
+    """The Sampler protocol: ``stream`` is what draw() hands out, ``answers[id]`` the numbers correct, one a call."""
+
+    def __init__(self, answers: dict[str, list[int]] | None = None, stream: Sequence[str] = ()) -> None:
+        self.answers = {k: list(v) for k, v in (answers or {}).items()}
+        self.stream = list(stream)
+        self.step = 1
+        self.asked: list[list[str]] = []  # one list of prompt ids for each call of regenerate()
+
+    def draw(self, count: int) -> list[Prompt]:
+        taken, self.stream = self.stream[:count], self.stream[count:]
+        return [Prompt(i) for i in taken]
+
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+        self.asked.append([p.id for p in prompts])
+        return [group(p.id, self.answers[p.id].pop(0), self.step, group_size or G) for p in prompts]
+
+
+class NoSampler:
+    """For methods that must not generate anything while they build a batch."""
+
+    def draw(self, count: int) -> list[Prompt]:
+        raise AssertionError("draw() was called")
+
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+        raise AssertionError("regenerate() was called")
+
+
+def ids(groups: Sequence[Group]) -> list[str]:
+    return [g.prompt.id for g in groups]

@@ -1,0 +1,146 @@
+"""Every option of every method has a test that names it: adding one without a test fails here."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from bapo import methods
+from bapo.methods import MethodConfig
+
+HERE = Path(__file__).parent
+COMMON = {
+    "algorithm": "test_methods_options.py::test_every_method_builds_from_its_algorithm_alone",
+    "name": "test_config.py::test_labels_do_not_change_the_identity",
+    "title": "test_config.py::test_labels_do_not_change_the_identity",
+    "kind": "test_config.py::test_labels_do_not_change_the_identity",
+    "clip_low": "test_methods_grpo.py::test_clip_low_clip_high_and_aggregation",
+    "clip_high": "test_methods_grpo.py::test_clip_low_clip_high_and_aggregation",
+    "dual_clip": "test_methods_grpo.py::test_dual_clip",
+    "clip_centre": "test_methods_grpo.py::test_delayed_grpo_with_the_plain_interval",
+    "kl_coef": "test_methods_grpo.py::test_kl_coef_and_kl_to",
+    "kl_to": "test_methods_grpo.py::test_kl_coef_and_kl_to",
+    "entropy_coef": "test_methods_grpo.py::test_entropy_coef",
+    "aggregation": "test_methods_grpo.py::test_clip_low_clip_high_and_aggregation",
+    "advantage_std": "test_methods_grpo.py::test_advantage_options",
+    "advantage_eps": "test_methods_grpo.py::test_advantage_options",
+    "advantage_eps_inside": "test_methods_grpo.py::test_advantage_options",
+}
+BAPO = {
+    "v": "test_methods_bapo.py::test_steps_that_refresh_the_rollout_policy",
+    "m": "test_methods_bapo.py::test_m_re_evaluates_only_when_t_mod_m_is_0",
+    "sync_phase": "test_methods_bapo.py::test_steps_that_refresh_the_rollout_policy",
+    "c1": "test_methods_bapo.py::test_c1",
+    "c2_range": "test_methods_bapo.py::test_fixed_thresholds_of_table_2",
+    "c3_range": "test_methods_bapo.py::test_fixed_thresholds_of_table_2",
+    "threshold_direction": "test_methods_bapo.py::test_threshold_direction",
+    "average_reward": "test_methods_bapo.py::test_average_reward_of_the_batch_or_moving",
+    "average_decay": "test_methods_bapo.py::test_average_reward_of_the_batch_or_moving",
+    "bad_capacity": "test_methods_bapo.py::test_bad_capacity",
+    "max_reevaluated": "test_methods_bapo.py::test_max_reevaluated_is_half_the_batch_by_default",
+    "reevaluation_order": "test_methods_bapo.py::test_reevaluation_order",
+    "insert_before_reevaluation": "test_methods_bapo.py::test_insert_before_reevaluation",
+    "x2_admission": "test_methods_bapo.py::test_x2_admission",
+    "high_steps": "test_methods_bapo.py::test_high_steps_is_the_age_limit",
+    "high_capacity": "test_methods_bapo.py::test_high_capacity",
+    "high_admission": "test_methods_bapo.py::test_high_admission",
+    "remove_replayed": "test_methods_bapo.py::test_remove_replayed",
+}
+OWN = {
+    "grpo": {},
+    "dapo": {
+        "max_generation_batches": "test_methods_dapo.py::test_at_the_limit_it_trains_on_what_there_is",
+        "at_limit": "test_methods_dapo.py::test_at_limit_raise_says_what_to_change",
+    },
+    "grpo_delayed": {
+        "v": "test_methods_bapo.py::test_steps_that_refresh_the_rollout_policy",
+        "sync_phase": "test_methods_bapo.py::test_steps_that_refresh_the_rollout_policy",
+    },
+    "repo": {
+        "strategy": "test_methods_repo.py::test_options_of_retrieval",
+        "capacity": "test_methods_repo.py::test_options_of_retrieval",
+        "min_cached": "test_methods_repo.py::test_options_of_retrieval",
+        "replays": "test_methods_repo.py::test_options_of_retrieval",
+        "off_policy_weight": "test_methods_repo.py::test_loss_is_on_plus_weight_times_off",
+    },
+    "bapo": BAPO,
+    "bapo_without_x2": BAPO,
+    "bapo_without_x3": BAPO,
+}
+
+
+@lru_cache
+def functions(file: str) -> dict[str, str]:
+    """The source, decorators included, of every function of a test file."""
+    text = (HERE / file).read_text()
+    lines, found = text.splitlines(), {}
+    for node in ast.parse(text).body:
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            found[node.name] = "\n".join(lines[first - 1 : node.end_lineno])
+    return found
+
+
+@pytest.mark.parametrize("algorithm", sorted(methods._BUILT_IN))
+def test_every_option_is_exercised(algorithm):
+    fields = {f.name for f in dataclasses.fields(methods.get(algorithm).Config)}
+    assert fields == set(COMMON) | set(OWN[algorithm])
+    for option, where in {**COMMON, **OWN[algorithm]}.items():
+        file, _, name = where.partition("::")
+        assert option in functions(file)[name], f"{where} does not mention {option}"
+
+
+def test_the_table_lists_every_method():
+    assert set(OWN) <= set(methods.table())
+    assert all(issubclass(c, methods.Method) and c.summary and c.source for c in methods.table().values())
+
+
+@pytest.mark.parametrize("algorithm", sorted(methods._BUILT_IN))
+def test_every_method_builds_from_its_algorithm_alone(algorithm):
+    method = methods.build({"algorithm": algorithm}, batch_size=4, seed=1)
+    assert type(method) is methods.get(algorithm)
+    # two algorithms that are not named never share a folder
+    assert methods.checked({"algorithm": algorithm}).name == algorithm
+
+
+def test_defaults_are_the_papers_table_3():
+    c = MethodConfig()
+    assert (c.kl_coef, c.entropy_coef, c.clip_low, c.clip_high) == (0.001, 0.001, 0.2, 0.2)
+    b = methods.checked({"algorithm": "bapo"})
+    assert (b.v, b.m, b.c1, b.c2_range, b.c3_range) == (5, 5, 1 / 8, [1 / 8, 4 / 8], [2 / 8, 5 / 8])
+    assert (b.sync_phase, b.threshold_direction, b.average_reward) == ("literal", "rising", "batch")
+    assert (b.x2_admission, b.high_steps, b.kl_to, b.aggregation) == ("improved", 3, "rollout", "sequence-mean")
+
+
+# ---------------------------------------------------------------- errors common to all
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ({}, "method.algorithm has no value: name one of .*bapo.*repo"),
+        (None, "method.algorithm has no value"),
+        ({"algorithm": "bappo"}, "method.algorithm=bappo: unknown algorithm; allowed: bapo, bapo_without_x2"),
+        ({"algorithm": "grpo", "v": 5}, "method.v: grpo has no such parameter; allowed: advantage_eps"),
+        ({"algorithm": "bapo", "vv": 5}, "method.vv: bapo has no such parameter; allowed: .*, v, x2_admission"),
+        ({"algorithm": "bapo", "v": "five"}, "method.v: Value 'five' of type 'str' could not be converted to Integer"),
+        ({"algorithm": "bapo", "v": 2.5}, "method.v: Value '2.5' of type 'float'"),
+        ({"algorithm": "bapo", "c1": None}, "method.c1"),
+        ({"algorithm": "bapo", "c2_range": 0.25}, "method.c2_range"),
+        ({"algorithm": "bapo", "remove_replayed": "perhaps"}, "method.remove_replayed: Value 'perhaps'"),
+    ],
+)
+def test_errors_name_the_key_and_what_is_allowed(node, message):
+    with pytest.raises(methods.MethodError, match=message):
+        methods.checked(node)
+
+
+def test_checked_fills_in_every_default_and_changes_nothing_given():
+    node = methods.checked({"algorithm": "bapo", "v": 3, "name": "bapo_v3", "high_capacity": 8})
+    assert (node.v, node.name, node.high_capacity, node.m) == (3, "bapo_v3", 8, 5)
+    assert set(node) == {f.name for f in dataclasses.fields(methods.get("bapo").Config)}
+    assert methods.checked(node) == node

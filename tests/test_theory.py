@@ -1,0 +1,153 @@
+"""The constants and bounds of Theorem 3.2 against hand arithmetic, and the theorem itself on enumerable policies."""
+
+import math
+
+import numpy as np
+import pytest
+
+from bapo import theory
+
+
+def test_constants_at_table_3():
+    # sigma^2 = 7/64 = 1/8 * 7/8 = 0.109375; sigma = 0.330719; (1 - 0.330719) / 0.330719 = 2.023716
+    assert theory.k1(8) == pytest.approx(2.023716, abs=1e-6)
+    assert theory.k2(1 / 8) == pytest.approx(2.023716, abs=1e-6)
+    # c2 = 0.275, c3 = 0.4 (r_tot = 0.4): min(0.199375, 0.24); sigma = 0.446514; K = 1.239572
+    assert theory.k3(0.275, 0.4) == pytest.approx(1.239572, abs=1e-5)
+
+
+def test_k3_takes_the_worse_end_on_either_side():
+    # 0.9 * 0.1 = 0.09, sigma 0.3: 0.7 / 0.3 = 2.3333
+    assert theory.k3(0.5, 0.9) == pytest.approx(7 / 3)
+    assert theory.k3(0.1, 0.5) == pytest.approx(7 / 3)
+
+
+def test_epsilon_is_added_to_the_variance():
+    # 0.109375 + 0.050625 = 0.16, sigma = 0.4: 0.6 / 0.4 = 1.5
+    assert theory.k1(8, 0.050625) == pytest.approx(1.5)
+    assert theory.k2(1 / 8, 0.050625) == pytest.approx(1.5)
+    assert theory.k3(1 / 8, 1 / 2, 0.050625) == pytest.approx(1.5)
+    assert theory.stability(1 / 8, 0.050625) == pytest.approx(1.5)
+
+
+def test_stability_is_smallest_at_one_half():
+    assert theory.stability(0.5) == 1.0
+    values = [theory.stability(mu / 100) for mu in range(1, 100)]
+    assert min(values) == values[49] and values[0] == pytest.approx(values[-1])
+
+
+def test_infinite_constants():
+    assert theory.stability(0.0) == theory.stability(1.0) == math.inf
+    assert theory.k2(0.0) == math.inf
+    assert theory.k3(0.0, 0.25) == math.inf  # Table 2's fixed range (0, 0.25)
+    assert theory.k3(0.0, 0.25, 1e-6) == pytest.approx(999.0)  # (1 - 0.001) / 0.001
+
+
+def test_printed_k2_is_not_the_worst_case():
+    # c1 = 1/8, G = 8: 7/8 is admitted, and 7/8 * 1/8 = c1 (1 - c1): the printed ">" of eq. 30 is an equality there
+    assert theory.k2_worst(1 / 8, 8) == pytest.approx(theory.k2(1 / 8))
+    # c1 = 1/4: printed 1/4 * 3/4 = 0.1875, K = 1.309401; but mu = 7/8 is admitted, K = 2.023716
+    assert theory.k2(1 / 4) == pytest.approx(1.309401, abs=1e-6)
+    assert theory.k2_worst(1 / 4, 8) == pytest.approx(2.023716, abs=1e-6)
+    # G = 16: 15/16 * 1/16 = 0.0585938, sigma 0.242061, K = 3.131182
+    assert theory.k2_worst(1 / 8, 16) == pytest.approx(3.131182, abs=1e-5)
+    # as an expected reward mu may come as near to 1 as it likes
+    assert theory.k2_worst(1 / 8) == math.inf
+    assert theory.k2_worst(1 / 8, epsilon=0.01) == pytest.approx(9.0)  # (1 - 0.1) / 0.1
+
+
+def test_worst_case_when_the_low_end_is_the_worse_one():
+    # G = 8, c1 = 0: admitted 1/8 .. 7/8, symmetric; the printed K2 is inf
+    assert theory.k2_worst(0.0, 8) == pytest.approx(2.023716, abs=1e-6)
+    assert theory.k2_worst(0.5, 4) == pytest.approx(theory.stability(0.75))  # only 3/4
+
+
+@pytest.mark.parametrize(("c1", "size"), [(7 / 8, 8), (0.9, 8), (1.0, 8), (-0.1, 8)])
+def test_nothing_admitted_or_no_threshold(c1, size):
+    with pytest.raises(ValueError, match="c1"):
+        theory.k2_worst(c1, size)
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(ValueError, match="2 responses"):
+        theory.k1(1)
+    with pytest.raises(ValueError, match=r"\[0, 1\]"):
+        theory.stability(1.2)
+
+
+def test_total_variation_of_given_ratios():
+    # ratios 1, 2, 0.5, 0.5: |r - 1| = 0, 1, 0.5, 0.5; halves 0, 0.5, 0.25, 0.25; mean 0.25
+    # squares of deviations 0.0625 + 0.0625 = 0.125; / 3 = 0.0416667; sd 0.204124; / 2 = 0.102062
+    estimate = theory.total_variation(np.log([1, 2, 0.5, 0.5]))
+    assert estimate == pytest.approx((0.25, 0.102062, 4), abs=1e-6)
+
+
+def test_total_variation_of_few_values():
+    assert theory.total_variation([0.0]).value == 0.0
+    assert math.isnan(theory.total_variation([0.0]).standard_error)
+    assert math.isnan(theory.total_variation([]).value) and theory.total_variation([]).count == 0
+    assert theory.total_variation([math.log(5.0)]).value == pytest.approx(2.0)  # a sample mean, not bounded by 1
+
+
+def test_total_variation_estimate_is_unbiased_and_its_error_right():
+    alpha, pi = np.array([0.5, 0.3, 0.2]), np.array([0.25, 0.35, 0.4])
+    truth = 0.25  # 1/2 (0.25 + 0.05 + 0.2)
+    rng = np.random.default_rng(0)
+    runs = [theory.total_variation(np.log(pi / alpha)[rng.choice(3, 200, p=alpha)]) for _ in range(400)]
+    values = np.array([r.value for r in runs])
+    spread = values.std()
+    assert abs(values.mean() - truth) < 4 * spread / 20
+    assert np.mean([r.standard_error for r in runs]) == pytest.approx(spread, rel=0.1)
+
+
+def test_a_rare_response_makes_small_samples_low():
+    # pi moves 0.3 of its mass to a response that alpha draws once in 1000: TV = 0.299
+    alpha, pi = np.array([0.999, 0.001]), np.array([0.7, 0.3])
+    rng = np.random.default_rng(0)
+    values = np.array(
+        [theory.total_variation(np.log(pi / alpha)[rng.choice(2, 64, p=alpha)]).value for _ in range(2000)]
+    )
+    assert values.mean() == pytest.approx(0.299, abs=0.04)  # unbiased over many samples
+    assert np.mean(values < 0.16) > 0.9  # yet nine samples in ten see 1/2 (1 - 0.7/0.999) = 0.15 only
+
+
+def test_surrogate():
+    # prompt 1: (2 * 1 + 0.5 * -1) / 2 = 0.75; prompt 2: (1 * 2 + 1 * -2) / 2 = 0
+    value = theory.surrogate(np.log([[2, 0.5], [1, 1]]), [[1, -1], [2, -2]])
+    assert value == pytest.approx([0.75, 0.0])
+
+
+def test_lower_bound_of_one_subset():
+    # (0.5 - 2 * 2 * 0.05 - 2 * 0.02 + 0.1 - 2 * 2 * 0.01 - 2 * 0.03) / 2 = (0.26 + 0.0) / 2
+    assert theory.lower_bound([0.5, 0.1], 2.0, [0.05, 0.01], [0.02, 0.03]) == pytest.approx(0.13)
+    assert theory.lower_bound([0.5, 0.1], 2.0, 0.05, 0.0) == pytest.approx(0.1)  # numbers for all prompts
+    assert theory.lower_bound([], 2.0, [], []) == 0.0
+
+
+def test_lower_bound_with_an_infinite_constant():
+    assert theory.lower_bound([0.5], math.inf, [0.1], [0.0]) == -math.inf
+    assert theory.lower_bound([0.5], math.inf, [0.0], [0.0]) == 0.5
+
+
+def test_theorem_3_2_holds_exactly_on_small_policies():
+    """J(pi) - J(pi_t) >= L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha) with true expectations, K from alpha's own sigma."""
+    rng = np.random.default_rng(1)
+    reward = np.array([0.0, 0.0, 1.0, 1.0])
+    slack, slack_with_one = [], []
+    for _ in range(500):
+        alpha, pi, pi_t = rng.dirichlet(np.full(4, 0.7), 3) * 0.98 + 0.005
+        mu = alpha @ reward
+        sigma = math.sqrt(mu * (1 - mu))
+        gain = (pi / alpha * (reward - mu) / sigma) @ alpha
+        assert gain == pytest.approx((pi @ reward - mu) / sigma)  # eq. 24
+        tv, tv_t, k = 0.5 * abs(pi - alpha).sum(), 0.5 * abs(pi_t - alpha).sum(), theory.stability(mu)
+        improvement = pi @ reward - pi_t @ reward
+        slack.append(improvement - theory.lower_bound([gain], k, tv, tv_t))
+        # rewards in [0, 1] would allow a factor 1 instead of 2
+        slack_with_one.append(improvement - theory.lower_bound([gain], k, tv / 2, tv_t / 2))
+    assert min(slack) >= -1e-9
+    assert -1e-9 <= min(slack_with_one) < 0.1
+
+
+def test_the_bound_is_an_equality_where_nothing_moves():
+    assert theory.lower_bound(theory.surrogate(np.zeros((3, 8)), np.tile([1.0, -1.0], (3, 4))), 2.0, 0.0, 0.0) == 0.0
