@@ -1,0 +1,397 @@
+"""The configuration of a run: composed by Hydra from ``experiments/``, checked, and reduced to its meaning.
+
+Nothing here imports torch: Snakemake reads configurations in every one of its processes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from bapo import methods
+from bapo.errors import UserError
+
+#: The Hydra tree. It lies beside the package in a checkout; BAPO_EXPERIMENTS names another one.
+EXPERIMENTS = Path(os.environ.get("BAPO_EXPERIMENTS", Path(__file__).resolve().parent.parent / "experiments"))
+
+
+@dataclass
+class ScaleConfig:
+    name: str = MISSING  # results/<name>/...
+    title: str = ""
+    note: str = ""  # the line below every table: what this scale can and cannot show
+
+
+@dataclass
+class TaskConfig:
+    name: str = MISSING
+    title: str = ""
+
+
+@dataclass
+class DataConfig:
+    source: str = "generated"  # generated | hub
+    seed: int = 0
+    split_sizes: dict[str, int] = field(default_factory=dict)  # split -> problems
+    generator: dict[str, Any] = field(default_factory=dict)  # parameters of the task's generator
+    prompt: str = MISSING  # the task's prompt template
+    hub: dict[str, Any] = field(default_factory=dict)  # repository, revision, file of each split
+
+
+@dataclass
+class ModelConfig:
+    name: str = MISSING
+    title: str = ""
+    kind: str = MISSING  # scratch | pretrained
+    path: str | None = None  # hub name or local folder (pretrained)
+    revision: str | None = None
+    parameters: float | None = None  # count, for cost estimates (pretrained)
+    architecture: dict[str, Any] = field(default_factory=dict)  # Hugging Face configuration (scratch)
+    dtype: str = "float32"
+    attention: str = "sdpa"
+
+
+@dataclass
+class BaseConfig:
+    """Supervised training of a scratch model, before any reinforcement learning."""
+
+    seed: int = 0
+    threads: int = 1  # nothing else can run before the base model exists
+    iterations: int = 0
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    warmup: int = 50
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
+    weight_decay: float = 0.01
+    grad_clip: float = 1.0
+
+
+@dataclass
+class SamplingConfig:
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1  # -1: off
+    max_prompt_tokens: int = MISSING
+    max_response_tokens: int = MISSING
+
+
+@dataclass
+class TrainConfig:
+    steps: int | None = None  # exactly one of steps and epochs
+    epochs: int | None = None
+    batch_size: int = MISSING  # prompts a step (B)
+    mini_batch_size: int = MISSING  # prompts an update
+    micro_batch_size: int | None = None  # sequences a forward pass; None: the whole mini-batch
+    group_size: int = MISSING  # responses a prompt (G)
+    learning_rate: float = MISSING
+    warmup_updates: int = 0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    weight_decay: float = 0.01
+    grad_clip: float = 1.0
+    kl_coef: float = 0.001
+    entropy_coef: float = 0.001
+    underfilled: str = "fewer-updates"  # or "smaller-mini-batches": always batch_size / mini_batch_size updates
+
+
+@dataclass
+class ProbeConfig:
+    prompts: int = 0  # of each probed set
+    samples: int = 8
+    points: int = 5  # equally spaced, the first step and the last included
+
+
+@dataclass
+class EvaluationConfig:
+    benchmarks: list[str] = field(default_factory=list)
+    samples: int = 32
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 1234
+    batch_size: int = 1024
+
+
+@dataclass
+class CheckpointConfig:
+    every: int = 25  # steps
+    keep_models: bool = True  # keep the weights of every checkpoint (not the optimiser's)
+
+
+@dataclass
+class TrackingConfig:
+    kind: str = "wandb"  # wandb | none
+    mode: str = "offline"
+    project: str = "bapo"
+
+
+@dataclass
+class PathsConfig:
+    results: str = "results"
+    data_folder: str | None = None  # local copies of the real sets, instead of the hub
+
+
+@dataclass
+class Config:
+    seed: int = 1
+    engine: str = "torch"  # torch | verl
+    device: str = "auto"  # auto | cpu | cuda
+    threads: int = 1
+    scale: ScaleConfig = field(default_factory=ScaleConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    base: BaseConfig = field(default_factory=BaseConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    paths: PathsConfig = field(default_factory=PathsConfig)
+    method: Any = None
+
+
+ConfigStore.instance().store(name="schema", node=Config)
+
+# ------------------------------------------------------------------------------------------------ composing
+
+
+def options(group: str) -> list[str]:
+    """The names that ``group=...`` accepts."""
+    return sorted(p.stem for p in (EXPERIMENTS / group).glob("*.yaml"))
+
+
+def _explain(error: Exception, overrides: Sequence[str]) -> str:
+    """Hydra's and OmegaConf's errors as one sentence with the allowed values."""
+    text = " ".join(f"{error} {error.__cause__ or ''}".split())  # Hydra hides the reason in the cause
+    for override in overrides:
+        group, _, value = override.lstrip("+~").partition("=")
+        if (EXPERIMENTS / group).is_dir() and value and not (EXPERIMENTS / group / f"{value}.yaml").exists():
+            return unknown(f"{group}={value}", f"unknown {group} '{value}'", value, options(group))
+    if "Could not override" in text or "not in struct" in text or "not in '" in text:
+        key = re.search(r"Could not override '([\w.+]+)'", text) or re.search(r"full_key: ([\w.]+)", text)
+        if key:
+            file = re.search(r"In '([\w/.-]+)':", text)
+            return (f"{EXPERIMENTS.name}/{file[1]}.yaml: " if file else "") + _unknown_key(key[1], overrides)
+    text = text.split(" Config search path")[0]
+    key = re.search(r"full_key: ([\w.]+)", text)
+    return f"{key[1]}: {text.split(' full_key')[0]}" if key else text
+
+
+def unknown(where: str, what: str, value: str, allowed: Sequence[str]) -> str:
+    close = difflib.get_close_matches(value, allowed, 1)
+    hint = f" (did you mean '{close[0]}'?)" if close else ""
+    return f"{where}: {what}{hint}; allowed: {', '.join(allowed)}"
+
+
+def _unknown_key(key: str, overrides: Sequence[str]) -> str:
+    """Names the first part of the key that does not exist, and what could stand there."""
+    choices = [o for o in overrides if (EXPERIMENTS / o.partition("=")[0]).is_dir()]
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str(EXPERIMENTS)):
+            node = compose("config", overrides=choices)
+    except (HydraException, OmegaConfBaseException, YAMLError):  # the tree itself has the fault
+        node = OmegaConf.structured(Config)
+    where: list[str] = []
+    for name in key.split("."):
+        where.append(name)
+        if not isinstance(node, DictConfig) or name not in list(node.keys()):
+            allowed = [str(k) for k in node] if isinstance(node, DictConfig) else ["none below a value"]
+            return unknown(".".join(where), f"no such key '{name}'", name, allowed)
+        node = node._get_node(name)
+    return f"{key}: no such key here"
+
+
+def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
+    """Compose ``experiments/config.yaml`` with Hydra overrides and check every value.
+
+    Raises UserError with the key and the allowed values.
+    """
+    overrides = [o for o in overrides if o]
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str(EXPERIMENTS)):
+            config = compose("config", overrides=list(overrides))
+        config.method = methods.checked(config.method)
+    except methods.MethodError as error:
+        raise UserError(str(error)) from None
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        raise UserError(_explain(error, overrides)) from None
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise UserError(f"{missing[0]} has no value: set it in experiments/ or add {missing[0]}=... to the command")
+    check(config)
+    return config
+
+
+@lru_cache(maxsize=256)
+def _composed(overrides: tuple[str, ...]) -> DictConfig:
+    return compose_config(overrides)
+
+
+def run_config(scale: str, task: str, model: str, method: str, seed: int, extra: tuple[str, ...] = ()) -> DictConfig:
+    """The configuration of one cell of a study. Composing is cached; a seed costs a copy only."""
+    names = [f"scale={scale}", f"task={task}"]
+    names += [f"model={model}"] if model else []
+    names += [f"method={method}"] if method else []
+    config = copy.deepcopy(_composed((*names, *extra)))
+    config.seed = seed
+    return config
+
+
+def check(config: DictConfig) -> None:
+    """Rules that types cannot express. Raises UserError naming the key, the value and what is allowed."""
+
+    def require(ok: bool, key: str, rule: str) -> None:
+        if not ok:
+            raise UserError(f"{key}={OmegaConf.select(config, key)}: {rule}")
+
+    def one_of(key: str, *allowed: str) -> None:
+        require(OmegaConf.select(config, key) in allowed, key, f"must be one of {', '.join(allowed)}")
+
+    one_of("engine", "torch", "verl")
+    one_of("device", "auto", "cpu", "cuda")
+    one_of("model.kind", "scratch", "pretrained")
+    one_of("data.source", "generated", "hub")
+    one_of("tracking.kind", "wandb", "none")
+    one_of("tracking.mode", "offline", "online", "disabled")
+    one_of("train.underfilled", "fewer-updates", "smaller-mini-batches")
+    t = config.train
+    require((t.steps is None) != (t.epochs is None), "train.steps", "set exactly one of train.steps and train.epochs")
+    for key in ("train.batch_size", "train.mini_batch_size", "train.group_size", "evaluation.samples", "threads"):
+        require(OmegaConf.select(config, key) >= 1, key, "must be at least 1")
+    require(t.steps is None or t.steps >= 1, "train.steps", "must be at least 1")
+    require(t.epochs is None or t.epochs >= 1, "train.epochs", "must be at least 1")
+    require(t.group_size >= 2, "train.group_size", "an advantage within a group needs at least 2 responses a prompt")
+    require(
+        t.mini_batch_size <= t.batch_size, "train.mini_batch_size", f"must be at most train.batch_size={t.batch_size}"
+    )
+    require(t.learning_rate > 0, "train.learning_rate", "must be positive")
+    require(config.seed >= 0, "seed", "must be 0 or more")
+    for part in ("sampling", "evaluation"):
+        require(config[part].temperature > 0, f"{part}.temperature", "must be positive")
+        require(0 < config[part].top_p <= 1, f"{part}.top_p", "must be in (0, 1]")
+    for key in ("sampling.max_prompt_tokens", "sampling.max_response_tokens"):
+        require(OmegaConf.select(config, key) >= 1, key, "must be at least 1")
+    require(config.sampling.top_k == -1 or config.sampling.top_k >= 1, "sampling.top_k", "-1 (off) or at least 1")
+    require(config.checkpoint.every >= 1, "checkpoint.every", "must be at least 1")
+
+
+# ------------------------------------------------------------------------------------------------ meaning
+
+
+def digest(content: Any) -> str:
+    """16 hex digits of the SHA-256 of the sorted compact JSON of ``content``."""
+    if isinstance(content, DictConfig):
+        content = OmegaConf.to_container(content, resolve=True, enum_to_str=True)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(node: Any) -> Any:
+    return OmegaConf.to_container(node, resolve=True, enum_to_str=True) if isinstance(node, DictConfig) else node
+
+
+def _without(node: Any, *keys: str) -> dict[str, Any]:
+    return {k: v for k, v in _plain(node).items() if k not in keys}
+
+
+def data_identity(config: DictConfig) -> str:
+    """Changes when the problems change."""
+    return digest({"task": config.task.name, "data": _plain(config.data)})
+
+
+def base_identity(config: DictConfig) -> str:
+    """Changes when the model that reinforcement learning starts from changes."""
+    content = {"data": data_identity(config), "model": _without(config.model, "name", "title", "parameters")}
+    if config.model.kind == "scratch":
+        content |= {"base": _plain(config.base), "sampling": _without(config.sampling, "temperature", "top_p", "top_k")}
+    return digest(content)
+
+
+def train_identity(config: DictConfig) -> str:
+    """The run's identity: changes when, and only when, its numbers may change.
+
+    Names, titles, paths, tracking and hardware are not part of it. ``revision`` of the method's class is: it is
+    raised when the code changes its meaning.
+    """
+    return digest(
+        {
+            "base": base_identity(config),
+            "engine": config.engine,
+            "seed": config.seed,
+            "sampling": _plain(config.sampling),
+            # the method's own kl_coef and entropy_coef count, which take train's values where they use them
+            "train": _without(config.train, "micro_batch_size", "kl_coef", "entropy_coef"),
+            "probe": _plain(config.probe),
+            "method": _without(config.method, "name", "title", "kind"),
+            "revision": methods.get(config.method.algorithm).revision,
+        }
+    )
+
+
+def evaluation_identity(config: DictConfig) -> str:
+    """Changes when an evaluation of the same checkpoint would give other numbers."""
+    return digest(
+        {
+            "data": data_identity(config),
+            "evaluation": _without(config.evaluation, "batch_size"),
+            "sampling": _plain(config.sampling),
+        }
+    )
+
+
+# ------------------------------------------------------------------------------------------------ places
+
+
+def run_directory(config: DictConfig) -> Path:
+    """results/<scale>/<task>/<model>/<method>/seed<k>"""
+    return model_directory(config) / config.method.name / f"seed{config.seed}"
+
+
+def model_directory(config: DictConfig) -> Path:
+    return task_directory(config) / config.model.name
+
+
+def task_directory(config: DictConfig) -> Path:
+    return Path(config.paths.results) / scale_directory(config) / config.task.name
+
+
+def scale_directory(config: DictConfig) -> str:
+    """The scale's name; a run through another engine than the scale's own does not overwrite its results."""
+    return config.scale.name
+
+
+def base_directory(config: DictConfig) -> Path:
+    return model_directory(config) / "base"
+
+
+def data_directory(config: DictConfig) -> Path:
+    return task_directory(config) / "data"
+
+
+def to_method(config: DictConfig) -> methods.Method:
+    """The method object of a run, ready for its hooks."""
+    return methods.build(config.method, batch_size=config.train.batch_size, seed=config.seed)
+
+
+def as_dict(node: Any) -> dict[str, Any]:
+    """A configuration node or dataclass as plain data."""
+    return dataclasses.asdict(node) if dataclasses.is_dataclass(node) else _plain(node)

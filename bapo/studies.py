@@ -1,0 +1,317 @@
+"""Studies: which runs a table or a figure is made of (``experiments/study/``), and what the workflow is asked for.
+
+The Snakefile reads everything it knows about runs from here; nothing here imports torch or pandas.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from bapo import config as configuration
+from bapo import tasks
+from bapo.config import unknown
+from bapo.errors import UserError
+
+# ------------------------------------------------------------------------------------------------ the study files
+
+
+@dataclass
+class Runs:
+    """Every method with every seed from every model of one task."""
+
+    task: str = MISSING
+    models: list[str] = MISSING
+    methods: list[str] = MISSING
+    seeds: list[int] = MISSING
+
+
+@dataclass
+class StudyFile:
+    """What ``experiments/study/<name>.yaml`` may say."""
+
+    name: str = MISSING
+    title: str = ""
+    runs_of: str | None = None  # another study whose runs this one uses, instead of scales
+    scales: dict[str, Any] = field(default_factory=dict)  # scale -> list of Runs
+    figures: list[str] = field(default_factory=list)  # names of analysis/figures/
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run."""
+
+    task: str
+    model: str
+    method: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Study:
+    name: str
+    title: str
+    scale: str
+    cells: tuple[Cell, ...]
+    figures: tuple[str, ...] = ()
+
+    @property
+    def models(self) -> list[tuple[str, str]]:
+        """(task, model) of every base model, in the order of the study."""
+        return list(dict.fromkeys((c.task, c.model) for c in self.cells))
+
+
+def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
+    """The study ``name`` at ``scale``.
+
+    methods, seeds: used instead of the file's, where given. Raises UserError naming the file, the field and what is
+    allowed.
+    """
+    content = _read(name)
+    blocks = content.scales
+    if content.runs_of:
+        blocks = _read(content.runs_of).scales
+    if scale not in blocks:
+        where = _path(content.runs_of or name)
+        raise UserError(f"{where}: scales has no '{scale}'; it has {', '.join(blocks)}: add the runs of this scale")
+    cells = [
+        Cell(block.task, model, method, seed)
+        for block in blocks[scale]
+        for model in block.models
+        for method in (methods or block.methods)
+        for seed in (seeds or block.seeds)
+    ]
+    repeated = {c for c in cells if cells.count(c) > 1} if len(set(cells)) < len(cells) else ()
+    for cell in repeated:
+        raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
+    return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures))
+
+
+def _path(name: str) -> Path:
+    return configuration.EXPERIMENTS / "study" / f"{name}.yaml"
+
+
+def _read(name: str) -> StudyFile:
+    path = _path(name)
+    if not path.exists():
+        raise UserError(unknown("study", f"no file {path}", name, configuration.options("study")))
+    try:
+        content = _checked(StudyFile, OmegaConf.load(path), path)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if content.name != name:
+        raise UserError(f"{path}: name is '{content.name}' but the file is called {path.name}; make them equal")
+    if bool(content.runs_of) == bool(content.scales):
+        raise UserError(f"{path}: give either scales or runs_of")
+    # OmegaConf does not check what is inside a list inside a dictionary
+    for scale, blocks in content.scales.items():
+        _require(path, f"scales.{scale}", "scale", scale)
+        if not isinstance(blocks, list) or not blocks:
+            raise UserError(f"{path}: scales.{scale} must be a list of blocks with task, models, methods and seeds")
+        for i, block in enumerate(blocks):
+            blocks[i] = _block(path, f"scales.{scale}[{i}]", block)
+    return content
+
+
+def _block(path: Path, where: str, block: Any) -> Runs:
+    runs = _checked(Runs, block, path, f"{where}.")
+    _require(path, f"{where}.task", "task", runs.task)
+    for group, names in (("model", runs.models), ("method", runs.methods)):
+        for value in names:
+            _require(path, f"{where}.{group}s", group, value)
+    for key in ("models", "methods", "seeds"):
+        if not getattr(runs, key):
+            raise UserError(f"{path}: {where}.{key} is empty; name at least one")
+    return runs
+
+
+def _checked(schema: type, content: Any, path: Path, where: str = "") -> Any:
+    """``content`` as an object of the dataclass ``schema``."""
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), content)
+        missing = sorted(OmegaConf.missing_keys(merged))
+        if missing:
+            raise UserError(f"{path}: {where}{missing[0]} has no value; add it")
+        return OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        text = str(error).splitlines()[0]
+        if f"not in '{schema.__name__}'" in text:
+            allowed = [f.name for f in dataclasses.fields(schema)]
+            raise UserError(
+                f"{path}: " + unknown(f"{where}{error.key}", "no such field", str(error.key), allowed)
+            ) from None
+        raise UserError(f"{path}: {where}{error.full_key}: {text}") from None
+    except (TypeError, ValueError):
+        allowed = ", ".join(f.name for f in dataclasses.fields(schema))
+        raise UserError(f"{path}: {where.rstrip('.') or 'the file'} must be a mapping with {allowed}") from None
+
+
+def _require(path: Path, where: str, group: str, value: str) -> None:
+    allowed = configuration.options(group)
+    if value not in allowed:
+        raise UserError(f"{path}: " + unknown(where, f"unknown {group} '{value}'", value, allowed))
+
+
+# ------------------------------------------------------------------------------------------------ the settings
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What ``snakemake --config`` asks for, checked (``workflows/schemas/config.schema.yaml``)."""
+
+    scale: str = "laptop"
+    engine: str | None = None
+    device: str | None = None
+    results: str = "results"
+    data_folder: str | None = None
+    tracking: str | None = None
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    set: tuple[str, ...] = ()
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """The Hydra overrides of every job, its cell's names excepted."""
+        named = {
+            "engine": self.engine,
+            "device": self.device,
+            "tracking": self.tracking,
+            "paths.results": None if self.results == "results" else self.results,
+            "paths.data_folder": self.data_folder,
+        }
+        return (*(f"{key}={_hydra_value(value)}" for key, value in named.items() if value is not None), *self.set)
+
+    def study(self, name: str) -> Study:
+        return load_study(name, self.scale, self.methods, self.seeds)
+
+    def run(self, cell: Cell) -> DictConfig:
+        """The configuration of a run."""
+        return configuration.run_config(self.scale, cell.task, cell.model, cell.method, cell.seed, self.overrides)
+
+    def as_json(self) -> str:
+        """Only what differs from the defaults, for a command line."""
+        changed = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
+        }
+        return json.dumps(changed, sort_keys=True)
+
+
+def _hydra_value(text: str) -> str:
+    """A string as Hydra's override grammar reads it back unchanged."""
+    if re.fullmatch(r"[\w./\-]+", text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def read_settings(given: Mapping[str, Any], schema: Path) -> Settings:
+    """Check ``--config`` against its JSON schema and the names in ``experiments/``.
+
+    Raises UserError: one sentence with the key and the allowed values.
+    """
+    import jsonschema
+
+    rules = yaml.safe_load(schema.read_text(encoding="utf-8"))
+    properties = rules["properties"]
+    values = {key: _as_list(key, value, properties) for key, value in given.items() if value is not None}
+    for error in jsonschema.Draft202012Validator(rules).iter_errors(values):
+        extra = sorted(set(values) - set(properties))
+        if extra:
+            raise UserError(unknown(f"--config {extra[0]}", "no such key", extra[0], sorted(properties)))
+        key = str(error.absolute_path[0])
+        raise UserError(f"--config {key}={given[key]}: must be {properties[key]['description']}")
+    for group, names in (("scale", [values.get("scale", "laptop")]), ("method", values.get("methods", []))):
+        key = "methods" if group == "method" else group
+        for value in names:
+            if value not in configuration.options(group):
+                allowed = configuration.options(group)
+                raise UserError(unknown(f"--config {key}={value}", f"unknown {group}", value, allowed))
+    return Settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def _as_list(key: str, value: Any, properties: Mapping[str, Any]) -> Any:
+    """Snakemake leaves numbers in a list as text, and people type ``seeds=1`` or ``methods=grpo,bapo`` for a list."""
+    if properties.get(key, {}).get("type") != "array":
+        return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    if isinstance(value, str):
+        value = shlex.split(value) if key == "set" else re.split(r"[\s,]+", value.strip())
+    elif not isinstance(value, list):
+        value = [value]
+    if properties[key]["items"]["type"] == "integer":
+        return [int(v) if isinstance(v, str) and v.isdecimal() else v for v in value]
+    return value
+
+
+# ------------------------------------------------------------------------------------------------ for the analysis
+
+
+def study_content(study: Study, settings: Settings) -> dict[str, Any]:
+    """What the analysis reads: every run with its titles and its folder."""
+    cells: list[dict[str, Any]] = []
+    bases: dict[tuple[str, str], dict[str, Any]] = {}
+    benchmarks: dict[str, list[list[str]]] = {}
+    note = ""
+    for cell in study.cells:
+        config = settings.run(cell)
+        note = config.scale.note
+        common = {
+            "task": cell.task,
+            "task_title": config.task.title,
+            "model": cell.model,
+            "model_title": config.model.title,
+        }
+        cells.append(
+            common
+            | {
+                "method": cell.method,
+                "method_title": config.method.title,
+                "kind": config.method.kind,
+                "seed": cell.seed,
+                "run": str(configuration.run_directory(config)),
+            }
+        )
+        bases.setdefault((cell.task, cell.model), common | {"run": str(configuration.base_directory(config))})
+        titles = tasks.get(cell.task).benchmarks
+        benchmarks[cell.task] = [[name, titles.get(name, name)] for name in config.evaluation.benchmarks]
+    return {
+        "scale": study.scale,
+        "note": note,
+        "cells": cells,
+        "bases": list(bases.values()),
+        "benchmarks": benchmarks,
+    }
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """``python -m bapo.studies NAME --out FILE``: write a study for ``python -m analysis``."""
+    from bapo import runs
+
+    parser = argparse.ArgumentParser(prog="python -m bapo.studies", description=main.__doc__)
+    parser.add_argument("name", help=f"one of {', '.join(configuration.options('study'))}")
+    parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(None if arguments is None else list(arguments))
+    try:
+        settings = read_settings(given.settings, SCHEMA)
+        runs.write_json(given.out, study_content(settings.study(given.name), settings))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+SCHEMA = Path(__file__).resolve().parent.parent / "workflows" / "schemas" / "config.schema.yaml"
+
+if __name__ == "__main__":
+    sys.exit(main())
