@@ -1,0 +1,26 @@
+"""The data job: a task's problems as parquet files with a summary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig
+
+from bapo import config as configuration
+from bapo import runs, tasks
+
+
+def make_data(config: DictConfig) -> dict[str, Any]:
+    """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints."""
+    folder = configuration.data_directory(config)
+    with runs.locked(folder):
+        runs.require_space(folder, 50_000_000)
+        counts = tasks.get(config.task.name).write_data(config, folder)
+        files = sorted(p.name for p in folder.glob("*.parquet"))
+        summary = {
+            "identity": configuration.data_identity(config),
+            "problems": counts,
+            "files": runs.fingerprints(folder, files),
+        }
+        runs.write_json(folder / runs.SUMMARY, summary)
+    return summary

@@ -1,0 +1,29 @@
+"""The tasks, one class each. ``table()`` is the list; a task is imported when it is asked for."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+
+from bapo.errors import UserError
+from bapo.tasks.base import Problem, Task, Verdict
+
+__all__ = ["Problem", "Task", "Verdict", "get", "table"]
+
+_TABLE = {
+    "countdown": "bapo.tasks.countdown:Countdown",
+}
+
+
+def table() -> dict[str, str]:
+    """Every task's name and where its class is, as ``module:class``."""
+    return dict(_TABLE)
+
+
+@cache
+def get(name: str) -> Task:
+    """The task called ``name``. Raises UserError listing the names that exist."""
+    if name not in _TABLE:
+        raise UserError(f"task={name}: unknown task; allowed: {', '.join(sorted(_TABLE))}")
+    module, _, cls = _TABLE[name].partition(":")
+    return getattr(import_module(module), cls)()

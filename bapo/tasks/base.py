@@ -1,0 +1,62 @@
+"""What a task is: problems, a verifier and, for models trained from scratch, a tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from transformers import PreTrainedTokenizerFast
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem. ``id`` is persistent: the same problem has the same id in every split, epoch and run.
+
+    prompt: the content of the user's message; ground_truth: JSON text that only the task's verifier reads.
+    """
+
+    id: str
+    prompt: str
+    ground_truth: str
+
+
+class Verdict(NamedTuple):
+    """A verifier's answer. parsed: whether the response holds an answer at all; reason: "" if correct, else a code."""
+
+    correct: bool
+    parsed: bool
+    reason: str
+
+
+class Task:
+    """A task's data and verifier. The engines, the evaluation and the command line know nothing else of it."""
+
+    name: ClassVar[str]
+    benchmarks: ClassVar[Mapping[str, str]]  #: test split -> title in tables
+    fields: ClassVar[tuple[str, ...]]  #: what a line given to ``python -m bapo grade`` must hold
+
+    def verify(self, response: str, ground_truth: str) -> Verdict:
+        """Grade the text of one response. Never raises because of the response; UserError for a bad ground truth."""
+        raise NotImplementedError
+
+    def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+        """Write ``<split>.parquet`` for every split of ``config.data.split_sizes``. Returns counts by split.
+
+        Each file appears whole or not at all, with the same bytes for the same ``config.data``.
+        Raises UserError naming the key and the cure.
+        """
+        raise NotImplementedError
+
+    def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
+        """The Hugging Face tokenizer of a model trained from scratch. Raises UserError where the task has none."""
+        raise NotImplementedError
+
+    def grade_line(self, line: Mapping[str, Any]) -> Verdict:
+        """Grade one line of a file of responses. Raises UserError naming the field that is missing or wrong."""
+        raise NotImplementedError

@@ -1,0 +1,287 @@
+"""Countdown's verifiers: an own small grammar and exact arithmetic. Text is never evaluated as code.
+
+Three formats::
+
+    expression   (12 / 3) * 7 - 4
+    answer       anything, with the expression in the last <answer>...</answer> outside the thinking
+    chain        12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24
+
+    expression := term (("+" | "-") term)*         chain := step ("," step)*
+    term       := factor (("*" | "/") factor)*     step  := NUMBER ("+" | "-" | "*" | "/") NUMBER "=" NUMBER
+    factor     := NUMBER | "(" expression ")"      NUMBER: digits 0-9, no sign, no leading zero
+
+Space, tab and line breaks may stand between tokens. As in the grader of TinyZero, which the paper's authors use, an
+equals sign in an answer and typographic signs (a multiplication cross) are refused, and no partial reward is given;
+unlike there, so are ``//``, ``**`` and a sign before a number: the paper allows + - * / and parentheses only.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+from bapo.errors import UserError
+from bapo.tasks.base import Verdict
+
+MAX_EXPRESSION = 256  # characters; a solution with four numbers takes at most 23 without spaces
+MAX_CHAIN = 1024  # characters
+MAX_DIGITS = 6  # of a number in a response
+MAX_DEPTH = 16  # of parentheses
+MAX_NUMBERS = 16  # of a problem
+MAX_VALUE = 10**MAX_DIGITS - 1  # of a problem's numbers and target
+
+#: There is no answer, or none that the grammar accepts.
+UNPARSED = {
+    "no-answer": "the response is empty, or has no <answer>...</answer> outside the thinking",
+    "unfinished-thinking": "the response ends inside <think>",
+    "too-long": f"more than {MAX_EXPRESSION} (expression) or {MAX_CHAIN} (chain) characters",
+    "too-deep": f"more than {MAX_DEPTH} nested parentheses",
+    "too-many-digits": f"a number has more than {MAX_DIGITS} digits",
+    "bad-character": "a character that is no digit 0-9, no operator + - * / and no parenthesis",
+    "equals-sign": "an equals sign in an expression: only the expression itself is asked for",
+    "syntax": "not an expression, or not a chain of steps",
+}
+#: The answer was read and is wrong.
+WRONG = {
+    "wrong-numbers": "the expression does not use each given number exactly once",
+    "unavailable-number": "a step uses a number that is not given, or was used before",
+    "unused-numbers": "the chain leaves numbers over",
+    "wrong-step": "a step's result is false",
+    "division-by-zero": "division by zero",
+    "wrong-value": "the value is not the target",
+}
+
+CORRECT = Verdict(True, True, "")
+_INCORRECT = {reason: Verdict(False, False, reason) for reason in UNPARSED}
+_INCORRECT |= {reason: Verdict(False, True, reason) for reason in WRONG}
+
+
+class _Refused(Exception):
+    """The grammar does not accept the text; the argument is the reason."""
+
+
+# ------------------------------------------------------------------------------------------------ expressions
+
+_SPACE = " \t\r\n"
+_TOKEN = re.compile(r"[ \t\r\n]*(?:(0|[1-9][0-9]*)|([-+*/()]))")
+
+
+def _tokens(text: str) -> list[int | str]:
+    """Numbers as int, the rest as one character each."""
+    text = text.strip(_SPACE)
+    if len(text) > MAX_EXPRESSION:
+        raise _Refused("too-long")
+    found: list[int | str] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _Refused("equals-sign" if text[position:].lstrip(_SPACE).startswith("=") else "bad-character")
+        number, sign = match.groups()
+        if number and len(number) > MAX_DIGITS:
+            raise _Refused("too-many-digits")
+        found.append(int(number) if number else sign)
+        position = match.end()
+    return found
+
+
+class _Parser:
+    """Recursive descent; ``output`` is the expression in postfix order."""
+
+    def __init__(self, tokens: list[int | str]) -> None:
+        self.tokens = tokens
+        self.position = 0
+        self.output: list[int | str] = []
+
+    def whole(self) -> list[int | str]:
+        if not self.tokens:
+            raise _Refused("no-answer")
+        self.expression(0)
+        if self.position < len(self.tokens):
+            raise _Refused("syntax")
+        return self.output
+
+    def expression(self, depth: int) -> None:
+        if depth > MAX_DEPTH:
+            raise _Refused("too-deep")
+        self.term(depth)
+        while (sign := self.peek()) in ("+", "-"):
+            self.position += 1
+            self.term(depth)
+            self.output.append(sign)
+
+    def term(self, depth: int) -> None:
+        self.factor(depth)
+        while (sign := self.peek()) in ("*", "/"):
+            self.position += 1
+            self.factor(depth)
+            self.output.append(sign)
+
+    def factor(self, depth: int) -> None:
+        token = self.peek()
+        self.position += 1
+        if isinstance(token, int):
+            self.output.append(token)
+        elif token == "(":
+            self.expression(depth + 1)
+            if self.peek() != ")":
+                raise _Refused("syntax")
+            self.position += 1
+        else:
+            raise _Refused("syntax")
+
+    def peek(self) -> int | str | None:
+        return self.tokens[self.position] if self.position < len(self.tokens) else None
+
+
+def _value(postfix: list[int | str]) -> Fraction:
+    """The exact value. Only called once the numbers are known to be the given ones, which bounds its size."""
+    stack: list[Fraction] = []
+    for token in postfix:
+        if isinstance(token, int):
+            stack.append(Fraction(token))
+            continue
+        b, a = stack.pop(), stack.pop()
+        stack.append(a + b if token == "+" else a - b if token == "-" else a * b if token == "*" else a / b)
+    return stack[0]
+
+
+def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict:
+    """Whether ``text`` is an expression that uses each of ``numbers`` exactly once and equals ``target``.
+
+    Fractions on the way are allowed: 8 / (3 - 8 / 3) is 24.
+    """
+    try:
+        postfix = _Parser(_tokens(text)).whole()
+        if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
+            return _INCORRECT["wrong-numbers"]
+        return CORRECT if _value(postfix) == target else _INCORRECT["wrong-value"]
+    except _Refused as refused:
+        return _INCORRECT[str(refused)]
+    except ZeroDivisionError:
+        return _INCORRECT["division-by-zero"]
+
+
+# ------------------------------------------------------------------------------------------------ answers
+
+
+def extract_answer(response: str) -> str | None:
+    """The content of the last complete ``<answer>...</answer>`` outside the thinking; None if there is none.
+
+    Thinking is everything up to the last ``</think>`` (the opening tag may be in the prompt) and everything after a
+    ``<think>`` that is never closed.
+    """
+    spoken = response.rpartition("</think>")[2].partition("<think>")[0]
+    end = spoken.rfind("</answer>")
+    start = spoken.rfind("<answer>", 0, max(end, 0))
+    return None if start < 0 else spoken[start + len("<answer>") : end]
+
+
+def verify_answer(response: str, numbers: Sequence[int], target: int) -> Verdict:
+    """:func:`verify_expression` of the response's last answer."""
+    answer = extract_answer(response)
+    if answer is None:
+        unfinished = "<think>" in response.rpartition("</think>")[2]
+        return _INCORRECT["unfinished-thinking" if unfinished else "no-answer"]
+    return verify_expression(answer, numbers, target)
+
+
+# ------------------------------------------------------------------------------------------------ chains
+
+_NUMBER = rf"(0|[1-9][0-9]{{0,{MAX_DIGITS - 1}}})"
+_STEP = re.compile(r"_N_([-+*/])_N_=_N_".replace("_", r"[ \t\r\n]*").replace("N", _NUMBER))
+
+
+def verify_chain(text: str, numbers: Sequence[int], target: int) -> Verdict:
+    """Whether ``text`` is a chain of true steps from ``numbers`` to ``target``.
+
+    Each step takes two available numbers and makes its result available; at the end only the target is left. Results
+    are whole numbers of 0 and more, as the grammar has no others.
+    """
+    if len(text) > MAX_CHAIN:
+        return _INCORRECT["too-long"]
+    steps = [_STEP.fullmatch(part) for part in text.split(",")]
+    if None in steps:
+        return _INCORRECT["syntax" if text.strip(_SPACE) else "no-answer"]
+    available = list(numbers)
+    for step in steps:
+        left, sign, right, result = step.groups()
+        a, b, r = int(left), int(right), int(result)
+        for used in (a, b):
+            if used not in available:
+                return _INCORRECT["unavailable-number"]
+            available.remove(used)
+        if sign == "+":
+            true = a + b == r
+        elif sign == "-":
+            true = a - b == r
+        elif sign == "*":
+            true = a * b == r
+        elif b == 0:
+            return _INCORRECT["division-by-zero"]
+        else:
+            true = b * r == a
+        if not true:
+            return _INCORRECT["wrong-step"]
+        available.append(r)
+    if len(available) > 1:
+        return _INCORRECT["unused-numbers"]
+    return CORRECT if available[0] == target else _INCORRECT["wrong-value"]
+
+
+# ------------------------------------------------------------------------------------------------ ground truth
+
+VERIFIERS = {"chain": verify_chain, "answer": verify_answer, "expression": verify_expression}
+
+
+def check_numbers(where: str, numbers: Any, target: Any) -> tuple[tuple[int, ...], int]:
+    """``numbers`` and ``target`` as whole numbers. Raises UserError that begins with ``where`` and names the field."""
+
+    def whole(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_VALUE
+
+    if not isinstance(numbers, list | tuple) or not 1 <= len(numbers) <= MAX_NUMBERS or not all(map(whole, numbers)):
+        raise UserError(
+            f"{where}: field 'numbers' must be a list of 1 to {MAX_NUMBERS} whole numbers of 0 to {MAX_VALUE}, "
+            f"got {_short(numbers)}"
+        )
+    if not whole(target):
+        raise UserError(f"{where}: field 'target' must be a whole number of 0 to {MAX_VALUE}, got {_short(target)}")
+    return tuple(numbers), target
+
+
+def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
+    """The JSON text that :func:`verify` reads; ``form`` is a key of VERIFIERS."""
+    return json.dumps({"numbers": list(numbers), "target": target, "format": form})
+
+
+@lru_cache(maxsize=65536)
+def _from_ground_truth(text: str) -> tuple[tuple[int, ...], int, str]:
+    try:
+        fields = json.loads(text)
+        numbers, target = check_numbers("ground truth", fields["numbers"], fields["target"])
+        if fields["format"] not in VERIFIERS:
+            raise UserError(f"ground truth: field 'format' must be one of {', '.join(VERIFIERS)}")
+        return numbers, target, fields["format"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise UserError(
+            f"ground truth: expected JSON with numbers, target and format, got {_short(text)}; write the data again"
+        ) from None
+
+
+def verify(response: str, ground_truth: str) -> Verdict:
+    """Grade a response against the JSON of :func:`to_ground_truth`. Raises UserError if that JSON is not valid."""
+    numbers, target, form = _from_ground_truth(ground_truth)
+    return VERIFIERS[form](response, numbers, target)
+
+
+def _short(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to write out numbers of more than 4,300 digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 60 else text[:57] + "..."
