@@ -1,0 +1,167 @@
+"""``python -m bapo``: the commands that the workflow calls, one job each, and a few for people."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bapo import __version__
+from bapo.errors import UserError
+
+OVERRIDES = """\
+Configuration: Hydra overrides, for example
+  scale=laptop|smoke|paper   task=countdown   model=...   method=bapo   seed=1
+  method.v=2   train.steps=50   tracking=none   paths.results=/other/disk/results
+`--cfg job` prints the resolved configuration and does nothing else."""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="bapo", description='Reproduction suite for "Buffer Matters" (BAPO).',
+        epilog="The whole workflow: snakemake --cores all table1",
+    )  # fmt: skip
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def job(name: str, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name, help=text, description=text, epilog=OVERRIDES, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
+        sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
+        return sub
+
+    job("data", "Make (or fetch) the problems of a task.")
+    job("base", "Train the base model of a scale from scratch (pretrained models are only noted).")
+    job("train", "Train one run, resuming from its last checkpoint.")
+    evaluate = job("evaluate", "Evaluate a checkpoint on the task's benchmarks, 32 samples a problem.")
+    evaluate.add_argument("--base", action="store_true", help="the base model instead of a trained run")
+    evaluate.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last one")
+    evaluate.add_argument("--out", metavar="FOLDER", help="where to write (default: eval/ beside the run)")
+    grade = commands.add_parser("grade", help="Grade responses in a JSONL file; one JSON verdict a line.")
+    grade.add_argument("--task", required=True, help="countdown")
+    grade.add_argument("file", metavar="FILE.jsonl", help="for countdown: {'numbers', 'target', 'response'} a line")
+    listing = commands.add_parser("methods", help="List the methods.")
+    listing.add_argument("--json", action="store_true", help="machine-readable")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        print(f"error: {error.filename or 'disk'}: no space left; free some, then the same command resumes", file=sys.stderr)
+        return 1
+    except Exception as error:
+        if type(error).__name__ != "Interrupted":
+            raise
+        print(error, file=sys.stderr)
+        return 130
+
+
+def _run(arguments: Any) -> int:
+    if arguments.command == "methods":
+        return _methods(arguments.json)
+    if arguments.command == "grade":
+        from bapo.evaluation.grade import grade_file
+
+        grade_file(arguments.task, arguments.file)
+        return 0
+
+    from bapo.config import compose_config
+
+    config = compose_config(arguments.overrides)
+    if arguments.cfg:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml(config, resolve=True), end="")
+        return 0
+    return {"data": _data, "base": _base, "train": _train, "evaluate": _evaluate}[arguments.command](config, arguments)
+
+
+def _data(config: Any, _: Any) -> int:
+    from bapo.data import make_data
+
+    counts = make_data(config)["problems"]
+    print("  ".join(f"{name} {count}" for name, count in counts.items()), file=sys.stderr)
+    return 0
+
+
+def _base(config: Any, _: Any) -> int:
+    from bapo.engines.torch.base import train_base
+
+    train_base(config)
+    return 0
+
+
+def _train(config: Any, _: Any) -> int:
+    if config.engine != "torch":
+        raise UserError(f"engine={config.engine}: not in this version; use engine=torch")
+    from bapo.engines.torch.trainer import train
+
+    summary = train(config)
+    totals = summary["totals"]
+    print(
+        f"{config.method.name} seed {config.seed}: {summary['steps']} steps, {totals['rollouts']} rollouts, "
+        f"{totals['updates']} updates, {totals['seconds']:.0f} s",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _evaluate(config: Any, arguments: Any) -> int:
+    from pathlib import Path
+
+    from bapo import config as configuration
+    from bapo import runs
+    from bapo.evaluation.run import evaluate
+
+    if arguments.checkpoint:
+        checkpoint, home = Path(arguments.checkpoint), Path(arguments.checkpoint)
+    elif arguments.base:
+        home = configuration.base_directory(config)
+        checkpoint = Path(config.model.path) if config.model.kind == "pretrained" else home / "checkpoint"
+    else:
+        home = configuration.run_directory(config)
+        checkpoint = home / runs.read_json(home / runs.SUMMARY)["checkpoint"]
+    summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / "eval")
+    for name, result in summary["benchmarks"].items():
+        print(f"{name}: {100 * result['accuracy']:.2f} +- {100 * result['standard_error']:.2f}", file=sys.stderr)
+    return 0
+
+
+def _methods(as_json: bool) -> int:
+    import json
+
+    from bapo import methods
+
+    rows = [
+        {"name": name, "type": cls.Config().kind, "summary": cls.summary, "source": cls.source}
+        for name, cls in methods.table().items()
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return 0
+    width = max(len(r["name"]) for r in rows)
+    for r in rows:
+        print(f"{r['name']:<{width}}  {r['type']:<3}  {r['summary']}  [{r['source']}]")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

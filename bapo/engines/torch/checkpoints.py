@@ -1,0 +1,183 @@
+"""Checkpoints of a training run: written whole, checked on reading, enough to go on bit for bit.
+
+``checkpoints/step_000050/`` is a Hugging Face folder; ``trainer/`` inside it holds the optimiser, the delayed rollout
+policy, the replay buffers and the tables so far. Random states are not saved because there are none: every draw is
+keyed by (seed, purpose, step).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+
+from bapo import runs
+from bapo.engines.torch import models
+from bapo.errors import UserError
+from bapo.rollouts import Group, Prompt, Samples
+
+CHECKSUMS = "checksums.json"
+#: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
+KEPT = 2
+
+
+@dataclass
+class TrainerState:
+    """Everything beside the weights and the optimiser that the next step depends on."""
+
+    step: int
+    updates: int
+    stream_position: int
+    rollout_version: int
+    method: dict[str, Any]
+
+
+def folder_of(run: Path, step: int) -> Path:
+    return run / "checkpoints" / f"step_{step:06d}"
+
+
+def steps_with_trainer(run: Path) -> list[int]:
+    """Steps that can be resumed from, newest first."""
+    found = [p.parent.name for p in (run / "checkpoints").glob("step_*/trainer")]
+    return sorted((int(name.removeprefix("step_")) for name in found), reverse=True)
+
+
+def save(
+    run: Path, model: Any, tokenizer: Any, optimizer: torch.optim.Optimizer, rollout_model: Any | None,
+    groups: list[Group], state: TrainerState, tables: dict[str, Any], keep_models: bool,
+) -> Path:  # fmt: skip
+    """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit."""
+    target = folder_of(run, state.step)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    for stale in target.parent.glob(".step_*.tmp"):
+        shutil.rmtree(stale, ignore_errors=True)
+    trainer = temporary / "trainer"
+    trainer.mkdir(parents=True)
+    try:
+        models.save(model, tokenizer, temporary)
+        save_file(optimizer_tensors(model, optimizer), trainer / "optimizer.safetensors")
+        if rollout_model is not None:
+            save_file(_weights(rollout_model), trainer / "rollout_policy.safetensors")
+        tensors, entries = pack_groups(groups)
+        save_file(tensors, trainer / "groups.safetensors")
+        runs.write_json(trainer / "state.json", {**asdict(state), "groups": entries})
+        for name, frame in tables.items():
+            runs.write_parquet(trainer / name, frame)
+        names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
+        runs.write_json(temporary / CHECKSUMS, runs.fingerprints(temporary, names))
+        for path in [*temporary.rglob("*"), temporary]:
+            runs.sync(path)
+        if target.exists():
+            shutil.rmtree(target)
+        os.replace(temporary, target)
+        runs.sync(target.parent)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise runs._explained(error, target) from error
+    for old in steps_with_trainer(run)[KEPT:]:
+        shutil.rmtree(folder_of(run, old) / "trainer" if keep_models else folder_of(run, old))
+    return target
+
+
+def damage(folder: Path, trainer: bool) -> list[str]:
+    """What is wrong with a checkpoint; its trainer part is looked at only where ``trainer`` is set."""
+    try:
+        files = runs.read_json(folder / CHECKSUMS)
+    except UserError as error:
+        return [str(error)]
+    return runs.damaged_files(folder, {n: f for n, f in files.items() if trainer or not n.startswith("trainer/")})
+
+
+def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
+    for step in steps_with_trainer(run):
+        folder = folder_of(run, step)
+        problems = damage(folder, trainer=True)
+        if not problems:
+            return folder, runs.read_json(folder / "trainer" / "state.json")
+        print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
+    return None
+
+
+# ------------------------------------------------------------------------------------------------ tensors
+
+
+def _weights(model: Any) -> dict[str, torch.Tensor]:
+    """Parameters and persistent buffers under their own names; a tied tensor once."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() not in seen or tensor.numel() == 0:
+            seen.add(tensor.data_ptr())
+            found[name] = tensor.detach().cpu().contiguous()
+    return found
+
+
+def load_weights(model: Any, path: Path) -> None:
+    """The inverse of the rollout policy's file; names left out were tied to others."""
+    missing, unexpected = model.load_state_dict(load_file(path), strict=False)
+    own = model.state_dict()
+    present = {own[n].data_ptr() for n in own if n not in missing}
+    untied = [n for n in missing if own[n].data_ptr() not in present]
+    if unexpected or untied:
+        raise UserError(f"{path}: does not fit the model (missing {untied[:3]}, unexpected {unexpected[:3]})")
+
+
+def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, parameter in model.named_parameters():
+        for key, value in optimizer.state.get(parameter, {}).items():
+            found[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
+    return found
+
+
+def load_optimizer(model: Any, optimizer: torch.optim.Optimizer, path: Path) -> None:
+    tensors = load_file(path)
+    for name, parameter in model.named_parameters():
+        state = {}
+        for key in ("step", "exp_avg", "exp_avg_sq"):
+            if f"{key}/{name}" in tensors:
+                value = tensors[f"{key}/{name}"]
+                state[key] = value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
+        if state:
+            optimizer.state[parameter] = state
+
+
+def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """Groups as tensors (one block each for tokens, lengths, log-probabilities, rewards) and plain entries."""
+    if not groups:
+        return {"empty": torch.zeros(1)}, []
+    block = Samples.concatenate([g.samples for g in groups])
+    rewards = np.concatenate([g.rewards for g in groups])
+    tensors = {
+        "tokens": torch.from_numpy(np.ascontiguousarray(block.tokens)),
+        "lengths": torch.from_numpy(np.ascontiguousarray(block.lengths)),
+        "logprobs": torch.from_numpy(np.ascontiguousarray(block.logprobs)),
+        "rewards": torch.from_numpy(np.ascontiguousarray(rewards)),
+    }
+    entries = [
+        {"prompt": g.prompt.id, "size": g.size, "width": int(g.samples.tokens.shape[1]), "step": g.step,
+         "version": g.version, "origin": g.origin}
+        for g in groups
+    ]  # fmt: skip
+    return tensors, entries
+
+
+def unpack_groups(path: Path, entries: list[dict[str, Any]], prompts: dict[str, Prompt]) -> list[Group]:
+    tensors = {k: v.numpy() for k, v in load_file(path).items()}
+    groups, start = [], 0
+    for e in entries:
+        rows, start = slice(start, start + e["size"]), start + e["size"]
+        width = e["width"]
+        samples = Samples(
+            tensors["tokens"][rows, :width].copy(), tensors["lengths"][rows].copy(), tensors["logprobs"][rows, :width].copy()
+        )
+        groups.append(Group(prompts[e["prompt"]], tensors["rewards"][rows], e["step"], e["version"], samples, e["origin"]))
+    return groups

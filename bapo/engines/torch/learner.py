@@ -1,0 +1,216 @@
+"""Policy updates on a batch of groups: advantages, mini-batches, loss, optimiser."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from torch import Tensor
+
+from bapo import seeds
+from bapo.engines.torch import models
+from bapo.losses import LossInputs
+from bapo.methods import Method
+from bapo.rollouts import ORIGINS, REPLAYED, Group
+
+
+@dataclass
+class Rows:
+    """N sequences as tensors. ids [N, L] prompt + response, right-padded; starts, lengths [N]; the rest [N, T] or [N]."""
+
+    ids: Tensor
+    starts: Tensor
+    lengths: Tensor
+    behaviour_logprobs: Tensor
+    advantages: Tensor
+    origins: list[str]
+
+    @property
+    def width(self) -> int:
+        return int(self.lengths.max())
+
+    @property
+    def mask(self) -> Tensor:
+        return (torch.arange(self.width, device=self.ids.device) < self.lengths[:, None]).float()
+
+
+def collate(groups: list[Group], advantages: list[np.ndarray], index: list[tuple[int, int]], pad: int, device: Any) -> Rows:
+    """The given (group, response) pairs as one padded block."""
+    lengths = np.array([groups[g].samples.lengths[i] for g, i in index])
+    starts = np.array([len(groups[g].prompt.row.tokens) for g, _ in index])
+    width = int(lengths.max())
+    ids = np.full((len(index), int((starts + lengths).max())), pad, dtype=np.int64)
+    logprobs = np.zeros((len(index), width), dtype=np.float32)
+    for row, (g, i) in enumerate(index):
+        start, n, samples = starts[row], lengths[row], groups[g].samples
+        ids[row, :start] = groups[g].prompt.row.tokens
+        ids[row, start : start + n] = samples.tokens[i, :n]
+        logprobs[row, :n] = samples.logprobs[i, :n]
+
+    def tensor(array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(device)
+
+    return Rows(
+        tensor(ids), tensor(starts), tensor(lengths), tensor(logprobs),
+        tensor(np.array([advantages[g][i] for g, i in index], dtype=np.float32)), [groups[g].origin for g, _ in index],
+    )  # fmt: skip
+
+
+class Learner:
+    """The current policy pi_theta, its optimiser and the frozen reference."""
+
+    def __init__(self, model: Any, reference: Any | None, pad: int, config: DictConfig, method: Method) -> None:
+        self.model, self.reference, self.pad, self.method = model, reference, pad, method
+        self.train, self.temperature, self.seed = config.train, config.sampling.temperature, config.seed
+        self.device = next(model.parameters()).device
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        t = config.train
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=t.learning_rate, betas=tuple(t.betas), weight_decay=t.weight_decay, fused=True
+        )
+        self.updates = 0
+
+    def mini_batches(self, step: int, groups: list[Group]) -> list[list[Group]]:
+        """The batch, shuffled and cut. An underfilled batch gives fewer updates, or smaller mini-batches."""
+        units = self.method.units(groups)
+        order = seeds.generator(self.seed, "mini-batches", step).permutation(len(units))
+        units = [units[i] for i in order]
+        size, full = self.train.mini_batch_size, self.train.batch_size // self.train.mini_batch_size
+        if self.train.underfilled == "fewer-updates":
+            cut = [units[i : i + size] for i in range(0, len(units), size)]
+        else:
+            cut = [list(c) for c in np.array_split(np.array(units, dtype=object), min(full, len(units)))]
+        return [[g for unit in part for g in unit] for part in cut]
+
+    def update(self, step: int, groups: list[Group]) -> dict[str, float]:
+        """One pass over the batch. An empty batch changes nothing. Returns the step's metrics."""
+        sums: dict[str, float] = defaultdict(float)
+        weights: dict[str, float] = defaultdict(float)
+
+        def note(name: str, value: float, weight: float) -> None:
+            sums[name] += value * weight
+            weights[name] += weight
+
+        step_logprobs = self._step_logprobs(groups) if self.method.needs_step_policy else None
+        trained = forwards = 0
+        for part in self.mini_batches(step, groups) if groups else []:
+            tokens = self._one_update(part, step_logprobs, note)
+            trained += tokens
+            forwards += tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
+        size = models.parameter_count(self.model)
+        return {
+            **{name: sums[name] / weights[name] for name in sums if weights[name]},
+            "updates": float(weights["updates"]),
+            "trained_tokens": trained,
+            # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
+            "forward_flops": 2.0 * size * forwards,
+            "backward_flops": 4.0 * size * trained,
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+        }
+
+    def _one_update(self, groups: list[Group], step_logprobs: dict[tuple[int, int], np.ndarray] | None, note: Any) -> int:
+        """Forward, backward and one optimiser step on a mini-batch; returns the tokens that went through the model."""
+        advantages = [self.method.advantages(g) for g in groups]
+        index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
+        lengths = {(g, i): int(groups[g].samples.lengths[i]) for g, i in index}
+        replayed = [(groups[g].origin == REPLAYED) for g, _ in index]
+        nominal = self.train.mini_batch_size * self.train.group_size
+        denominators = {
+            "nominal_sequences": nominal if self.train.underfilled == "fewer-updates" else len(index),
+            "nominal_tokens": sum(lengths.values()),
+            "part_sequences": (len(index) - sum(replayed), sum(replayed)),
+            "part_tokens": tuple(
+                sum(lengths[p] for p, r in zip(index, replayed, strict=True) if r is part) for part in (False, True)
+            ),
+        }
+        self.optimizer.zero_grad(set_to_none=True)
+        trained, total_loss = 0, 0.0
+        for micro in self._micro_batches(groups, index):
+            rows = collate(groups, advantages, micro, self.pad, self.device)
+            mask = rows.mask
+            scored = models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature, self.method.needs_entropy)
+            inputs = LossInputs(
+                logprobs=scored.logprobs,
+                behaviour_logprobs=rows.behaviour_logprobs,
+                advantages=rows.advantages,
+                mask=mask,
+                replayed=torch.tensor([o == REPLAYED for o in rows.origins], device=self.device),
+                reference_logprobs=self._reference_logprobs(rows),
+                step_logprobs=self._lookup(step_logprobs, groups, micro, rows),
+                entropy=scored.entropy,
+                **denominators,
+            )
+            loss, metrics = self.method.loss(inputs)
+            loss.backward()
+            count = float(mask.sum())
+            trained += int((rows.starts + rows.lengths).sum())
+            total_loss += float(loss.detach())
+            for name, value in metrics.items():
+                note(name, float(value), count)
+            if scored.entropy is not None:
+                note("entropy", float((scored.entropy.detach() * mask).sum()) / count, count)
+            self._note_divergence(scored.logprobs.detach(), rows, mask, note)
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
+        if not torch.isfinite(norm):
+            raise FloatingPointError(
+                f"the gradient is not finite at update {self.updates + 1}; lower train.learning_rate or check the rewards"
+            )
+        warm = min(1.0, (self.updates + 1) / max(1, self.train.warmup_updates))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.train.learning_rate * warm
+        self.optimizer.step()
+        self.updates += 1
+        note("loss", total_loss, 1.0)
+        note("gradient_norm", float(norm), 1.0)
+        note("updates", 1.0, 1.0)
+        return trained
+
+    def _micro_batches(self, groups: list[Group], index: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+        """Rows of similar length together, so that little of the work is padding."""
+        size = self.train.micro_batch_size or len(index)
+        order = sorted(
+            index, key=lambda p: (len(groups[p[0]].prompt.row.tokens) + int(groups[p[0]].samples.lengths[p[1]]), p)
+        )
+        return [order[i : i + size] for i in range(0, len(order), size)]
+
+    @torch.no_grad()
+    def _reference_logprobs(self, rows: Rows) -> Tensor | None:
+        if not self.method.needs_reference:
+            return None
+        return models.score(self.reference, rows.ids, rows.starts, rows.width, self.temperature).logprobs
+
+    @torch.no_grad()
+    def _step_logprobs(self, groups: list[Group]) -> dict[tuple[int, int], np.ndarray]:
+        """Log-probabilities under pi_k, the policy before this step's first update, by (id of group, response)."""
+        found = {}
+        zeros = [np.zeros(g.size, dtype=np.float32) for g in groups]
+        index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
+        for micro in self._micro_batches(groups, index):
+            rows = collate(groups, zeros, micro, self.pad, self.device)
+            logprobs = models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature).logprobs.cpu().numpy()
+            for row, (g, i) in enumerate(micro):
+                found[id(groups[g]), i] = logprobs[row, : int(rows.lengths[row])]
+        return found
+
+    def _lookup(self, table: Any, groups: list[Group], micro: list[tuple[int, int]], rows: Rows) -> Tensor | None:
+        if table is None:
+            return None
+        out = np.zeros((len(micro), rows.width), dtype=np.float32)
+        for row, (g, i) in enumerate(micro):
+            values = table[id(groups[g]), i]
+            out[row, : len(values)] = values
+        return torch.from_numpy(out).to(self.device)
+
+    @staticmethod
+    def _note_divergence(logprobs: Tensor, rows: Rows, mask: Tensor, note: Any) -> None:
+        """TV(pi_theta, alpha_i) by origin, 1/2 E|pi/alpha - 1| over sampled sequences (biased low for rare tails)."""
+        ratio = torch.exp(((logprobs - rows.behaviour_logprobs) * mask).sum(1).clamp(-20, 20))
+        distance = (0.5 * (ratio - 1).abs()).cpu().numpy()
+        for number, origin in enumerate(ORIGINS, start=1):
+            chosen = [d for d, o in zip(distance, rows.origins, strict=True) if o == origin]
+            if chosen:
+                note(f"tv_x{number}", float(np.mean(chosen)), len(chosen))

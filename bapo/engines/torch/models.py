@@ -1,0 +1,143 @@
+"""Hugging Face models for the torch engine: build, load, save, and their log-probabilities."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from bapo import config as configuration
+from bapo import runs, seeds, tasks
+from bapo.errors import UserError
+
+#: Families whose logits are lm_head(last hidden state) with no further scaling, so that the head can be applied to
+#: response positions alone. Every other model goes through its full forward.
+_PLAIN_HEAD = {"qwen2", "qwen3", "llama", "mistral", "gpt2"}
+
+
+def device_of(config: DictConfig) -> torch.device:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device=cuda: no CUDA device is visible; use device=cpu or device=auto")
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def prepare_process(threads: int) -> None:
+    """Single-purpose process settings: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    torch.set_num_threads(threads)
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # one progress line a job, and it is ours
+    # bf16-free float32 on CUDA would otherwise silently use tf32 in some releases
+    torch.set_float32_matmul_precision("highest")
+
+
+def build_scratch(config: DictConfig) -> tuple[Any, Any]:
+    """(model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    tokenizer = tasks.get(config.task.name).build_tokenizer(config)
+    architecture = OmegaConf.to_container(config.model.architecture, resolve=True)
+    kind = architecture.pop("model_type")
+    hf_config = AutoConfig.for_model(
+        kind,
+        vocab_size=len(tokenizer),
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        **architecture,
+    )
+    torch.manual_seed(seeds.key64(config.base.seed, "initial weights") % 2**63)
+    model = AutoModelForCausalLM.from_config(hf_config, attn_implementation=config.model.attention)
+    return model.to(getattr(torch, config.model.dtype)), tokenizer
+
+
+def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[Any, Any]:
+    """(model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    if isinstance(path, Path) and not (path / "config.json").is_file():
+        raise UserError(f"{path}: no checkpoint here (config.json is missing); train it first or correct the path")
+    revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **revision
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path, **revision)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be loaded as a Hugging Face model: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # safetensors raises its own class for truncated files
+        if type(error).__name__ == "SafetensorError":
+            raise UserError(f"{path}: model.safetensors is damaged ({error}); delete the folder and train again") from error
+        raise
+    return model.to(device).eval(), tokenizer
+
+
+def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
+    """The model that reinforcement learning starts from: the trained base, or the pretrained checkpoint."""
+    if config.model.kind == "pretrained":
+        return load(config.model.path, config, device)
+    folder = configuration.base_directory(config)
+    if not (folder / runs.SUMMARY).exists():
+        names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
+        raise UserError(f"{folder}: the base model is missing; train it first with `python -m bapo base {names}`")
+    summary = runs.verify_files(folder)
+    if summary["identity"] != configuration.base_identity(config):
+        raise UserError(f"{folder}: the base model was trained under another configuration; train it again")
+    return load(folder / "checkpoint", config, device)
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Weights as safetensors, configuration and tokenizer, in Hugging Face format."""
+    with contextlib.suppress(AttributeError):  # sampling is configured by us, never by a file beside the weights
+        model.generation_config.do_sample = True
+    model.save_pretrained(folder, safe_serialization=True)
+    tokenizer.save_pretrained(folder)
+
+
+def parameter_count(model: Any) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+@dataclass
+class Scored:
+    """logprobs [N, T] of the response tokens, and the entropy [N, T] of each distribution where asked for."""
+
+    logprobs: Tensor
+    entropy: Tensor | None
+
+
+def score(
+    model: Any, ids: Tensor, starts: Tensor, width: int, temperature: float = 1.0, entropy: bool = False
+) -> Scored:
+    """Log-probabilities of response tokens under ``model``.
+
+    ids: int64 [N, L], prompt then response, padded on the right (a causal model never looks right, so no mask is
+    needed); starts: int64 [N], where each response begins (at least 1); width: T, the longest response. Positions
+    beyond a sequence's end give numbers that the caller masks. ``temperature`` divides the logits, as in sampling.
+    """
+    positions = (starts[:, None] - 1 + torch.arange(width, device=ids.device)).clamp(max=ids.shape[1] - 2)
+    targets = ids.gather(1, positions + 1)
+    if model.config.model_type in _PLAIN_HEAD:
+        hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+        hidden = hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
+        logits = model.get_output_embeddings()(hidden)
+    else:
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        logits = logits.gather(1, positions[:, :, None].expand(-1, -1, logits.shape[-1]))
+    logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    logp = torch.log_softmax(logits, -1)
+    return Scored(
+        logp.gather(2, targets[:, :, None])[:, :, 0],
+        -(logp.exp() * logp).sum(-1) if entropy else None,
+    )

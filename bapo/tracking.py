@@ -1,0 +1,48 @@
+"""Experiment tracking: wandb, offline by default, or nothing. Never a source of truth: the run directory is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+
+class NoTracking:
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing."""
+
+
+class WandbTracking:
+    """A wandb run in the run directory; needs neither account nor network in offline mode."""
+
+    def __init__(self, config: DictConfig, folder: Path, identity: str) -> None:
+        os.environ.setdefault("WANDB_SILENT", "true")
+        os.environ.setdefault("WANDB__DISABLE_STATS", "true")
+        import wandb
+
+        folder.mkdir(parents=True, exist_ok=True)
+        self.run = wandb.init(
+            dir=str(folder),
+            mode=config.tracking.mode,
+            project=config.tracking.project,
+            group=f"{config.scale.name}/{config.task.name}/{config.model.name}",
+            name=f"{config.method.name}-seed{config.seed}",
+            tags=[config.scale.name, config.task.name, config.method.name],
+            config={**OmegaConf.to_container(config, resolve=True), "identity": identity},
+            settings=wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, save_code=False),
+        )
+
+    def log(self, metrics: dict[str, float], step: int) -> None:
+        self.run.log({k: v for k, v in metrics.items() if v == v}, step=step)
+
+    def finish(self) -> None:
+        self.run.finish()
+
+
+def start(config: DictConfig, folder: Path, identity: str) -> NoTracking | WandbTracking:
+    return WandbTracking(config, folder, identity) if config.tracking.kind == "wandb" else NoTracking()

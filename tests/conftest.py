@@ -1,0 +1,39 @@
+"""What the tests share: a tiny world (data and base model) that the product's own commands make once a session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+#: the smoke scale, smaller still: a run takes about a second
+TINY = (
+    "scale=smoke", "tracking=none", "base.iterations=40", "base.threads=1",
+    "data.split_sizes={base: 2000, train: 24, probe: 8, cd34: 6, cd4: 6}",
+    "train.steps=6", "train.batch_size=4", "train.mini_batch_size=2", "train.group_size=4", "checkpoint.every=2",
+    "probe.prompts=4", "probe.samples=4", "probe.points=3", "evaluation.samples=32",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Hydra overrides of a world whose data and base model exist."""
+    from bapo.config import compose_config
+    from bapo.data import make_data
+    from bapo.engines.torch.base import train_base
+
+    overrides = [*TINY, f"paths.results={tmp_path_factory.mktemp('results')}"]
+    config = compose_config(overrides)
+    make_data(config)
+    train_base(config)
+    return overrides
+
+
+def needs_shared(*parts: str) -> Path:
+    """A file beside the checkout; skips the test, with a reason, where it is absent."""
+    path = SHARED.joinpath(*parts)
+    if not path.exists():
+        pytest.skip(f"{'/'.join(parts)} is not beside this checkout (data of other projects, not part of the product)")
+    return path

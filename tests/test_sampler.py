@@ -1,0 +1,454 @@
+"""The sampler against a plain loop over the library's forward, and the promises in its docstring."""
+
+from __future__ import annotations
+
+import copy
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from torch import nn
+
+from bapo.engines.torch import kv_cache, sampler_qwen2
+from bapo.engines.torch.sampler import SamplingParameters, draw, sample
+from bapo.errors import UserError
+from bapo.seeds import key64, uniforms
+
+SIZES = {
+    "vocab_size": 40,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "initializer_range": 0.3,
+}
+GROUPED = {**SIZES, "intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 64}
+GPT2 = {"vocab_size": 40, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "initializer_range": 0.3}
+ENDS = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+CONFIGS = {
+    "qwen2": lambda: hf.Qwen2Config(**GROUPED, **ENDS, tie_word_embeddings=True),
+    "llama": lambda: hf.LlamaConfig(**GROUPED, **ENDS),
+    "gpt2": lambda: hf.GPT2Config(**GPT2, **ENDS),
+    # masks from the attention mask alone; a window shorter than the prompts; no keys and values at all
+    "bloom": lambda: hf.BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, **ENDS),
+    "mistral": lambda: hf.MistralConfig(**GROUPED, **ENDS, sliding_window=4),
+    "mamba": lambda: hf.MambaConfig(vocab_size=40, hidden_size=32, state_size=4, num_hidden_layers=1, **ENDS),
+}
+#: lengths 3, 6, 1, 3, 8; a few tokens end a response, so that random weights end some early
+PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [3], [4, 4, 4], [20, 21, 22, 23, 24, 25, 26, 27]]
+KEYS = np.array([key64("prompt", i) for i in range(len(PROMPTS))], dtype=np.uint64)
+KEY = key64(1, "rollout", 3)
+PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31), pad_id=0)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def build(name: str, **changes) -> hf.PreTrainedModel:
+    config = CONFIGS[name]()
+    for key, value in changes.items():
+        setattr(config, key, value)
+    torch.manual_seed(3)
+    return hf.AutoModelForCausalLM.from_config(config).eval()
+
+
+@pytest.fixture(scope="module")
+def qwen2() -> hf.PreTrainedModel:
+    return build("qwen2")
+
+
+def rows(groups) -> list[list[tuple[list[int], list[float]]]]:
+    """(tokens, logprobs) of every response, without the padding."""
+    return [[(g.tokens[i, :n].tolist(), g.logprobs[i, :n].tolist()) for i, n in enumerate(g.lengths)] for g in groups]
+
+
+def assert_same(found, expected, tolerance: float = 1e-5) -> None:
+    assert [[tokens for tokens, _ in g] for g in found] == [[tokens for tokens, _ in g] for g in expected]
+    for one, other in zip(chain(*found), chain(*expected), strict=True):
+        np.testing.assert_allclose(one[1], other[1], atol=tolerance)
+
+
+def filtered(logits: np.ndarray, parameters: SamplingParameters) -> np.ndarray:
+    """float64 probabilities after temperature, top_k and top_p, written as their definitions say."""
+    p = np.exp((logits - logits.max()) / parameters.temperature)
+    order = np.argsort(-p, kind="stable")
+    if parameters.top_k > 0:
+        p[order[parameters.top_k :]] = 0
+    p /= p.sum()
+    kept, mass = [], 0.0
+    for token in order:
+        kept.append(token)
+        mass += p[token]
+        if mass >= parameters.top_p:
+            break
+    p[np.setdiff1d(np.arange(len(p)), kept)] = 0
+    return p / p.sum()
+
+
+@torch.no_grad()
+def plain_loop(model, parameters=PARAMETERS, count: int = 3):
+    """One sequence at a time, the whole of it through the model for each token, no cache."""
+    result = []
+    for prompt, prompt_key in zip(PROMPTS, KEYS, strict=True):
+        group = []
+        for number in range(count):
+            u = uniforms(KEY, np.array([prompt_key]), np.array([number]), parameters.max_tokens)[0]
+            tokens, logprobs = [], []
+            while len(tokens) < parameters.max_tokens and not set(tokens[-1:]) & set(parameters.eos_ids):
+                logits = model(torch.tensor([list(prompt) + tokens])).logits[0, -1].double().numpy()
+                p = filtered(logits, parameters)
+                token = int(np.searchsorted(p.cumsum(), u[len(tokens)], side="right"))
+                tokens.append(token)
+                logprobs.append(float(np.log(p[token])))
+            group.append((tokens, logprobs))
+        result.append(group)
+    return result
+
+
+# ---------------------------------------------------------------------------------------------- the right numbers
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_any_architecture_gives_what_a_plain_loop_gives(name):
+    model = build(name)
+    expected = plain_loop(model)
+    lengths = {len(tokens) for group in expected for tokens, _ in group}
+    assert len(lengths) > 2  # responses end at different tokens, so rows were dropped on the way
+    assert_same(rows(sample(model, PROMPTS, 3, KEYS, KEY, PARAMETERS, fast=False)), expected)
+    if name == "qwen2":
+        assert sampler_qwen2.supports(model)
+        assert_same(rows(sample(model, PROMPTS, 3, KEYS, KEY, PARAMETERS)), expected)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"temperature": 0.6},
+        {"top_k": 5},
+        {"top_p": 0.7},
+        {"temperature": 1.4, "top_k": 12, "top_p": 0.9},
+    ],
+    ids=str,
+)
+def test_temperature_and_filters(qwen2, changes, fast):
+    parameters = SamplingParameters(max_tokens=6, eos_ids=(1, 2), pad_id=0, **changes)
+    found = rows(sample(qwen2, PROMPTS, 3, KEYS, KEY, parameters, fast=fast))
+    assert_same(found, plain_loop(qwen2, parameters))
+
+
+def test_greedy_is_the_librarys_greedy(qwen2):
+    parameters = SamplingParameters(temperature=0, max_tokens=12, eos_ids=(1,), pad_id=0)
+    for prompt, group in zip(PROMPTS, sample(qwen2, PROMPTS, 2, KEYS, KEY, parameters), strict=True):
+        ids = torch.tensor([prompt])
+        whole = qwen2.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=12)
+        expected = whole[0, len(prompt) :].tolist()
+        assert [g.tokens[i, : g.lengths[i]].tolist() for g in [group] for i in (0, 1)] == [expected, expected]
+        assert (group.logprobs == 0).all()
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"num_key_value_heads": 1}], ids=str)
+def test_hand_written_logits_are_the_librarys(changes):
+    """Teacher-forced, prompts of different lengths, rows dropped in the middle, past the first width of attention."""
+    model = build("qwen2", **changes)
+    tokens, group, steps = torch.randint(3, 40, (10, 40)), 2, 40
+    with torch.inference_mode():
+        decoder = sampler_qwen2.Qwen2Decoder(model, steps + 1)
+        logits = decoder.prefill(PROMPTS, group)
+        for i, prompt in enumerate(PROMPTS):
+            assert (model(torch.tensor([prompt])).logits[0, -1] - logits[i]).abs().max() < 1e-5
+        sequences = [list(PROMPTS[row // group]) for row in range(10)]
+        for t in range(steps):
+            if t == 5:  # drop rows 0, 3 and 4: the last rows take their places
+                decoder.keep(7, torch.tensor([0, 3, 4]), torch.tensor([7, 8, 9]))
+                for hole, mover in ((0, 7), (3, 8), (4, 9)):
+                    sequences[hole], tokens[hole] = sequences[mover], tokens[mover]
+                sequences, tokens = sequences[:7], tokens[:7]
+            logits = decoder.step(tokens[:, t])
+            for row, sequence in enumerate(sequences):
+                sequence.append(int(tokens[row, t]))
+                if t in (0, 4, 5, 6, 38, 39):
+                    expected = model(torch.tensor([sequence])).logits[0, -1]
+                    assert (expected - logits[row]).abs().max() < 1e-5, (t, row)
+
+
+def test_logprobs_are_those_of_a_full_forward(qwen2):
+    groups = sample(qwen2, PROMPTS, 8, KEYS, KEY, PARAMETERS)
+    for prompt, group in zip(PROMPTS, groups, strict=True):
+        for tokens, logprobs in rows([group])[0]:
+            with torch.no_grad():
+                logits = qwen2(torch.tensor([list(prompt) + tokens])).logits[0, len(prompt) - 1 : -1]
+            expected = logits.log_softmax(-1)[range(len(tokens)), tokens]
+            np.testing.assert_allclose(logprobs, expected.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_first_tokens_follow_the_softmax(qwen2, fast):
+    """Chi-square over 20,000 samples of one prompt; bins with fewer than 5 expected are joined."""
+    count = 20_000
+    parameters = SamplingParameters(temperature=1.3, max_tokens=1, eos_ids=(), pad_id=0)
+    group = sample(qwen2, PROMPTS[:1], count, KEYS[:1], key64("chi-square"), parameters, fast=fast)[0]
+    with torch.no_grad():
+        p = (qwen2(torch.tensor(PROMPTS[:1])).logits[0, -1].double() / 1.3).softmax(-1).numpy()
+    observed, expected = np.bincount(group.tokens[:, 0], minlength=len(p)), count * p
+    rare = expected < 5
+    observed = np.append(observed[~rare], observed[rare].sum())
+    expected = np.append(expected[~rare], max(expected[rare].sum(), 1e-9))
+    degrees = len(expected) - 1
+    assert degrees > 5
+    assert ((observed - expected) ** 2 / expected).sum() < degrees + 4 * np.sqrt(2 * degrees)
+
+
+# ------------------------------------------------------------------------------------------------- independence
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_order_and_batch_size_do_not_matter(qwen2, fast):
+    expected = rows(sample(qwen2, PROMPTS, 4, KEYS, KEY, PARAMETERS, fast=fast))
+    order = [3, 0, 4, 2, 1]
+    shuffled = sample(qwen2, [PROMPTS[i] for i in order], 4, KEYS[order], KEY, PARAMETERS, fast=fast)
+    assert_same(rows(shuffled), [expected[i] for i in order])
+    for max_rows in (1, 3, 4, 9):
+        assert_same(rows(sample(qwen2, PROMPTS, 4, KEYS, KEY, PARAMETERS, max_rows=max_rows, fast=fast)), expected)
+    for i in range(len(PROMPTS)):
+        alone = sample(qwen2, PROMPTS[i : i + 1], 4, KEYS[i : i + 1], KEY, PARAMETERS, fast=fast)
+        assert_same(rows(alone), expected[i : i + 1])
+
+
+def test_a_larger_group_only_appends(qwen2):
+    small = rows(sample(qwen2, PROMPTS, 8, KEYS, KEY, PARAMETERS))
+    large = rows(sample(qwen2, PROMPTS, 32, KEYS, KEY, PARAMETERS))
+    rest = rows(sample(qwen2, PROMPTS, 24, KEYS, KEY, PARAMETERS, first_sample=8))
+    assert_same([g[:8] for g in large], small)
+    assert_same([g[8:] for g in large], rest)
+
+
+def test_the_key_and_the_prompt_keys_matter_and_repetition_gives_the_same_bits(qwen2):
+    first, again = (sample(qwen2, PROMPTS, 8, KEYS, KEY, PARAMETERS) for _ in range(2))
+    for one, other in zip(first, again, strict=True):
+        assert (one.tokens == other.tokens).all() and (one.logprobs == other.logprobs).all()
+    assert rows(first) != rows(sample(qwen2, PROMPTS, 8, KEYS, KEY + 1, PARAMETERS))
+    same_prompt = sample(qwen2, [PROMPTS[0]] * 2, 8, KEYS[:2], KEY, PARAMETERS)
+    assert rows(same_prompt)[0] == rows(first)[0]
+    assert rows(same_prompt)[1] != rows(first)[0]
+
+
+# ------------------------------------------------------------------------------------------------ shapes and ends
+
+
+@pytest.mark.parametrize("max_rows", [1024, 3])
+def test_lengths_ends_and_padding(qwen2, max_rows):
+    parameters = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31), pad_id=39)
+    groups = sample(qwen2, PROMPTS, 8, KEYS, KEY, parameters, max_rows=max_rows)
+    ended = 0
+    for group in groups:
+        assert (group.tokens.dtype, group.lengths.dtype, group.logprobs.dtype) == (np.int32, np.int32, np.float32)
+        assert group.tokens.shape == group.logprobs.shape == (8, group.lengths.max())
+        for tokens, n, logprobs in zip(group.tokens, group.lengths, group.logprobs, strict=True):
+            is_end = np.isin(tokens[:n], parameters.eos_ids)
+            assert not is_end[:-1].any()
+            assert is_end[-1] or n == 9
+            ended += is_end[-1]
+            assert (tokens[n:] == 39).all() and (logprobs[n:] == 0).all()
+            assert (logprobs[:n] < 0).all()
+    assert 8 < ended < 40
+
+
+def test_one_token_and_no_end_token(qwen2):
+    one = sample(qwen2, PROMPTS, 2, KEYS, KEY, SamplingParameters(max_tokens=1, eos_ids=(1,), pad_id=0))
+    assert all(g.tokens.shape == (2, 1) and g.lengths.tolist() == [1, 1] for g in one)
+    endless = sample(qwen2, PROMPTS, 2, KEYS, KEY, SamplingParameters(max_tokens=7, eos_ids=(), pad_id=0))
+    assert all(g.lengths.tolist() == [7, 7] for g in endless)
+    assert sample(qwen2, [], 2, KEYS[:0], KEY, PARAMETERS) == []
+
+
+def test_one_prefill_a_prompt_and_finished_rows_leave():
+    model, sizes = build("llama"), []
+    model.register_forward_pre_hook(lambda m, a, kw: sizes.append(tuple(kw["input_ids"].shape)), with_kwargs=True)
+    groups = sample(model, PROMPTS, 16, KEYS, KEY, PARAMETERS)
+    assert sizes[0] == (5, 8)
+    assert all(length == 1 for _, length in sizes[1:])
+    batch = [count for count, _ in sizes[1:]]
+    assert batch[0] <= 80 and batch == sorted(batch, reverse=True)
+    lengths = np.concatenate([g.lengths for g in groups])
+    for t, count in enumerate(batch, start=1):  # at most an eighth of the rows are finished ones
+        unfinished = int((lengths > t).sum())
+        assert unfinished <= count <= unfinished / (1 - 1 / 8) + 1
+
+
+def test_the_model_is_left_as_it_was(qwen2):
+    model = copy.deepcopy(qwen2)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    model.train()
+    model.model.layers[0].eval()
+    modes = [m.training for m in model.modules()]
+    sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS)
+    sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS, fast=False)
+    assert [m.training for m in model.modules()] == modes
+    assert all((before[k] == v).all() for k, v in model.state_dict().items())
+    model(torch.tensor(PROMPTS[:1])).logits.sum().backward()  # nothing in it became an inference tensor
+    assert all(p.grad is not None for p in model.parameters())
+
+
+def test_dropout_is_off_while_sampling():
+    model = build("gpt2", resid_pdrop=0.5, embd_pdrop=0.5)
+    expected = rows(sample(model, PROMPTS, 2, KEYS, KEY, PARAMETERS))
+    assert_same(rows(sample(model.train(), PROMPTS, 2, KEYS, KEY, PARAMETERS)), expected)
+
+
+# --------------------------------------------------------------------------------------------------- single draws
+
+
+def test_tokens_of_probability_zero_are_never_drawn():
+    """Also for the smallest and the greatest number that `seeds.uniforms` can give, and with zeros at both ends."""
+    logits = torch.full((3, 6), -torch.inf)
+    logits[:, [1, 4]] = torch.tensor([0.0, 1.0])
+    logits[2, 4] = -torch.inf
+    edges = [2.0**-24, 1 - 2.0**-24]
+    for u in [*edges, *np.linspace(0.01, 0.99, 50)]:
+        tokens, probabilities = draw(logits, torch.full((3,), u), PARAMETERS)
+        assert tokens[2] == 1 and probabilities[2] == 1
+        expected = 1 if u < 1 / (1 + np.e) else 4
+        assert tokens[:2].tolist() == [expected] * 2
+    many = torch.randn(500, 50, generator=torch.Generator().manual_seed(0))
+    many[:, 45:] = -torch.inf
+    top, _ = draw(many, torch.full((500,), edges[1]), PARAMETERS)
+    assert top.max() <= 44
+
+
+def test_a_draw_is_the_same_in_blocks(monkeypatch):
+    logits, u = torch.randn(37, 11), torch.rand(37)
+    whole = draw(logits, u, PARAMETERS)
+    monkeypatch.setattr("bapo.engines.torch.sampler.BLOCK", 50)  # four rows at a time
+    for one, other in zip(draw(logits, u, PARAMETERS), whole, strict=True):
+        assert (one == other).all()
+
+
+def test_filters_keep_what_they_promise():
+    logits = torch.tensor([[0.5, 0.2, 0.15, 0.1, 0.05]]).log()
+    u = (torch.arange(400) + 0.5) / 400
+
+    def support(**changes) -> set[int]:
+        parameters = SamplingParameters(max_tokens=1, **changes)
+        return set(draw(logits.expand(400, 5), u, parameters)[0].tolist())
+
+    assert support() == {0, 1, 2, 3, 4}
+    assert support(top_k=2) == {0, 1}
+    assert support(top_k=9) == {0, 1, 2, 3, 4}
+    assert support(top_p=0.5) == {0}
+    assert support(top_p=0.51) == {0, 1}
+    assert support(top_p=1e-6) == {0}
+    assert support(top_k=2, top_p=0.71) == {0}  # of the two, 0 has 5/7 = 0.714
+    token, p = draw(logits, torch.tensor([0.99]), SamplingParameters(max_tokens=1, top_k=2))
+    assert token.item() == 1 and p.item() == pytest.approx(2 / 7)
+
+
+# --------------------------------------------------------------------------------------------- other dtypes, devices
+
+
+def test_bfloat16_goes_through_the_librarys_forward(qwen2):
+    model = copy.deepcopy(qwen2).to(torch.bfloat16)
+    assert not sampler_qwen2.supports(model)
+    groups = sample(model, PROMPTS, 4, KEYS, KEY, PARAMETERS)
+    tokens, logprobs = rows(groups)[1][0]
+    with torch.no_grad():
+        logits = model(torch.tensor([PROMPTS[1] + tokens])).logits[0, len(PROMPTS[1]) - 1 : -1].float()
+    expected = logits.log_softmax(-1)[range(len(tokens)), tokens]
+    np.testing.assert_allclose(logprobs, expected.numpy(), atol=0.15)  # 8 bits of mantissa on logits up to 10
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_cuda_gives_what_the_cpu_gives(qwen2):
+    expected = rows(sample(qwen2, PROMPTS, 4, KEYS, KEY, PARAMETERS))
+    assert_same(rows(sample(copy.deepcopy(qwen2).cuda(), PROMPTS, 4, KEYS, KEY, PARAMETERS)), expected, 1e-3)
+
+
+def test_what_the_hand_written_forward_leaves_to_the_library(qwen2):
+    assert sampler_qwen2.supports(qwen2)
+    assert not sampler_qwen2.supports(build("llama"))
+    assert not sampler_qwen2.supports(build("qwen2", hidden_act="gelu"))
+    assert not sampler_qwen2.supports(
+        build("qwen2", layer_types=["full_attention", "sliding_attention"], sliding_window=4)
+    )
+    scaled = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+    assert not sampler_qwen2.supports(build("qwen2", rope_parameters=scaled))
+    hooked = copy.deepcopy(qwen2)
+    hooked.model.layers[1].register_forward_hook(lambda *_: None)
+    assert not sampler_qwen2.supports(hooked)
+
+    class Adapter(nn.Linear):
+        """A layer that is a Linear by type and computes something else."""
+
+    adapted = copy.deepcopy(qwen2)
+    adapted.model.layers[0].self_attn.q_proj = Adapter(32, 32)
+    assert not sampler_qwen2.supports(adapted)
+
+
+def test_only_plain_attention_is_padded():
+    padded = {name: kv_cache.pads_left(build(name)) for name in CONFIGS}
+    assert padded == {
+        "qwen2": True, "llama": True, "gpt2": True, "bloom": False, "mistral": False, "mamba": False,
+    }  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([[3], []], "prompt 1 is empty"),
+        ([[3], [3] * 56], "prompt 1 has 56 tokens, which with max_tokens=9 is more than the model's 64 positions"),
+        ([[3, 40], [3]], "prompt 0 has a token outside the model's vocabulary of 40"),
+        ([[3], [-1]], "prompt 1 has a token outside"),
+    ],
+)
+def test_prompts_that_cannot_be_continued(qwen2, prompts, message):
+    with pytest.raises(UserError, match=message):
+        sample(qwen2, prompts, 2, KEYS[:2], KEY, PARAMETERS)
+
+
+def test_the_longest_prompt_that_fits(qwen2):
+    groups = sample(qwen2, [[3] * 55], 2, KEYS[:1], KEY, PARAMETERS)
+    assert_same(rows(groups), rows(sample(qwen2, [[3] * 55], 2, KEYS[:1], KEY, PARAMETERS, fast=False)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"temperature": -0.1}, "temperature=-0.1"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"top_p": 0.0}, "top_p=0.0"),
+        ({"top_p": 1.1}, "top_p=1.1"),
+        ({"top_k": 0}, "top_k=0"),
+        ({"max_tokens": 0}, "max_tokens=0"),
+    ],
+)
+def test_parameters_are_checked(changes, message):
+    with pytest.raises(UserError, match=message):
+        SamplingParameters(**{"max_tokens": 4, **changes})
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("temperature", [1.0, 0.0])
+def test_a_diverged_model_is_named(qwen2, fast, temperature):
+    model = copy.deepcopy(qwen2)
+    with torch.no_grad():
+        model.model.norm.weight[0] = torch.nan
+    parameters = SamplingParameters(temperature=temperature, max_tokens=4, eos_ids=(1,), pad_id=0)
+    with pytest.raises(UserError, match="not finite"):
+        sample(model, PROMPTS, 2, KEYS, KEY, parameters, fast=fast)
+    sample(qwen2, PROMPTS, 2, KEYS, KEY, parameters, fast=fast)
+
+
+def test_mismatched_arguments(qwen2):
+    with pytest.raises(ValueError, match="5 prompts, 4 keys"):
+        sample(qwen2, PROMPTS, 2, KEYS[:4], KEY, PARAMETERS)
+    with pytest.raises(ValueError, match="group_size=0"):
+        sample(qwen2, PROMPTS, 0, KEYS, KEY, PARAMETERS)

@@ -1,0 +1,227 @@
+"""The training loop on a tiny world: what is recorded, and that interruptions leave no trace in the numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bapo import config as configuration
+from bapo import runs
+from bapo.config import compose_config
+from bapo.engines.torch import checkpoints
+from bapo.engines.torch.trainer import train
+from bapo.errors import UserError
+
+METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo", "bapo_without_x2", "bapo_without_x3"]
+#: BAPO with v and m short enough to matter within six steps
+BUSY = ["method=bapo", "method.v=2", "method.m=2"]
+
+
+def numbers(folder: Path) -> dict[str, pd.DataFrame]:
+    """Every table of a run without the columns that measure time."""
+    tables = {name: pd.read_parquet(folder / name) for name in runs.TABLES}
+    return {n: t[[c for c in t if not c.startswith(runs.TIME_COLUMNS)]] for n, t in tables.items()}
+
+
+def weights(folder: Path) -> str:
+    return runs.sha256(folder / "checkpoints" / "step_000006" / "model.safetensors")
+
+
+def assert_same(first: Path, second: Path) -> None:
+    one, two = numbers(first), numbers(second)
+    for name in one:
+        pd.testing.assert_frame_equal(one[name], two[name], check_exact=True)
+    assert weights(first) == weights(second)
+
+
+def start(overrides: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bapo", "train", *overrides]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_world: list[str]) -> Path:
+    config = compose_config([*tiny_world, *BUSY, "seed=11"])
+    train(config)
+    return configuration.run_directory(config)
+
+
+def twin(tiny_world: list[str], undisturbed: Path, name: str) -> tuple[list[str], Path]:
+    """Overrides of the same run under another label (labels have no meaning), and its folder."""
+    overrides = [*tiny_world, *BUSY, "seed=11", f"method.name={name}"]
+    config = compose_config(overrides)
+    assert configuration.train_identity(config) == runs.read_json(undisturbed / runs.MANIFEST)["identity"]
+    return overrides, configuration.run_directory(config)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_and_records(tiny_world: list[str], method: str) -> None:
+    config = compose_config([*tiny_world, f"method={method}", "seed=1"])
+    summary = train(config)
+    folder = configuration.run_directory(config)
+    steps, groups, probe = (pd.read_parquet(folder / n) for n in runs.TABLES)
+    assert steps["step"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert (steps["x1"] + steps["x2"] + steps["x3"] == steps["batch_groups"]).all()
+    used = groups[groups["used"]].groupby("step").size().reindex(steps["step"], fill_value=0)
+    assert used.tolist() == steps["batch_groups"].tolist()
+    assert (steps["fresh_rollouts"] == 4 * 4 * steps["generation_batches"]).all()
+    assert summary["totals"]["rollouts"] == (steps["fresh_rollouts"] + steps["regenerated_rollouts"]).sum()
+    assert set(probe["step"]) == {0, 3, 6} and set(probe["set"]) == {"train", "probe"}
+    assert np.isfinite(steps.loc[steps["updates"] > 0, ["loss", "gradient_norm"]]).all().all()
+    assert not runs.damaged_files(folder, summary["files"])
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    checkpoint = folder / summary["checkpoint"]
+    assert AutoModelForCausalLM.from_pretrained(checkpoint).config.model_type == "qwen2"
+    assert AutoTokenizer.from_pretrained(checkpoint).decode(
+        AutoTokenizer.from_pretrained(checkpoint)("12 / 3 = 4")["input_ids"]
+    ).split() == ["12", "/", "3", "=", "4"]
+
+
+def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
+    config = compose_config([*tiny_world, "method=grpo_v5", "method.v=3", "seed=2"])
+    train(config)
+    steps = pd.read_parquet(configuration.run_directory(config) / runs.STEPS)
+    # t mod 3 = 0 refreshes before the rollout of steps 3 and 6; version = updates-steps behind the weights
+    assert steps["rollout_version"].tolist() == [0, 0, 2, 2, 2, 5]
+    assert steps["staleness"].tolist() == [0, 1, 0, 1, 2, 0]
+
+
+def test_same_seed_same_numbers_and_other_seed_others(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "again")
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+    other = compose_config([*tiny_world, *BUSY, "seed=12"])
+    train(other)
+    assert weights(configuration.run_directory(other)) != weights(undisturbed)
+
+
+@pytest.mark.parametrize("moment", ["at the start", "after a checkpoint", "while writing one", "late"])
+def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, moment: str) -> None:
+    name = "killed-" + moment.replace(" ", "-")
+    overrides, folder = twin(tiny_world, undisturbed, name)
+    process = start(overrides)
+    trigger = {
+        "at the start": lambda: (folder / runs.MANIFEST).exists(),
+        "after a checkpoint": lambda: checkpoints.folder_of(folder, 2).exists(),
+        "while writing one": lambda: any((folder / "checkpoints").glob(".step_*.tmp")),
+        "late": lambda: checkpoints.folder_of(folder, 4).exists(),
+    }[moment]
+    deadline = time.monotonic() + 60
+    while not trigger() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert not (folder / runs.SUMMARY).exists() or moment == "late"
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+    assert not list((folder / "checkpoints").glob(".step_*.tmp"))
+
+
+def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "interrupted")
+    process = start(overrides)
+    while not (folder / "checkpoints").exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    if not (folder / runs.SUMMARY).exists():  # else it was through before the signal came
+        assert process.returncode == 130, errors
+        assert "the same command goes on there" in errors
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+
+
+def test_damaged_checkpoint_is_named_and_passed_over(
+    tiny_world: list[str], undisturbed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "damaged")
+    shutil.copytree(undisturbed, folder)
+    (folder / runs.SUMMARY).unlink()
+    newest = checkpoints.folder_of(folder, 6) / "trainer" / "optimizer.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-10])
+    train(compose_config(overrides))
+    assert "optimizer.safetensors has" in capsys.readouterr().err
+    assert_same(undisturbed, folder)
+
+
+def test_all_checkpoints_damaged_starts_again(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "all-damaged")
+    shutil.copytree(undisturbed, folder)
+    (folder / runs.SUMMARY).unlink()
+    for step in checkpoints.steps_with_trainer(folder):
+        (checkpoints.folder_of(folder, step) / "trainer" / "state.json").write_text("{")
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+
+
+def test_truncated_table_is_refused_and_rebuilt(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "truncated")
+    shutil.copytree(undisturbed, folder)
+    table = folder / runs.STEPS
+    table.write_bytes(table.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"steps\.parquet is damaged"):
+        runs.read_table(table)
+    with pytest.raises(UserError, match=r"steps\.parquet has \d+ bytes instead of"):
+        runs.verify_files(folder)
+    (folder / runs.SUMMARY).unlink()  # the cure that the message names
+    train(compose_config(overrides))
+    runs.verify_files(folder)
+    assert_same(undisturbed, folder)
+
+
+def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> None:
+    first = compose_config([*tiny_world, "method=grpo", "seed=21", "train.steps=2"])
+    train(first)
+    folder = configuration.run_directory(first)
+    old = (folder / runs.STEPS).read_bytes()
+    train(compose_config([*tiny_world, "method=grpo", "seed=21", "train.steps=2", "method.clip_low=0.1"]))
+    (aside,) = folder.parent.glob(".seed21.was-*")
+    assert (aside / runs.STEPS).read_bytes() == old
+    assert json.loads((folder / runs.SUMMARY).read_text())["steps"] == 2
+
+
+def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
+    config = compose_config([*tiny_world, "method=grpo", "seed=31"])
+    with runs.locked(configuration.run_directory(config)):
+        result = subprocess.run(
+            [sys.executable, "-m", "bapo", "train", *tiny_world, "method=grpo", "seed=31"], capture_output=True, text=True
+        )
+    assert result.returncode == 2
+    assert "is working here" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_missing_base_model_and_disk_space(tiny_world: list[str], tmp_path: Path) -> None:
+    overrides = [o for o in tiny_world if not o.startswith("paths.results")]
+    with pytest.raises(UserError, match="the base model is missing; train it first with `python -m bapo base"):
+        train(compose_config([*overrides, f"paths.results={tmp_path}"]))
+    with pytest.raises(UserError, match=r"MB free, but this job may write"):
+        runs.require_space(tmp_path / "not" / "yet", 10**18)
+
+
+def test_another_architecture_from_a_local_folder(tiny_world: list[str], tmp_path: Path) -> None:
+    """Any causal model: a tiny Llama with untied weights, as a pretrained checkpoint."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from bapo import tasks
+
+    base = compose_config(tiny_world)
+    tokenizer = tasks.get("countdown").build_tokenizer(base)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), pad_token_id=0, **shape)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = ["model.kind=pretrained", f"model.path={tmp_path}", "model.name=tiny-llama"]
+    config = compose_config([*tiny_world, *model, "method=bapo", "train.steps=2"])
+    assert train(config)["steps"] == 2
+    assert pd.read_parquet(configuration.run_directory(config) / runs.STEPS)["fresh_rollouts"].tolist() == [16, 16]
