@@ -1,0 +1,6 @@
+"""Evaluation: benchmarks through lm-eval with our own sampler as its model, and the grading of recorded responses."""
+
+from bapo.evaluation.grade import grade_file
+from bapo.evaluation.run import evaluate
+
+__all__ = ["evaluate", "grade_file"]

@@ -1,0 +1,308 @@
+"""Evaluate one checkpoint on every benchmark of its configuration, through lm-eval.
+
+``folder/<benchmark>.parquet`` holds one row a problem and sample, ``folder/lm_eval.json`` lm-eval's own results, and
+``folder/summary.json``, written last, the accuracies and the fingerprints of the other files. A benchmark that is
+finished and intact is not done again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from bapo import config as configuration
+from bapo import runs, tasks
+from bapo.errors import UserError
+from bapo.evaluation import scores
+from bapo.progress import Progress
+
+if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished evaluation needs none of them
+    import pandas as pd
+
+    from bapo.evaluation.tasks import Benchmark
+
+RESULTS = "lm_eval.json"
+#: written beside the weights by the trainer; it names files, it is no part of the model
+CHECKSUMS = "checksums.json"
+
+
+def evaluate(config: DictConfig, checkpoint: Path, folder: Path) -> dict[str, Any]:
+    """Sample every problem ``evaluation.samples`` times, grade, write the tables; returns the summary.
+
+    checkpoint: a Hugging Face folder; folder: where the results go. Raises UserError where the checkpoint or the data
+    is missing or damaged, where a prompt does not fit, or where the samples do not differ.
+    """
+    checkpoint, folder = Path(checkpoint), Path(folder)
+    _check(config)
+    digest = checkpoint_digest(checkpoint)
+    identity = configuration.digest(
+        {"evaluation": configuration.evaluation_identity(config), "checkpoint": digest, "version": scores.VERSION}
+    )
+    finished = _finished(folder, identity)
+    if finished is not None:
+        return finished
+    with runs.locked(folder):
+        (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
+        names = list(config.evaluation.benchmarks)
+        frames = {name: _intact(folder, name, identity) for name in names}
+        pending = [name for name in names if frames[name] is None]
+        if pending:
+            frames |= _run(config, checkpoint, folder, identity, pending)
+        runs.write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
+        vote = scores.voter(tasks.get(config.task.name))
+        summary = {
+            "identity": identity,
+            "checkpoint": os.path.relpath(checkpoint, folder.parent),
+            "checkpoint_sha256": digest,
+            "benchmarks": {name: summarise(frames[name], vote) for name in names},
+            "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
+            "files": runs.fingerprints(folder, [*(f"{n}.parquet" for n in names), RESULTS]),
+        }
+        runs.write_json(folder / runs.SUMMARY, summary)
+    return summary
+
+
+def checkpoint_digest(checkpoint: Path) -> str:
+    """SHA-256 over the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
+
+    Raises UserError where there is no checkpoint or where it differs from the checksums that were written with it.
+    """
+    if not (checkpoint / "config.json").is_file():
+        raise UserError(f"{checkpoint}: no checkpoint here (no config.json); train it first or correct the path")
+    problems = runs.damaged_files(checkpoint, _written(checkpoint))
+    if problems:
+        raise UserError(f"{problems[0]}; delete {checkpoint} and give the command that trained it again")
+    files = sorted(p for p in checkpoint.iterdir() if p.is_file() and p.name != CHECKSUMS and p.name[0] != ".")
+    return hashlib.sha256("".join(f"{p.name} {runs.sha256(p)}\n" for p in files).encode()).hexdigest()
+
+
+def _written(checkpoint: Path) -> dict[str, Any]:
+    """Fingerprints from the time of writing: in the checkpoint itself, or in the base model's summary beside it."""
+    if (checkpoint / CHECKSUMS).is_file():
+        return {n: f for n, f in runs.read_json(checkpoint / CHECKSUMS).items() if "/" not in n}
+    beside = checkpoint.parent / runs.SUMMARY
+    files = runs.read_json(beside).get("files", {}) if beside.is_file() else {}
+    prefix = f"{checkpoint.name}/"
+    return {n.removeprefix(prefix): f for n, f in files.items() if n.startswith(prefix)}
+
+
+def summarise(frame: pd.DataFrame, vote: Callable[[str], str] = str.strip) -> dict[str, Any]:
+    """Accuracy, its standard error, pass@k, maj@K and the unparsed share of one benchmark's table.
+
+    vote: what of a response is voted on.
+    """
+    problems = [
+        scores.problem_scores(list(zip(g["correct"], g["parsed"], strict=True)), [vote(r) for r in g["response"]])
+        for _, g in frame.groupby("problem_id", sort=False)
+    ]
+    means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
+    return {
+        "accuracy": means.pop("acc"),
+        "standard_error": scores.standard_error([p["acc"] for p in problems]),
+        "problems": len(problems),
+        "samples": len(frame) // len(problems),
+        **means,
+    }
+
+
+# ------------------------------------------------------------------------------------------------ what is there
+
+
+def _check(config: DictConfig) -> None:
+    e = config.evaluation
+    if not e.benchmarks:
+        raise UserError("evaluation.benchmarks is empty: name at least one benchmark")
+    if e.temperature <= 0:
+        raise UserError(f"evaluation.temperature={e.temperature}: must be positive, or all samples are equal")
+    if not 0 < e.top_p <= 1:
+        raise UserError(f"evaluation.top_p={e.top_p}: must be in (0, 1]")
+
+
+def _finished(folder: Path, identity: str) -> dict[str, Any] | None:
+    """The summary of a finished evaluation of the same meaning whose files are all intact."""
+    if not (folder / runs.SUMMARY).exists():
+        return None
+    try:
+        summary = runs.read_json(folder / runs.SUMMARY)
+        if summary["identity"] != identity:
+            return None
+        problems = runs.damaged_files(folder, summary["files"])
+    except (UserError, KeyError, TypeError) as error:
+        problems = [str(error) if isinstance(error, UserError) else f"{folder / runs.SUMMARY} is damaged"]
+    for problem in problems:
+        _warn(f"{problem}; what it held is evaluated again")
+    return None if problems else summary
+
+
+def _intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
+    """The table of a benchmark that was evaluated before under the same identity; a damaged one is named on stderr."""
+    path = folder / f"{name}.parquet"
+    if not path.exists():
+        return None
+    try:
+        frame = runs.read_table(path)
+        known = (frame.attrs.get("identity"), frame.attrs.get("benchmark"))
+        if known != (identity, name):
+            return None
+        if frame.attrs["content"] == content_digest(frame):
+            return frame
+        reason = "its contents are not those that were written"
+    except Exception as error:  # a changed byte makes the reader fail in many ways
+        reason = str(error).split(" is damaged (")[-1].split(");")[0]
+    _warn(f"{path} is damaged ({reason}); {name} is evaluated again")
+    return None
+
+
+def content_digest(frame: pd.DataFrame) -> str:
+    """SHA-256 of a table's column names and values: parquet itself does not notice a changed byte."""
+    import pandas as pd
+
+    values = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
+    return hashlib.sha256(",".join(frame.columns).encode() + values).hexdigest()
+
+
+def _warn(text: str) -> None:
+    print(f"warning: {text}", file=sys.stderr)
+
+
+# ------------------------------------------------------------------------------------------------ sampling
+
+
+def _run(
+    config: DictConfig, checkpoint: Path, folder: Path, identity: str, names: list[str]
+) -> dict[str, pd.DataFrame]:
+    """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
+    logging.getLogger("lm_eval").setLevel(logging.WARNING)
+    benchmarks = [_benchmark(config, name) for name in names]
+    problems = sum(len(b.eval_docs) for b in benchmarks)
+    runs.require_space(folder, problems * config.evaluation.samples * (64 + 4 * config.sampling.max_response_tokens))
+    label = "evaluate " + "/".join(folder.absolute().parent.parts[-2:])
+    progress = Progress(label, problems * config.evaluation.samples, unit="sample")
+    done, current = 0, ""
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress.update(done, current)
+
+    model = _torch_model(config, checkpoint, advance)
+    frames = {}
+    for benchmark in benchmarks:
+        current = benchmark.task_name
+        start = time.monotonic()
+        results, frame = run_benchmark(model, benchmark)
+        frame["seed"] = config.evaluation.seed
+        _require_differing(config, benchmark, frame)
+        frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
+        frame.attrs = {
+            "identity": identity,
+            "benchmark": current,
+            "content": content_digest(frame),
+            "seconds": time.monotonic() - start,
+            "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
+        }
+        runs.write_parquet(folder / f"{current}.parquet", frame)
+        frames[current] = frame
+    return frames
+
+
+def _benchmark(config: DictConfig, name: str) -> Benchmark:
+    from bapo.evaluation.tasks import Benchmark
+
+    e = config.evaluation
+    path = configuration.data_directory(config) / f"{name}.parquet"
+    return Benchmark(
+        name,
+        path,
+        tasks.get(config.task.name),
+        samples=e.samples,
+        temperature=e.temperature,
+        top_p=e.top_p,
+        top_k=config.sampling.top_k,
+        max_tokens=config.sampling.max_response_tokens,
+    )
+
+
+def _torch_model(config: DictConfig, checkpoint: Path, advance: Callable[[int], None]) -> Any:
+    """The torch engine as an lm-eval model. Another backend is another function like this one.
+
+    What :func:`run_benchmark` needs of it is lm-eval's ``generate_until``, the same Instance once a repeat, and
+    ``tokens[benchmark, problem id]``, the lengths of the responses.
+    """
+    from lm_eval.api.registry import get_model
+    from transformers.utils import logging as transformers_logging
+
+    from bapo.engines.torch import models
+    from bapo.evaluation import lm_model  # noqa: F401 (registers bapo-torch)
+
+    transformers_logging.disable_progress_bar()
+    models.prepare_process(config.threads)
+    model, tokenizer = models.load(checkpoint, config, models.device_of(config))
+    return get_model("bapo-torch")(
+        model=model,
+        tokenizer=tokenizer,
+        seed=config.evaluation.seed,
+        max_prompt_tokens=config.sampling.max_prompt_tokens,
+        batch_size=config.evaluation.batch_size,
+        advance=advance,
+    )
+
+
+def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) -> tuple[dict[str, Any], pd.DataFrame]:
+    """(lm-eval's results, a table of problem and sample) of one benchmark; limit: the first problems only."""
+    import pandas as pd
+    from lm_eval import evaluate as lm_evaluate
+
+    # evaluate, not simple_evaluate: that one also seeds every global generator and runs `pip list` for its report.
+    # bootstrap_iters only switches standard errors on: those of means are closed-form, nothing is resampled.
+    results = lm_evaluate(
+        model,
+        {"tasks": {benchmark.task_name: benchmark}},
+        limit=limit,
+        bootstrap_iters=1,
+        log_samples=False,
+        apply_chat_template=True,
+        fewshot_as_multiturn=True,
+    )
+    rows: list[tuple[Any, ...]] = []
+    for instance in benchmark.instances:
+        name = instance.doc["id"]
+        verdicts, tokens = benchmark.verdicts[name], model.tokens[benchmark.task_name, name]
+        if not len(instance.resps) == len(verdicts) == len(tokens) == benchmark.samples:
+            raise RuntimeError(
+                f"{benchmark.task_name}: problem {name} has {len(instance.resps)} responses, {len(verdicts)} verdicts "
+                f"and {len(tokens)} lengths instead of {benchmark.samples}"
+            )
+        for sample, (text, verdict, length) in enumerate(zip(instance.resps, verdicts, tokens, strict=True)):
+            rows.append((name, sample, verdict.correct, verdict.parsed, verdict.reason, length, text))
+    columns = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "response"]
+    return dict(results), pd.DataFrame(rows, columns=columns)
+
+
+def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataFrame) -> None:
+    """Equal samples everywhere mean that the random numbers do not arrive, as some lm-eval backends manage to do."""
+    if benchmark.samples > 1 and (frame.groupby("problem_id")["response"].nunique() == 1).all():
+        raise UserError(
+            f"{benchmark.task_name}: all {benchmark.samples} samples of a problem are equal, for every problem, at "
+            f"evaluation.temperature={config.evaluation.temperature}; the model has become deterministic or its "
+            "sampler ignores the seed: look at the responses with a higher temperature"
+        )
+
+
+def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """lm-eval's results of several benchmarks, evaluated one at a time, in the form of one evaluation."""
+    merged: dict[str, Any] = {"lm_eval_version": importlib.metadata.version("lm_eval")}
+    for part in results:
+        for key, value in part.items():
+            merged.setdefault(key, {}).update(value)
+    return merged
