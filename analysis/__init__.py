@@ -1,0 +1,1 @@
+"""Tables, figures and statistics. Reads run directories only; nothing here imports torch or trains anything."""

@@ -1,0 +1,113 @@
+"""Where each training prompt's accuracy went: initial against current bin at four steps (the paper's Figure 15)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis import style
+from analysis.figures import common
+from analysis.study import Block, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+STEPS = 4
+PANEL, GAP = 1.62, 0.95
+TOP = 0.62
+
+
+def figure(study: Study, method: str = "bapo") -> tuple[Figure, pd.DataFrame]:
+    """A row a task and model, a matrix a step: prompts pooled over seeds, row = bin at step 0, column = bin now."""
+    import pandas as pd
+
+    blocks = study.having(method)
+    data = [_read(b, method, study) for b in blocks]
+    samples = data[0]["samples"]
+    chance = [d["chance"] for d in data if np.isfinite(d["chance"])]
+    words = (
+        f"{common.plain_title(blocks[0], method)}: training prompts by correct answers out of {samples} at step 0 "
+        f"(row) and now (column), pooled over {common.seed_words(blocks, [method])}; colour: share of the row. Below "
+        "the outlined diagonal (lower left): worse than at step 0; above: better. "
+    )
+    if chance:
+        words += f"Two independent samplings of the unchanged base have {np.mean(chance):.0%} below the diagonal. "
+    words += study.note
+    below = style.caption_height(words) + 0.5
+    fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
+    grid = fig.subplots(len(data), STEPS, squeeze=False)
+    for line, block, d in zip(grid, blocks, data, strict=True):
+        for axes in line[len(d["counts"]) :]:
+            axes.set_visible(False)
+        for i, (axes, (step, counts)) in enumerate(zip(line, d["counts"].items(), strict=False)):
+            image = _matrix(axes, step, counts)
+            if i:
+                axes.tick_params(labelleft=False)
+            else:
+                axes.set_ylabel("initial bin", labelpad=2)
+        style.row_title(line[0], f"{common.plain_title(block, method)}: {block.title}", 0.38)
+    style.margins(fig, left=0.55, right=0.68, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
+    _bar(fig, grid, image)
+    style.caption(fig, words)
+    return fig, pd.concat([d["frame"] for d in data], ignore_index=True)
+
+
+def _read(block: Block, method: str, study: Study) -> dict:
+    import pandas as pd
+
+    probes, steps, samples = common.tracked(block, method, study)
+    counts, rows = {}, []
+    for step in common.spaced(steps, STEPS):
+        counts[step] = sum(
+            common.migration(wide[steps[0]].to_numpy(), wide[step].to_numpy(), samples) for wide in probes.values()
+        )
+        for (initial, current), n in np.ndenumerate(counts[step]):
+            rows.append({
+                "task": block.task, "model": block.model, "method": method, "step": step, "initial": initial,
+                "current": current, "samples": samples, "prompts": int(n),
+                "share_below_diagonal": common.degraded(counts[step]),
+            })  # fmt: skip
+    pairs = common.base_pairs(probes)
+    by_chance = [common.degraded(common.migration(x, y, samples)) for x, y in pairs]
+    chance = float(np.mean(by_chance)) if pairs else float("nan")
+    frame = pd.DataFrame(rows).assign(unchanged_base_below_diagonal=chance)
+    return {"counts": counts, "samples": samples, "frame": frame, "chance": chance}
+
+
+def _matrix(axes, step: int, counts: np.ndarray):
+    from matplotlib.patches import Rectangle
+
+    totals = counts.sum(axis=1, keepdims=True)
+    share = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
+    image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    g = len(counts) - 1
+    for i in range(g + 1):
+        axes.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=style.VERMILLION, linewidth=0.6))
+    for (row, column), n in np.ndenumerate(counts):
+        if n:
+            dark = share[row, column] > 0.55
+            axes.text(column, row, str(n), ha="center", va="center", fontsize=4.8, color="white" if dark else "#222222")
+    ticks = np.arange(0, g + 1, 2 if g > 4 else 1)
+    axes.set_xticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)
+    axes.set_yticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)
+    axes.tick_params(length=2, pad=2)
+    axes.grid(visible=False)
+    axes.set_xlabel("current bin", labelpad=2)
+    axes.set_title(f"step {step}" + (" (base)" if step == 0 else ""), loc="left", fontweight="bold", pad=13)
+    below = f"below diagonal: {common.degraded(counts):.1%}"
+    axes.text(0, 1.02, below, transform=axes.transAxes, fontsize=6.8, va="bottom")
+    return image
+
+
+def _bar(fig, grid, image) -> None:
+    top, bottom = grid[0, 0].get_position(), grid[-1, 0].get_position()
+    right = max(a.get_position().x1 for a in grid[:, -1])
+    height = min(top.height, top.y1 - bottom.y0)
+    axes = fig.add_axes((right + 0.012, top.y1 - height, 0.011, height))
+    bar = fig.colorbar(image, cax=axes)
+    bar.set_ticks([0, 0.5, 1], labels=["0", "0.5", "1"])
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=6.5)
+    bar.set_label("share of the row", fontsize=6.5, labelpad=4)

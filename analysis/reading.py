@@ -1,0 +1,143 @@
+"""Run directories as arrays. Every problem with a file becomes one sentence that names the run and the cure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis.study import Base, Block, Cell, Study
+from bapo import runs
+from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """A benchmark's evaluation, problems in the order of their ids.
+
+    problems: ids [n]; correct, parsed: 0/1 [n, K]. For several seeds of a method: correct and parsed are [S, n, K].
+    """
+
+    problems: tuple[str, ...]
+    correct: np.ndarray
+    parsed: np.ndarray
+
+    @property
+    def samples(self) -> int:
+        return self.correct.shape[-1]
+
+
+def summary(folder: Path, study: Study) -> dict[str, Any]:
+    """The verified summary of a finished folder. Raises UserError naming the folder and the command that makes it."""
+    if not (folder / runs.SUMMARY).exists():
+        raise UserError(f"{folder}: not finished ({runs.SUMMARY} is missing); make it with `{study.command}`")
+    return runs.verify_files(folder)
+
+
+def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """One table of a finished training run; only ``columns``, if given."""
+    summary(cell.run, study)
+    path = cell.run / name
+    frame = runs.read_table(path)
+    missing = [c for c in columns or () if c not in frame]
+    if missing:
+        raise UserError(f"{path} has no column '{missing[0]}' (an older version wrote it?); {_again(cell.run, study)}")
+    return frame[list(columns)] if columns else frame
+
+
+def config(cell: Cell, study: Study) -> dict[str, Any]:
+    """The resolved configuration of a run; {} where it has none."""
+    import yaml
+
+    try:
+        return yaml.safe_load((cell.run / runs.CONFIG).read_text(encoding="utf-8")) or {}
+    except FileNotFoundError:
+        return {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{cell.run / runs.CONFIG} is damaged ({reason}); {_again(cell.run, study)}") from None
+
+
+def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
+    """0/1 outcomes of one trained model on one benchmark. Raises UserError where samples are missing or doubled."""
+    folder = cell.run / "eval"
+    summary(folder, study)
+    path = folder / f"{benchmark}.parquet"
+    frame = runs.read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
+    frame = frame.sort_values(["problem_id", "sample"], kind="stable")
+    problems, counts = np.unique(frame["problem_id"].to_numpy(str), return_counts=True)
+    if not len(problems):
+        raise UserError(f"{path} is empty; {_again(folder, study)}")
+    k = int(counts[0])
+    uneven = problems[counts != k]
+    if len(uneven):
+        raise UserError(
+            f"{path}: problem {uneven[0]} does not have {k} samples like the first; {_again(folder, study)}"
+        )
+    order = frame["sample"].to_numpy().reshape(len(problems), k)
+    if (np.diff(order, axis=1) <= 0).any():
+        raise UserError(f"{path}: a sample of a problem is there twice; {_again(folder, study)}")
+    shape = (len(problems), k)
+    return Outcomes(
+        tuple(problems),
+        frame["correct"].to_numpy(bool).reshape(shape).astype(np.uint8),
+        frame["parsed"].to_numpy(bool).reshape(shape).astype(np.uint8),
+    )
+
+
+def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
+    """The same for all seeds of a method: correct and parsed [S, n, K], on the same problems.
+
+    Raises UserError where two seeds were evaluated on different problems or with different numbers of samples.
+    """
+    found = [evaluation(c, benchmark, study) for c in cells]
+    for cell, other in zip(cells, found, strict=True):
+        if other.problems != found[0].problems or other.samples != found[0].samples:
+            raise UserError(
+                f"{cell.run}/eval/{benchmark}.parquet: {len(other.problems)} problems x {other.samples} samples "
+                f"that are not those of {cells[0].run}; {_again(cell.run / 'eval', study)}"
+            )
+    return Outcomes(found[0].problems, np.stack([o.correct for o in found]), np.stack([o.parsed for o in found]))
+
+
+def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:
+    """Rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
+    import pandas as pd
+
+    parts = []
+    for cell in block.methods[method]:
+        frame = table(cell, runs.STEPS, study, ["step", *columns])
+        parts.append(frame.assign(seed=cell.seed)[["seed", "step", *columns]])
+    return pd.concat(parts, ignore_index=True)
+
+
+def probes(block: Block, method: str, study: Study, probed: str = "train") -> dict[int, pd.DataFrame]:
+    """Per seed: correct answers of each probed prompt, rows prompt_id, columns step (0 = the base model).
+
+    The number of samples of a prompt is in ``.attrs["samples"]``. Raises UserError where a step or prompt is missing.
+    """
+    found = {}
+    for cell in block.methods[method]:
+        frame = table(cell, runs.PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
+        frame = frame[frame["set"] == probed]
+        if frame.empty:
+            raise UserError(
+                f"{cell.run / runs.PROBE}: no prompt of the set '{probed}' was probed; set probe.prompts above 0"
+            )
+        wide = frame.pivot(index="prompt_id", columns="step", values="correct")
+        if wide.isna().to_numpy().any():
+            raise UserError(f"{cell.run / runs.PROBE}: not every prompt has every step; {_again(cell.run, study)}")
+        wide = wide.astype(int)
+        wide.attrs["samples"] = int(frame["samples"].max())
+        found[cell.seed] = wide
+    return found
+
+
+def _again(folder: Path, study: Study) -> str:
+    return f"delete {folder / runs.SUMMARY} and give `{study.command}` again"

@@ -1,0 +1,127 @@
+"""Evaluated methods of one block side by side: the numbers behind Table 1, and which differences are real."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from analysis import reading, statistics, text
+from analysis.study import Base, Block, Cell, Study
+from bapo.errors import UserError
+
+BASE = "base"
+AVERAGE = "avg"
+#: a difference is called real below this Holm-adjusted p
+LEVEL = 1 - statistics.CONFIDENCE
+#: columns of the cost ledger: table column -> totals of a run's summary.json
+COSTS = {"rollouts": "rollouts", "generated_tokens": "generated_tokens", "seconds": "seconds"}
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row of the table.
+
+    accuracy: per benchmark, the problems' means of each seed [S, n]; outcomes: the 0/1 [S, n, K] behind them.
+    costs: mean over seeds of each of COSTS; NaN for the base, whose training no method pays for.
+    """
+
+    method: str
+    title: str
+    kind: str
+    seeds: tuple[int, ...]
+    outcomes: dict[str, reading.Outcomes]
+    accuracy: dict[str, np.ndarray]
+    costs: dict[str, float]
+
+    @property
+    def is_base(self) -> bool:
+        return self.method == BASE
+
+    def column(self, name: str) -> list[np.ndarray]:
+        """The benchmarks of a table column: itself, or all of them for the average."""
+        return list(self.accuracy.values()) if name == AVERAGE else [self.accuracy[name]]
+
+    def mean(self, name: str) -> statistics.SeedMean:
+        return statistics.mean_over_seeds(*self.column(name))
+
+
+def collect(block: Block, study: Study) -> list[Result]:
+    """The rows of a block in the paper's order, base first. Raises UserError naming a broken run."""
+    results = []
+    if block.base:
+        results.append(_result(BASE, block.model_title, "", (block.base,), block, study))
+    for method, cells in block.methods.items():
+        results.append(_result(method, block.method_title(method), cells[0].kind, cells, block, study))
+    for name, _ in block.benchmarks:
+        first = results[0]
+        for other in results[1:]:
+            if other.outcomes[name].problems != first.outcomes[name].problems:
+                raise UserError(
+                    f"{block.title}: {other.title} was evaluated on other problems of {name} than {first.title}; "
+                    f"delete the eval/summary.json of both and give `{study.command}` again"
+                )
+    return results
+
+
+def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], block: Block, study: Study) -> Result:
+    costs = {name: float("nan") for name in COSTS}
+    if method != BASE:
+        totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
+        costs = {name: float(np.mean([t.get(key, np.nan) for t in totals])) for name, key in COSTS.items()}
+    outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
+    accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
+    return Result(method, title, kind, tuple(getattr(c, "seed", 0) for c in cells), outcomes, accuracy, costs)
+
+
+def columns(block: Block) -> list[tuple[str, str]]:
+    """(name, title) of the accuracy columns: the benchmarks and their average."""
+    return [*block.benchmarks, (AVERAGE, "Avg")]
+
+
+# ------------------------------------------------------------------------------------------------ differences
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """a minus b in one column. adjusted: Holm's p over all pairs of rows in that column."""
+
+    a: Result
+    b: Result
+    column: str
+    difference: statistics.SeedDifference
+    adjusted: float
+
+    @property
+    def real(self) -> bool:
+        return self.adjusted < LEVEL
+
+
+def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
+    """Every pair of rows of a column, keyed by (method, method) in the order of the rows."""
+    pairs = list(combinations(results, 2))
+    found = [
+        statistics.difference_over_seeds(a.column(column), b.column(column), (a.is_base, b.is_base)) for a, b in pairs
+    ]
+    adjusted = statistics.holm([d.tested.p for d in found])
+    return {
+        (a.method, b.method): Comparison(a, b, column, d, float(p))
+        for (a, b), d, p in zip(pairs, found, adjusted, strict=True)
+    }
+
+
+def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, str], Comparison]) -> dict[str, str]:
+    """Bold: the best row, if really above the second; underlined: then the second, if really above the third."""
+
+    def real(a: Result, b: Result) -> bool:
+        return (comparisons.get((a.method, b.method)) or comparisons[(b.method, a.method)]).real
+
+    ranked = sorted(results, key=lambda r: -r.mean(column).mean)
+    if len(ranked) < 2 or not real(ranked[0], ranked[1]):
+        return {}
+    found = {ranked[0].method: text.BOLD}
+    if len(ranked) > 2 and real(ranked[1], ranked[2]):
+        found[ranked[1].method] = text.UNDERLINE
+    return found

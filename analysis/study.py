@@ -1,0 +1,146 @@
+"""A study file: which runs a table or a figure is made of. Written by the workflow, read here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bapo.errors import UserError
+from bapo.runs import read_json
+
+#: the paper's row order; a method that it does not name comes before BAPO's own variants
+ORDER = ("grpo", "dapo", "mopps", "grpo_v5", "repo", "remix")
+LAST = ("bapo_without_x2", "bapo_without_x3", "bapo")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training run."""
+
+    task: str
+    model: str
+    method: str
+    seed: int
+    run: Path
+    task_title: str = ""
+    model_title: str = ""
+    method_title: str = ""
+    kind: str = ""  # "on" or "off", the paper's Type column
+
+
+@dataclass(frozen=True)
+class Base:
+    """The model that a block's methods start from. run: the folder that holds its eval/."""
+
+    task: str
+    model: str
+    run: Path
+    task_title: str = ""
+    model_title: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """All runs of one task and model: what one section of Table 1, or one row of a figure, compares."""
+
+    task: str
+    model: str
+    task_title: str
+    model_title: str
+    base: Base | None
+    methods: Mapping[str, tuple[Cell, ...]]  # in the paper's row order; the cells of each by seed
+    benchmarks: tuple[tuple[str, str], ...]  # (name, title)
+    paper_model: str | None  # key in analysis/paper/table1.yaml; None: chosen by the task
+
+    @property
+    def title(self) -> str:
+        return f"{self.task_title}, {self.model_title}"
+
+    def method_title(self, method: str) -> str:
+        return self.methods[method][0].method_title
+
+
+@dataclass(frozen=True)
+class Study:
+    scale: str
+    note: str
+    blocks: tuple[Block, ...]
+    target: str  # the Snakemake target that makes what is missing
+
+    @property
+    def command(self) -> str:
+        """What a user types to make a missing or broken run."""
+        extra = "" if self.scale == "laptop" else f" --config scale={self.scale}"
+        return f"snakemake --cores all {self.target}{extra}"
+
+    def having(self, method: str) -> tuple[Block, ...]:
+        """The blocks that hold runs of a method. Raises UserError listing the methods there are."""
+        found = tuple(b for b in self.blocks if method in b.methods)
+        if not found:
+            known = sorted({m for b in self.blocks for m in b.methods})
+            raise UserError(f"method {method}: the study has no run of it; it has {', '.join(known)}")
+        return found
+
+
+def row_order(methods: Mapping[str, Any]) -> list[str]:
+    """The methods of a block as the paper orders its rows."""
+    others = [m for m in methods if m not in ORDER and m not in LAST]
+    return [m for m in (*ORDER, *others, *LAST) if m in methods]
+
+
+def load(path: Path, target: str) -> Study:
+    """Read a study file (its format: ``python -m analysis --help``). Raises UserError naming file, field and cure."""
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must be a JSON object with scale, note, cells, bases and benchmarks")
+
+    def entries(key: str, kind: type, required: tuple[str, ...]) -> Iterator[Any]:
+        for i, entry in enumerate(content.get(key) or []):
+            missing = [f for f in required if f not in entry]
+            if missing:
+                raise UserError(f"{path}: {key}[{i}] has no '{missing[0]}'; add it to the study file")
+            known = {k: v for k, v in entry.items() if k in kind.__dataclass_fields__}
+            yield kind(**{**known, "run": Path(entry["run"])}), entry
+
+    cells = list(entries("cells", Cell, ("task", "model", "method", "seed", "run")))
+    if not cells:
+        raise UserError(f"{path}: 'cells' is empty; a study needs at least one run")
+    bases = {(b.task, b.model): b for b, _ in entries("bases", Base, ("task", "model", "run"))}
+    benchmarks = content.get("benchmarks") or {}
+    paper_models = {(c.task, c.model): entry.get("paper_model") for c, entry in reversed(cells)}
+
+    blocks = []
+    for task, model in dict.fromkeys((c.task, c.model) for c, _ in cells):
+        if not benchmarks.get(task):
+            raise UserError(f"{path}: benchmarks.{task} is missing; list its [name, title] pairs")
+        mine = [c for c, _ in cells if (c.task, c.model) == (task, model)]
+        methods: dict[str, list[Cell]] = {}
+        for cell in mine:
+            methods.setdefault(cell.method, []).append(cell)
+        for method, runs in methods.items():
+            seeds = [c.seed for c in runs]
+            if len(set(seeds)) != len(seeds):
+                raise UserError(
+                    f"{path}: {task}/{model}/{method} names a seed twice; every cell needs a seed of its own"
+                )
+        base = bases.get((task, model))
+        named = {m: tuple(_titled(c) for c in sorted(methods[m], key=lambda c: c.seed)) for m in row_order(methods)}
+        blocks.append(
+            Block(
+                task=task,
+                model=model,
+                task_title=mine[0].task_title or (base.task_title if base else "") or task,
+                model_title=mine[0].model_title or (base.model_title if base else "") or model,
+                base=base,
+                methods=named,
+                benchmarks=tuple((name, title) for name, title in benchmarks[task]),
+                paper_model=paper_models[(task, model)],
+            )
+        )
+    return Study(str(content.get("scale", "")), str(content.get("note", "")), tuple(blocks), target)
+
+
+def _titled(cell: Cell) -> Cell:
+    return cell if cell.method_title else Cell(**{**cell.__dict__, "method_title": f"+{cell.method}"})

@@ -1,0 +1,151 @@
+"""One look for every figure: the Okabe-Ito colours (safe for colour-blind readers), one font, files that never change
+for the same data."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import text
+from bapo.runs import atomic
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
+    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+)  # fmt: skip
+GREY = "#8A8A8A"
+
+#: method -> (colour, dash pattern); two methods never share both
+METHODS: dict[str, tuple[str, Any]] = {
+    "grpo": (BLUE, "-"),
+    "dapo": (GREEN, "-"),
+    "mopps": (GREY, "-"),
+    "grpo_v5": (SKY, (0, (5, 1.5))),
+    "repo": (PURPLE, (0, (3, 1.2, 1, 1.2))),
+    "remix": (GREY, (0, (1, 1))),
+    "bapo_without_x2": (ORANGE, (0, (4, 1.2))),
+    "bapo_without_x3": (BLACK, (0, (1.2, 1.2))),
+    "bapo": (VERMILLION, "-"),
+}
+#: the three parts of a training batch, eq. 5
+PARTS = {
+    "x1": ("$X_1$ filtered fresh", SKY),
+    "x2": ("$X_2$ improved hard", VERMILLION),
+    "x3": ("$X_3$ replayed", GREEN),
+}
+
+WIDTH = 7.2  # inches: a page's text width
+DPI = 200
+CAPTION = 18.8  # characters of a caption to the inch
+SETTINGS = {
+    "font.family": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8, "legend.fontsize": 7.5,
+    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.linewidth": 0.7, "axes.edgecolor": "#444444", "axes.grid": True, "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "legend.frameon": False,
+    "lines.linewidth": 1.5, "pdf.fonttype": 42, "figure.dpi": 100, "savefig.dpi": DPI,
+}  # fmt: skip
+
+
+def method_line(method: str, index: int = 0) -> dict[str, Any]:
+    """Colour and dash of a method; a method that this file does not know gets a grey of its own dash."""
+    colour, dash = METHODS.get(method, (GREY, (0, (2 + index, 1.5))))
+    return {"color": colour, "linestyle": dash}
+
+
+def settings() -> Any:
+    """Use as ``with style.settings():`` around drawing and saving."""
+    import matplotlib
+
+    return matplotlib.rc_context(SETTINGS)
+
+
+def figure(height: float, width: float = WIDTH) -> Figure:
+    """A figure without pyplot: no global state, no display."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
+def caption(fig: Figure, words: str, bottom: float = 0.05) -> None:
+    """A caption below the axes, wrapped to the figure's width. bottom: inches from the lower edge."""
+    width, height = fig.get_size_inches()
+    lines = textwrap.wrap(" ".join(words.split()), int(width * CAPTION))
+    fig.text(0.08 / width, bottom / height, "\n".join(lines), fontsize=7, color="#333333", va="bottom", linespacing=1.3)
+
+
+def caption_height(words: str, width: float = WIDTH) -> float:
+    """Inches that :func:`caption` needs."""
+    return 0.08 + 0.128 * len(textwrap.wrap(" ".join(words.split()), int(width * CAPTION)))
+
+
+def margins(fig: Figure, left: float, right: float, top: float, bottom: float, **spaces: float) -> None:
+    """subplots_adjust in inches; wspace and hspace as there."""
+    width, height = fig.get_size_inches()
+    fig.subplots_adjust(
+        left=left / width, right=1 - right / width, top=1 - top / height, bottom=bottom / height, **spaces
+    )
+
+
+def smooth(values: np.ndarray, window: int) -> np.ndarray:
+    """Centred moving average of [T] or [S, T] along the last axis; shorter at the ends, so that no step is lost."""
+    values = np.asarray(values, dtype=np.float64)
+    half = window // 2
+    total = np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], axis=-1)
+    t = np.arange(values.shape[-1])
+    low, high = np.maximum(t - half, 0), np.minimum(t + half + 1, values.shape[-1])
+    return (total[..., high] - total[..., low]) / (high - low)
+
+
+def row_title(axes: Axes, words: str, inches: float) -> None:
+    """The title of a row of panels, above its first one."""
+    axes.annotate(
+        words, (0, 1), xycoords="axes fraction", xytext=(0, 72 * inches), textcoords="offset points", fontsize=9.5,
+        fontweight="bold", va="bottom",
+    )  # fmt: skip
+
+
+def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, height: float) -> None:
+    """Text at the right end of lines, moved apart where they would overlap.
+
+    labels: (y in data units, text, colour); x: data coordinate of the line ends; height: of the axes, in inches.
+    """
+    low, high = axes.get_ylim()
+    order = sorted(range(len(labels)), key=lambda i: labels[i][0])
+    placed = [(labels[i][0] - low) / (high - low) for i in order]
+    lines = [labels[i][1].count("\n") + 1 for i in order]
+    for _ in range(300):  # push neighbours apart a little at a time until nothing overlaps
+        for i in range(1, len(placed)):
+            gap = (0.135 * (lines[i] + lines[i - 1]) / 2 + 0.015 * (max(lines[i], lines[i - 1]) > 1)) / height
+            overlap = gap - (placed[i] - placed[i - 1])
+            if overlap > 1e-9:
+                placed[i] += overlap / 2
+                placed[i - 1] -= overlap / 2
+    for i, y in zip(order, placed, strict=True):
+        value, words, colour = labels[i]
+        axes.annotate(
+            words, xy=(x, value), xytext=(1.03, y), textcoords="axes fraction", color=colour, fontsize=7.5, va="center",
+            annotation_clip=False, linespacing=1.15,
+            arrowprops={
+                "arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)
+            },
+        )  # fmt: skip
+
+
+def save(fig: Figure, frame: pd.DataFrame, out: Path, name: str) -> list[Path]:
+    """NAME.pdf, NAME.png and NAME.csv (the data behind it), each whole or not at all; no dates inside."""
+    paths = []
+    for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+        path = out / f"{name}.{suffix}"
+        with atomic(path) as temporary:
+            fig.savefig(temporary, format=suffix, metadata=metadata, dpi=DPI)
+        paths.append(path)
+    text.write_csv(out / f"{name}.csv", frame)
+    return [*paths, out / f"{name}.csv"]

@@ -1,0 +1,226 @@
+"""Error bars: values worked out by hand, the same numbers from SciPy, and simulations with known truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis import statistics as s
+
+
+def bits(seed: int, n: int = 25, k: int = 8) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    return (random.random((n, k)) < random.beta(0.7, 1.3, (n, 1))).astype(int)
+
+
+# ------------------------------------------------------------------------------------------------ one model
+
+
+def test_clustered_by_hand() -> None:
+    found = s.clustered(np.array([[1, 1], [0, 0], [1, 0]]))  # p = 1, 0, 1/2
+    assert found.mean == 0.5
+    assert found.se == pytest.approx(math.sqrt(0.5 / (3 * 2)))  # sum of squares 1/2
+    assert found.df == 2
+    assert found.high == pytest.approx(0.5 + 4.302652729911275 * found.se)  # t(0.975, 2)
+    assert found.low == pytest.approx(1 - found.high)
+
+
+def test_clustered_is_the_t_interval_of_problem_means() -> None:
+    x = bits(1)
+    test = stats.ttest_1samp(x.mean(axis=1), 0)
+    found = s.clustered(x)
+    assert (found.low, found.high) == pytest.approx(tuple(test.confidence_interval(0.95)))
+    assert found.p == pytest.approx(test.pvalue)
+
+
+def test_clustered_agrees_with_a_bootstrap_over_problems() -> None:
+    p = bits(2, n=80).mean(axis=1)
+    boot = stats.bootstrap((p,), np.mean, n_resamples=4000, rng=np.random.default_rng(0), method="basic")
+    assert s.clustered(p).se == pytest.approx(boot.standard_error, rel=0.05)
+
+
+def test_one_problem_has_no_error_bar() -> None:
+    assert math.isnan(s.clustered(np.array([[1, 0]])).se)
+    assert math.isnan(s.clustered(np.array([[1, 0]])).high)
+
+
+def test_sampling_noise_by_hand() -> None:
+    # p = 1/2, 1, 1/4 of K = 4: sqrt((1/4 + 0 + 3/16) / 3) / 3
+    x = np.array([[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 1]])
+    assert s.sampling_noise(x) == pytest.approx(math.sqrt(0.4375 / 3) / 3)
+    assert math.isnan(s.sampling_noise(x[:, :1]))
+
+
+def test_sampling_noise_is_the_spread_of_repeated_evaluations() -> None:
+    random = np.random.default_rng(3)
+    p = random.beta(0.7, 1.3, 20)
+    repeated = (random.random((3000, 20, 8)) < p[:, None]).astype(int)
+    claimed = np.sqrt(np.mean([s.sampling_noise(x) ** 2 for x in repeated[:500]]))
+    assert claimed == pytest.approx(repeated.mean(axis=(1, 2)).std(), rel=0.05)
+
+
+def test_paired_difference_is_the_paired_t_test() -> None:
+    a, b = bits(4), bits(5, k=16)
+    test = stats.ttest_rel(a.mean(axis=1), b.mean(axis=1))
+    found = s.paired_difference(a, b)
+    assert found.p == pytest.approx(test.pvalue)
+    assert (found.low, found.high) == pytest.approx(tuple(test.confidence_interval(0.95)))
+    with pytest.raises(ValueError, match="same problems"):
+        s.paired_difference(a, b[:-1])
+
+
+def test_p_without_spread() -> None:
+    assert s.paired_difference(np.ones(4), np.ones(4)).p == 1.0
+    assert s.paired_difference(np.ones(4), np.zeros(4)).p == 0.0
+
+
+def test_coverage_of_clustered_and_binomial_intervals() -> None:
+    """n = 30 problems x K = 32 samples: t about 0.94, the binomial over all 960 samples far below."""
+    random = np.random.default_rng(6)
+    p = random.beta(0.5, 0.8, (4000, 30))
+    means = random.binomial(32, p) / 32
+    truth = 0.5 / 1.3
+    centre = means.mean(axis=1)
+    quantile = s.t_quantile(29)
+    clustered = quantile * np.array([s.clustered(x).se for x in means])
+    binomial = 1.96 * np.sqrt(centre * (1 - centre) / 960)
+    assert 0.925 < np.mean(np.abs(centre - truth) < clustered) < 0.96
+    assert np.mean(np.abs(centre - truth) < binomial) < 0.5
+
+
+# ------------------------------------------------------------------------------------------------ pass@k, maj@k
+
+
+@pytest.mark.parametrize("k", [1, 2, 8, 32])
+def test_pass_at_k_is_the_ratio_of_binomials(k: int) -> None:
+    expected = [1 - math.comb(32 - c, k) / math.comb(32, k) for c in range(33)]
+    assert s.pass_at_k(np.arange(33), 32, k) == pytest.approx(expected, abs=1e-14)
+
+
+def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
+    found = s.pass_at_k(np.array([0, 1, 10_000]), 10_000, 5_000)
+    assert found == pytest.approx([0, 0.5, 1])
+    with pytest.raises(ValueError, match="pass@9"):
+        s.pass_at_k(np.array([1]), 8, 9)
+
+
+def test_majority_by_hand() -> None:
+    answers = [["7", "7", "8", None], ["1", "2", "2", "1"], [None] * 4, ["3", "5", "5", "5"]]
+    correct = np.array([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
+    assert s.majority_at_k(answers, correct).tolist() == [1, 0.5, 0, 0]  # a tie counts half, nothing parsed counts 0
+    assert s.majority_at_k(answers, correct, k=1).tolist() == [1, 1, 0, 1]
+
+
+# ------------------------------------------------------------------------------------------------ several seeds
+
+
+def test_mean_over_seeds_by_hand() -> None:
+    # seeds x problems; problem means 1/2, 1, 0; seed means 2/3, 1/3
+    x = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    found = s.mean_over_seeds(x)
+    assert found.mean == 0.5
+    assert found.problems.se == pytest.approx(math.sqrt(0.25 / 3))
+    assert found.seed_means == pytest.approx((2 / 3, 1 / 3))
+    assert found.seed_sd == pytest.approx(math.sqrt(2) / 6)
+    # interaction residuals: +-1/3 at the first problem, -+1/6 at the others; mean square (2/9 + 4/36) / 2 = 1/6
+    excess = (1 / 18) / 2 - (1 / 6) / 6
+    assert excess == pytest.approx(0)
+    assert found.both.se == pytest.approx(found.problems.se)
+
+
+def test_seed_variance_is_that_of_the_crossed_table() -> None:
+    """Var(mean) = (MS_problems + MS_seeds - MS_interaction) / (n S), from a textbook two-way table."""
+    random = np.random.default_rng(7)
+    x = random.normal(0, 1, (4, 12)) + random.normal(0, 2, (4, 1)) + random.normal(0, 1.5, (1, 12))
+    seeds, n = x.shape
+    row, column, grand = x.mean(axis=1), x.mean(axis=0), x.mean()
+    ms_seeds = n * ((row - grand) ** 2).sum() / (seeds - 1)
+    ms_problems = seeds * ((column - grand) ** 2).sum() / (n - 1)
+    total = ((x - grand) ** 2).sum()
+    ms_inside = (total - ms_seeds * (seeds - 1) - ms_problems * (n - 1)) / ((n - 1) * (seeds - 1))
+    assert s.mean_over_seeds(x).both.se ** 2 == pytest.approx((ms_problems + ms_seeds - ms_inside) / (n * seeds))
+
+
+def test_one_seed_says_nothing_about_seeds() -> None:
+    found = s.mean_over_seeds(bits(8)[None])
+    assert found.problems == s.clustered(bits(8))
+    assert math.isnan(found.seed_sd) and math.isnan(found.both.se) and math.isnan(found.both.high)
+
+
+def test_interval_for_problems_and_seeds_covers_and_the_one_for_problems_does_not() -> None:
+    """New problems and new training seeds each time, seed effects as large as the problems' share of the error."""
+    random = np.random.default_rng(9)
+    inside = {"problems": 0, "both": 0}
+    for _ in range(800):
+        x = 0.5 + random.normal(0, 0.2, (1, 60)) + random.normal(0, 0.06, (4, 1)) + random.normal(0, 0.1, (4, 60))
+        found = s.mean_over_seeds(x)
+        inside["problems"] += found.problems.low < 0.5 < found.problems.high
+        inside["both"] += found.both.low < 0.5 < found.both.high
+    assert inside["problems"] / 800 < 0.87
+    assert 0.92 < inside["both"] / 800 < 0.98
+
+
+def test_average_over_benchmarks() -> None:
+    a, b = (np.stack([bits(i), bits(i + 1)]) for i in (10, 12))
+    b = b[:, :9]
+    both, each = s.mean_over_seeds(a, b), [s.mean_over_seeds(x) for x in (a, b)]
+    assert both.mean == pytest.approx((each[0].mean + each[1].mean) / 2)
+    assert both.problems.se == pytest.approx(math.hypot(each[0].problems.se, each[1].problems.se) / 2)
+    assert both.problems.se == pytest.approx(s.average_standard_error([e.problems.se for e in each]))
+    assert 8 < both.problems.df < 24 + 8  # between the smaller benchmark's and the sum
+    assert both.seed_means == pytest.approx(np.mean([e.seed_means for e in each], axis=0))
+
+
+def test_difference_of_single_seeds_is_the_paired_test() -> None:
+    a, b = bits(14), bits(15)
+    found = s.difference_over_seeds([a[None]], [b[None]])
+    assert found.problems == s.paired_difference(a, b)
+    assert found.tested == found.problems  # nothing is known about seeds
+
+
+def test_difference_over_seeds() -> None:
+    random = np.random.default_rng(16)
+    hard = random.beta(0.7, 1.3, (1, 50))
+    a = hard + random.normal(0.03, 0.02, (3, 1)) + random.normal(0, 0.05, (3, 50))
+    b = hard + random.normal(0.00, 0.02, (4, 1)) + random.normal(0, 0.05, (4, 50))
+    there, back = s.difference_over_seeds([a], [b]), s.difference_over_seeds([b], [a])
+    assert there.mean == pytest.approx(a.mean() - b.mean())
+    assert back.mean == -there.mean and back.both.se == pytest.approx(there.both.se)
+    # paired on problems: far below the error of two independent sets of problems
+    apart = math.hypot(s.mean_over_seeds(a).problems.se, s.mean_over_seeds(b).problems.se)
+    assert there.problems.se < apart / 5
+    # seeds add their excess, each side its own; a given model adds none
+    excess = [s.mean_over_seeds(x).both.se ** 2 - s.mean_over_seeds(x).problems.se ** 2 for x in (a, b)]
+    assert there.both.se**2 == pytest.approx(there.problems.se**2 + sum(excess))
+    given = s.difference_over_seeds([a], [b], fixed=(False, True))
+    assert given.both.se**2 == pytest.approx(there.problems.se**2 + excess[0])
+    assert there.tested == there.both
+    with pytest.raises(ValueError, match="same problems"):
+        s.difference_over_seeds([a], [b[:, :-1]])
+
+
+def test_seed_differences_are_not_found_where_there_are_none() -> None:
+    """Two methods with equal means: the test with seeds rejects about 5%, the one without far more."""
+    random = np.random.default_rng(17)
+    low = {"problems": 0, "both": 0}
+    for _ in range(600):
+        hard = random.normal(0.5, 0.2, (1, 80))
+        a, b = (hard + random.normal(0, 0.03, (3, 1)) + random.normal(0, 0.1, (3, 80)) for _ in range(2))
+        found = s.difference_over_seeds([a], [b])
+        low["problems"] += found.problems.p < 0.05
+        low["both"] += found.both.p < 0.05
+    assert low["both"] / 600 < 0.08
+    assert low["problems"] / 600 > 0.3
+
+
+# ------------------------------------------------------------------------------------------------ Holm
+
+
+def test_holm_by_hand() -> None:
+    # sorted .005 .01 .03 .04 times 4 3 2 1 = .02 .03 .06 .04, and never falling
+    assert s.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert s.holm([0.5, 0.9]).tolist() == [1.0, 1.0]
+    assert s.holm([0.03]).tolist() == [0.03]
