@@ -1,0 +1,44 @@
+# The whole study: problems -> base models -> training -> evaluation -> tables and figures.
+#
+#   snakemake --cores all table1                          at the laptop scale (the default)
+#   snakemake --cores all table1 --config scale=paper     the paper's own runs
+#   snakemake -n all                                      what would be done
+#
+# The keys of --config: workflows/schemas/config.schema.yaml. Which runs a table needs: experiments/study/.
+# profiles/default is loaded by itself.
+
+
+# Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml). This image, a base to
+# install that environment in, is used only with --software-deployment-method apptainer.
+container: "docker://python:3.11-slim-bookworm"
+
+
+localrules:
+    all,
+    figures,
+    study,
+
+
+include: "workflows/common.smk"
+
+
+rule all:
+    default_target: True
+    input:
+        TABLES / "table1.md",
+        figure_files,
+
+
+include: "workflows/data.smk"
+include: "workflows/model.smk"
+include: "workflows/train.smk"
+include: "workflows/evaluate.smk"
+include: "workflows/analysis.smk"
+
+
+onsuccess:
+    print(closing_message())
+
+
+onerror:
+    print(failure_message(log))

@@ -1,0 +1,65 @@
+# Tables and figures. They read run directories only, and only those that the study names.
+
+
+rule study:
+    output:
+        SCALE / "studies" / "{study}.json",
+    log:
+        LOGS / "analysis" / "{study}_runs.log",
+    params:
+        identity=study_identity,
+        call=python("bapo.studies", "--settings", SETTINGS.as_json()),
+    message:
+        "Runs of {wildcards.study}"
+    shell:
+        "{params.call} {wildcards.study} --out {output} 2>&1 | tee -i {log}"
+
+
+rule table1:
+    input:
+        runs_and_evaluations("table1"),
+        study=SCALE / "studies" / "table1.json",
+    output:
+        csv=TABLES / "table1.csv",
+        md=TABLES / "table1.md",
+        tex=TABLES / "table1.tex",
+        differences=TABLES / "table1_differences.csv",
+    log:
+        LOGS / "analysis" / "table1.log",
+    resources:
+        mem_mb=1500,
+    params:
+        identity=analysis_identity,
+        call=python("analysis", "table1"),
+        out=lambda wildcards, output: Path(output.csv).parent,
+    message:
+        "Table 1"
+    shell:
+        "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+
+
+rule figure:
+    input:
+        runs_and_evaluations("figures"),
+        study=SCALE / "studies" / "figures.json",
+    output:
+        pdf=FIGURES / "{figure}.pdf",
+        png=FIGURES / "{figure}.png",
+        csv=FIGURES / "{figure}.csv",
+    log:
+        LOGS / "analysis" / "{figure}.log",
+    resources:
+        mem_mb=1500,
+    params:
+        identity=analysis_identity,
+        call=python("analysis", "figure"),
+        out=lambda wildcards, output: Path(output.csv).parent,
+    message:
+        "Figure: {wildcards.figure}"
+    shell:
+        "{params.call} {wildcards.figure} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
+
+
+rule figures:
+    input:
+        figure_files,

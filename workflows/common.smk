@@ -1,0 +1,156 @@
+# What the rules share: the checked settings, the place of every file, and what each job is called with.
+
+import re
+import shlex
+import sys
+from functools import cache
+from pathlib import Path
+
+from bapo import config as configuration
+from bapo import studies
+from bapo.errors import UserError
+
+
+def user_errors(function):
+    """Wrong input ends Snakemake with one sentence; any exception would bring its traceback along."""
+
+    def checked(*arguments, **keywords):
+        try:
+            return function(*arguments, **keywords)
+        except UserError as error:
+            sys.exit(f"error: {error}")
+
+    return checked
+
+
+SETTINGS = user_errors(studies.read_settings)(
+    config, Path(workflow.basedir, "workflows", "schemas", "config.schema.yaml")
+)
+SCALE = Path(SETTINGS.results, SETTINGS.scale)
+DATA = SCALE / "{task}" / "data"
+BASE = SCALE / "{task}" / "{model}" / "base"
+RUN = SCALE / "{task}" / "{model}" / "{method}" / "seed{seed}"
+LOGS = SCALE / "logs"
+TABLES = SCALE / "tables"
+FIGURES = SCALE / "figures"
+
+
+wildcard_constraints:
+    task=r"[^/]+",
+    model=r"[^/]+",
+    method=r"[^/]+",
+    seed=r"\d+",
+
+
+study_of = cache(user_errors(SETTINGS.study))
+
+
+@cache
+@user_errors
+def run_configuration(task, model="", method="", seed=0):
+    return configuration.run_config(SETTINGS.scale, task, model, method, int(seed), SETTINGS.overrides)
+
+
+def configuration_of(wildcards):
+    """The configuration of a job. That of problems or of a base model is any of the runs' that build on them."""
+    given = dict(wildcards.items())
+    named = {key: given[key] for key in ("task", "model") if key in given}
+    like = next((vars(c) for c in study_of("table1").cells if named.items() <= vars(c).items()), {})
+    return run_configuration(**{**like, **given})
+
+
+# The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
+# title, `tracking` and the place of the results are not part of it.
+def data_identity(wildcards):
+    return configuration.data_identity(configuration_of(wildcards))
+
+
+def base_identity(wildcards):
+    return configuration.base_identity(configuration_of(wildcards))
+
+
+def train_identity(wildcards):
+    return configuration.train_identity(configuration_of(wildcards))
+
+
+def evaluation_identity(wildcards):
+    return configuration.evaluation_identity(configuration_of(wildcards))
+
+
+def study_identity(wildcards):
+    content = user_errors(studies.study_content)(study_of(wildcards.study), SETTINGS)
+    return configuration.digest(content)
+
+
+def analysis_identity(wildcards):
+    """Tables and figures take seconds: they are made again when any file of the analysis changes."""
+    files = sorted(p for p in Path(workflow.basedir, "analysis").rglob("*") if p.suffix in (".py", ".yaml"))
+    return configuration.digest([p.read_text(encoding="utf-8") for p in files])
+
+
+# Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
+# job is called, not what it means.
+def python(*words):
+    """`python -m WORDS` by the interpreter that runs Snakemake."""
+    return lambda wildcards, output: shlex.join([sys.executable, "-m", *words])
+
+
+def bapo(command, *options):
+    """`python -m bapo COMMAND` with the overrides that name the job's cell."""
+
+    def call(wildcards, output):
+        names = [f"scale={SETTINGS.scale}", *(f"{key}={value}" for key, value in wildcards.items())]
+        return python("bapo", command, *options, *names, *SETTINGS.overrides)(wildcards, output)
+
+    return call
+
+
+def base_threads(wildcards):
+    return configuration_of(wildcards).base.threads
+
+
+def threads_of(wildcards):
+    return configuration_of(wildcards).threads
+
+
+def memory(wildcards):
+    """Megabytes of a job: 1.5 GB holds the laptop's models, the paper's need the node."""
+    return 1500 if configuration_of(wildcards).engine == "torch" else 200_000
+
+
+def gpus(wildcards):
+    return 0 if configuration_of(wildcards).engine == "torch" else 8
+
+
+def training_priority(wildcards):
+    """Longest first, so that no core idles at the end: DAPO generates up to four times as much."""
+    return 20 if configuration_of(wildcards).method.algorithm == "dapo" else 10
+
+
+def runs_and_evaluations(name):
+    """Every run of a study, every model it starts from, and their evaluations."""
+
+    def files(wildcards):
+        study = study_of(name)
+        places = [str(RUN).format(**vars(cell)) for cell in study.cells]
+        places += [str(BASE).format(task=task, model=model) for task, model in study.models]
+        return [f"{place}/{file}" for place in places for file in ("summary.json", "eval/summary.json")]
+
+    return files
+
+
+def figure_files(wildcards):
+    return [FIGURES / f"{name}.{kind}" for name in study_of("figures").figures for kind in ("pdf", "png", "csv")]
+
+
+def closing_message():
+    """What there is to look at."""
+    places = {"Table 1": TABLES / "table1.md", "Figures": FIGURES}
+    return "\n".join(f"{name}: {place}" for name, place in places.items() if place.exists())
+
+
+def failure_message(log):
+    """Which log to read: Snakemake's own log names that of the job which failed."""
+    found = re.search(r"^ +log: (\S+)", "".join(Path(name).read_text(encoding="utf-8") for name in log), re.MULTILINE)
+    where = f"{found[1]} says why" if found else "the first error above says why"
+    return f"Not finished: {where}. The same command goes on where this one stopped."

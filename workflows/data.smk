@@ -1,0 +1,18 @@
+# The problems of a task: training, probe and benchmarks, disjoint.
+
+
+rule data:
+    output:
+        DATA / "summary.json",
+    log:
+        LOGS / "data" / "{task}.log",
+    priority: 40
+    resources:
+        mem_mb=1500,
+    params:
+        identity=data_identity,
+        call=bapo("data"),
+    message:
+        "Problems: {wildcards.task}"
+    shell:
+        "{params.call} 2>&1 | tee -i {log}"

@@ -1,0 +1,43 @@
+# 32 samples of every benchmark problem from each final checkpoint and each base model.
+
+
+rule evaluate:
+    input:
+        DATA / "summary.json",
+        RUN / "summary.json",
+    output:
+        RUN / "eval" / "summary.json",
+    log:
+        LOGS / "evaluate" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
+    threads: threads_of
+    resources:
+        mem_mb=memory,
+        gpu=gpus,
+    params:
+        identity=evaluation_identity,
+        call=bapo("evaluate"),
+    message:
+        "Evaluate: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
+    shell:
+        "{params.call} 2>&1 | tee -i {log}"
+
+
+rule evaluate_base:
+    input:
+        DATA / "summary.json",
+        BASE / "summary.json",
+    output:
+        BASE / "eval" / "summary.json",
+    log:
+        LOGS / "evaluate" / "{task}" / "{model}" / "base.log",
+    threads: threads_of
+    resources:
+        mem_mb=memory,
+        gpu=gpus,
+    params:
+        identity=evaluation_identity,
+        call=bapo("evaluate", "--base"),
+    message:
+        "Evaluate: {wildcards.model} before training, {wildcards.task}"
+    shell:
+        "{params.call} 2>&1 | tee -i {log}"

@@ -1,0 +1,24 @@
+# Reinforcement learning. Checkpoints lie beside the declared output, which Snakemake deletes before a rerun: they stay,
+# and an interrupted run goes on from the last one.
+
+
+rule train:
+    input:
+        DATA / "summary.json",
+        BASE / "summary.json",
+    output:
+        RUN / "summary.json",
+    log:
+        LOGS / "train" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
+    priority: training_priority
+    threads: threads_of
+    resources:
+        mem_mb=memory,
+        gpu=gpus,
+    params:
+        identity=train_identity,
+        call=bapo("train"),
+    message:
+        "Train: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
+    shell:
+        "{params.call} 2>&1 | tee -i {log}"
