@@ -65,7 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        print(f"error: {error.filename or 'disk'}: no space left; free some, then the same command resumes", file=sys.stderr)
+        print(
+            f"error: {error.filename or 'disk'}: no space left; free some, then the same command resumes",
+            file=sys.stderr,
+        )
         return 1
     except Exception as error:
         if type(error).__name__ != "Interrupted":
@@ -141,7 +144,9 @@ def _evaluate(config: Any, arguments: Any) -> int:
         checkpoint = home / runs.read_json(home / runs.SUMMARY)["checkpoint"]
     summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / "eval")
     for name, result in summary["benchmarks"].items():
-        print(f"{name}: {100 * result['accuracy']:.2f} +- {100 * result['standard_error']:.2f}", file=sys.stderr)
+        error = result["standard_error"]  # None for a single problem
+        spread = "" if error is None else f" +- {100 * error:.2f}"
+        print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
     return 0
 
 

@@ -19,7 +19,7 @@ class LossInputs:
     tokens (alpha for fresh groups, alpha_B for replayed ones). advantages [N]. mask [N, T]: 1 on response tokens.
     replayed [N]: True for groups taken from a buffer. reference_logprobs, step_logprobs [N, T]: the reference policy
     and the policy at the start of this step (pi_k), where the method asks for them. entropy [N, T]: of the current
-    policy's distribution, where the method asks for it.
+    policy's distribution, where the method asks for it. weights [N]: of each sequence's loss, None for 1.
 
     The denominators of the means, where the rows are only a part (micro-batch) of the mini-batch, or the mini-batch
     is not full: nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).
@@ -33,6 +33,7 @@ class LossInputs:
     reference_logprobs: Tensor | None = None
     step_logprobs: Tensor | None = None
     entropy: Tensor | None = None
+    weights: Tensor | None = None
     nominal_sequences: int | None = None
     nominal_tokens: int | None = None
     part_sequences: tuple[int, int] | None = None

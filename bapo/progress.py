@@ -13,7 +13,9 @@ class Progress:
     On a terminal the line is redrawn; elsewhere it is printed at every tenth of the way (and at the end).
     """
 
-    def __init__(self, label: str, total: int, start: int = 0, unit: str = "step", stream: TextIO | None = None) -> None:
+    def __init__(
+        self, label: str, total: int, start: int = 0, unit: str = "step", stream: TextIO | None = None
+    ) -> None:
         self.label, self.total, self.unit = label, total, unit
         self.stream = stream or sys.stderr
         self.first, self.begun, self.shown = start, time.monotonic(), 0.0

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from bapo.rollouts import Group, Prompt, between
+
+
+@dataclass(frozen=True)
+class HardPrompt:
+    """An entry of B_bad: the prompt and the mean reward of the group that brought it in."""
+
+    key: str
+    prompt: Prompt
+    mean: float
 
 
 class HardPrompts:
@@ -17,30 +27,32 @@ class HardPrompts:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._prompts: OrderedDict[str, Prompt] = OrderedDict()
+        self._entries: OrderedDict[str, HardPrompt] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._prompts)
+        return len(self._entries)
 
-    def __iter__(self) -> Iterator[Prompt]:
-        return iter(self._prompts.values())
+    def __iter__(self) -> Iterator[HardPrompt]:
+        return iter(self._entries.values())
 
-    def __contains__(self, prompt_id: str) -> bool:
-        return prompt_id in self._prompts
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
 
-    def add(self, prompt: Prompt) -> None:
-        self._prompts.pop(prompt.id, None)
-        self._prompts[prompt.id] = prompt
-        while len(self._prompts) > self.capacity:
-            self._prompts.popitem(last=False)
+    def add(self, prompt: Prompt, mean: float = 0.0, key: str | None = None) -> None:
+        """``key`` tells entries apart (default: the prompt's id)."""
+        entry = HardPrompt(key or prompt.id, prompt, mean)
+        self._entries.pop(entry.key, None)
+        self._entries[entry.key] = entry
+        while len(self._entries) > self.capacity:
+            self._entries.popitem(last=False)
 
-    def discard(self, prompt_id: str) -> None:
-        self._prompts.pop(prompt_id, None)
+    def discard(self, key: str) -> None:
+        self._entries.pop(key, None)
 
-    def candidates(self, limit: int, order: str = "oldest") -> list[Prompt]:
-        """At most ``limit`` prompts to re-evaluate, from the front ("oldest") or the back ("newest") of the queue."""
-        prompts = list(self._prompts.values())
-        return prompts[:limit] if order == "oldest" else prompts[::-1][:limit]
+    def candidates(self, limit: int, order: str = "oldest") -> list[HardPrompt]:
+        """At most ``limit`` entries to re-evaluate, from the front ("oldest") or the back ("newest") of the queue."""
+        entries = list(self._entries.values())
+        return entries[:limit] if order == "oldest" else entries[::-1][:limit]
 
 
 class HighQuality:
@@ -49,8 +61,8 @@ class HighQuality:
     ``capacity`` (groups) bounds it as well, whichever is tighter; None means no further bound.
     """
 
-    def __init__(self, steps: int, capacity: int | None = None) -> None:
-        self.steps, self.capacity = steps, capacity
+    def __init__(self, steps: int, capacity: int | None = None, eviction: str = "age") -> None:
+        self.steps, self.capacity, self.eviction = steps, capacity, eviction
         self._groups: deque[Group] = deque()
 
     def __len__(self) -> int:
@@ -61,12 +73,23 @@ class HighQuality:
 
     def add(self, groups: Iterable[Group]) -> None:
         self._groups.extend(groups)
-        while self.capacity is not None and len(self._groups) > self.capacity:
+        if self.capacity is None or len(self._groups) <= self.capacity:
+            return
+        if self.eviction == "overflow":
+            self._drop_before(self._groups[-1].step - self.steps)
+        while len(self._groups) > self.capacity:
             self._groups.popleft()
 
     def drop_stale(self, step: int) -> None:
-        """Forget groups that were generated before step ``step - steps``: at step t, steps t-3 .. t-1 remain."""
-        while self._groups and self._groups[0].step < step - self.steps:
+        """Forget groups that were generated before step ``step - steps``: at step t, steps t-3 .. t-1 remain.
+
+        With ``eviction="overflow"`` (the authors' code) age counts only when the buffer is over its capacity.
+        """
+        if self.eviction == "age":
+            self._drop_before(step - self.steps)
+
+    def _drop_before(self, step: int) -> None:
+        while self._groups and self._groups[0].step < step:
             self._groups.popleft()
 
     def within(self, low: float, high: float) -> list[Group]:

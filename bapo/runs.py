@@ -107,8 +107,8 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         return pd.read_parquet(path, columns=columns)
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; make it with `snakemake --cores all table1`") from None
-    except (pa.ArrowException, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"{path} is damaged ({reason}); delete summary.json beside it and give the same command again: it is "
             "rebuilt from the last checkpoint"
@@ -240,7 +240,8 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             handle.seek(0)
             raise UserError(
-                f"{folder}: another process ({handle.read().strip() or 'unknown'}) is working here; wait for it or stop it"
+                f"{folder}: another process ({handle.read().strip() or 'unknown'}) is working here; wait for it or "
+                "stop it"
             ) from None
         except OSError:  # a file system without locks: go on, the files themselves are still written atomically
             pass
@@ -256,8 +257,8 @@ def require_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise UserError(
-            f"{existing}: {free / 1e6:.0f} MB free, but this job may write {needed / 1e6:.0f} MB; free some space or set "
-            "paths.results to another disk"
+            f"{existing}: {free / 1e6:.0f} MB free, but this job may write {needed / 1e6:.0f} MB; free some space or "
+            "set paths.results to another disk"
         )
 
 

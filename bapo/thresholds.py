@@ -18,8 +18,8 @@ def linear_threshold(r_tot: float, low: float, high: float, direction: str = "ri
 def next_average_reward(previous: float | None, batch_mean: float, kind: str, decay: float) -> float:
     """r_tot of eq. 8, which the paper calls "global average performance" and does not define.
 
-    kind "batch": the mean reward of the current fresh batch; "moving-average": exponential, ``decay`` on the past.
+    kind "moving-average": exponential, ``decay`` on the past; any other: ``batch_mean`` itself.
     """
-    if kind == "batch" or previous is None:
+    if kind != "moving-average" or previous is None:
         return batch_mean
     return decay * previous + (1.0 - decay) * batch_mean

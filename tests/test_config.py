@@ -162,8 +162,8 @@ def test_wrong_input_gives_one_sentence(overrides, message):
             "  stesp:",
             r"laptop_countdown.yaml: train.stesp: no .*steps",
         ),
-        ("setting/laptop_countdown.yaml", "  steps: 100", "  steps: many", "train.steps: .*laptop_countdown.*'many'"),
-        ("setting/laptop_countdown.yaml", "  steps: 100", "  steps: [100", r"laptop_countdown.yaml.*line \d+"),
+        ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "train.steps: .*laptop_countdown.*'many'"),
+        ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: [100", r"laptop_countdown.yaml.*line \d+"),
         ("method/grpo.yaml", "algorithm: grpo", "algorithm: gpro", "method.algorithm=gpro: unknown algorithm; allowed"),
         (
             "method/grpo.yaml",

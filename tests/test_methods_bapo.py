@@ -19,7 +19,7 @@ from bapo.methods import MethodError
 from bapo.methods.bapo import BAPO
 from bapo.methods.bapo_without_x2 import BAPOWithoutX2
 from bapo.methods.bapo_without_x3 import BAPOWithoutX3
-from bapo.rollouts import FRESH, REEVALUATED, REPLAYED, Prompt
+from bapo.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Prompt
 
 B = 6
 MIXED = [0, 1, 3, 4, 8, 8]  # a .. f: X1 = b c d, B_bad gains a b, B_high gains c
@@ -37,7 +37,7 @@ def parts(batch) -> tuple[list[str], list[str], list[str]]:
 
 
 def bad(method: BAPO) -> list[str]:
-    return [p.id for p in method.bad]
+    return [e.prompt.id for e in method.bad]
 
 
 def reasons(batch) -> dict[str, str]:
@@ -530,3 +530,82 @@ def test_advantages_are_over_the_groups_own_responses():
 def test_impossible_values_are_refused_by_name(options, message):
     with pytest.raises(MethodError, match=message):
         bapo(**options)
+
+
+# ------------------------------------------------------------------ the other readings (paper_vs_code): one option each
+
+
+def test_online_filters():
+    groups = fresh(1, [0, 1, 4, 7, 8] * 400)
+    range_, gaussian, uniform = (
+        bapo(online_filter=f, filter_mean=0.5, filter_std=0.2, filter_share=0.6).filtered_fresh(1, groups)
+        for f in ("range", "gaussian", "uniform")
+    )
+    assert {g.mean for g in range_} == {0.125, 0.5, 0.875} and len(range_) == 1200
+    kept = {m: sum(g.mean == m for g in gaussian) for m in (0.0, 0.125, 0.5, 0.875, 1.0)}
+    # exp(-0.5 ((0.125 - 0.5) / 0.2)^2) = 0.1724: 69 of 400, standard deviation 7.6; at the mean all are kept
+    assert kept[0.0] == kept[1.0] == 0 and kept[0.5] == 400
+    assert 46 <= kept[0.125] <= 92 and 46 <= kept[0.875] <= 92
+    narrow = bapo(online_filter="gaussian", filter_mean=0.875, filter_std=0.01).filtered_fresh(1, groups)
+    assert {g.mean for g in narrow} == {0.875} and len(narrow) == 400
+    assert len(uniform) == 1200 and {g.mean for g in uniform} == {0.0, 0.125, 0.5, 0.875, 1.0}
+    assert len(bapo(online_filter="uniform", filter_share=0.25).filtered_fresh(1, groups)) == 500
+
+
+def test_x2_above_stored_admits_any_gain():
+    method = bapo(x2_admission="above-stored")
+    method.bad.add(Prompt("zero"), 0.0)
+    method.bad.add(Prompt("one"), 0.125)
+    method.bad.add(Prompt("all"), 0.0)
+    sampler = ScriptedSampler({"zero": [1], "one": [1], "all": [8]})
+    batch = method.build_batch(5, fresh(5, [8] * 6), sampler)
+    # 1/8 > 0: admitted; 1/8 > 1/8: not; 1 > 0: admitted, although it has no advantage
+    assert parts(batch)[1] == ["zero", "all"]
+    assert bad(method) == ["zero", "one"]  # 1/8 is not above c1, so only the third was promoted
+
+
+def test_keep_promoted():
+    method = with_bad(["p"], keep_promoted=True)
+    sampler = ScriptedSampler({"p": [4, 5]})
+    assert [parts(method.build_batch(t, fresh(t, [8] * 6), sampler))[1] for t in (5, 10)] == [["p"], ["p"]]
+
+
+def test_prompt_identity_a_draw():
+    for identity, entries in (("persistent", 1), ("per-draw", 2)):
+        method = bapo(prompt_identity=identity)
+        for step in (1, 2):
+            method.build_batch(step, [group("again", 0, step)], NoSampler())
+        assert len(method.bad) == entries
+
+
+def test_x2_weight():
+    method = bapo(x2_weight=3.0)
+    assert [method.weight(group("p", 4).as_origin(o)) for o in ORIGINS] == [1.0, 3.0, 1.0]
+
+
+def test_high_eviction_on_overflow_only():
+    for eviction, left in (("age", ["8a"]), ("overflow", ["1a", "8a"])):
+        method = bapo(high_eviction=eviction, high_capacity=2, high_admission="informative")
+        method.build_batch(1, fresh(1, [3]), NoSampler())
+        # B is full, so nothing is replayed; at step 8 the group of step 1 is seven steps old
+        method.batch_size = 1
+        method.build_batch(8, fresh(8, [3]), NoSampler())
+        assert [g.prompt.id for g in method.high] == left, eviction
+
+
+def test_x3_choice_by_re_evaluation_returns_the_old_responses():
+    method = bapo(x3_choice="re-evaluated", high_admission="informative", c2_range=[0.5, 0.5], c3_range=[0.5, 0.5])
+    method.build_batch(1, fresh(1, [2, 4]), NoSampler())
+    stored = {g.prompt.id: g for g in method.high}
+    sampler = ScriptedSampler({"1a": [4], "1b": [2]})  # now 1a has 4/8 and 1b 2/8
+    batch = method.build_batch(2, fresh(2, [0]), sampler)
+    assert parts(batch)[2] == ["1a"]
+    assert batch.groups[0].rewards.sum() == 2 and batch.groups[0].samples is stored["1a"].samples
+
+
+def test_r_tot_of_the_buffer():
+    method = bapo(average_reward="buffer", high_admission="informative")
+    method.build_batch(1, fresh(1, [2, 6]), NoSampler())
+    assert method.average_reward == 0.5  # nothing stored yet: this batch's (2/8 + 6/8) / 2
+    method.build_batch(2, fresh(2, [0, 0]), NoSampler())
+    assert method.average_reward == 0.5  # the stored groups' (2/8 + 6/8) / 2, not this batch's 0

@@ -198,7 +198,7 @@ def test_delayed_grpo_trains_on_every_fresh_group():
     [
         ({"kind": "both"}, "method.kind=both: must be one of on, off"),
         ({"clip_centre": "two"}, "method.clip_centre=two: must be one of one, step-policy"),
-        ({"kl_to": "alpha"}, "method.kl_to=alpha: must be one of reference, rollout, none"),
+        ({"kl_to": "alpha"}, "method.kl_to=alpha: must be one of reference, rollout, step-policy, none"),
         ({"aggregation": "mean"}, "method.aggregation=mean"),
         ({"advantage_std": "sample"}, "method.advantage_std=sample: must be one of population, unbiased"),
         ({"clip_low": 1.0}, r"method.clip_low=1.0: must be in \(0, 1\)"),
@@ -212,3 +212,27 @@ def test_delayed_grpo_trains_on_every_fresh_group():
 def test_impossible_values_are_refused_by_name(options, message):
     with pytest.raises(MethodError, match=message):
         method(**options)
+
+
+def test_truncated_ratio_of_the_authors_code():
+    """pi / pi_k clipped, times min(pi_k / alpha, cap): one token each, log-probabilities chosen for round ratios."""
+    import torch
+
+    from bapo import methods
+    from bapo.losses import LossInputs
+
+    def loss(cap: float) -> torch.Tensor:
+        method = methods.build(
+            {"algorithm": "grpo", "ratio": "truncated", "ratio_cap": cap, "kl_to": "none", "entropy_coef": 0.0}, 1, 1
+        )
+        assert method.needs_step_policy
+        logs = torch.log(torch.tensor([[[0.22], [0.30]], [[0.20], [0.20]], [[0.10], [0.04]]]))  # pi, pi_k, alpha
+        value, _ = method.loss(
+            LossInputs(logs[0], logs[2], torch.tensor([1.0, 1.0]), torch.ones(2, 1), torch.zeros(2).bool(),
+                       step_logprobs=logs[1])
+        )  # fmt: skip
+        return value
+
+    # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6
+    assert float(loss(3.0)) == pytest.approx((-2.2 - 3.6) / 2, abs=1e-5)
+    assert float(loss(10.0)) == pytest.approx((-2.2 - 6.0) / 2, abs=1e-5)

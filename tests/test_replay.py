@@ -13,7 +13,7 @@ def prompts(*names):
 
 
 def order(hard):
-    return [p.id for p in hard]
+    return [entry.prompt.id for entry in hard]
 
 
 # ---------------------------------------------------------------- B_bad
@@ -40,9 +40,9 @@ def test_candidates_from_either_end_leave_the_buffer_as_it_is():
     hard = HardPrompts(4)
     for p in prompts("a", "b", "c", "d"):
         hard.add(p)
-    assert [p.id for p in hard.candidates(2)] == ["a", "b"]
-    assert [p.id for p in hard.candidates(3, "newest")] == ["d", "c", "b"]
-    assert [p.id for p in hard.candidates(9)] == ["a", "b", "c", "d"]
+    assert [e.prompt.id for e in hard.candidates(2)] == ["a", "b"]
+    assert [e.prompt.id for e in hard.candidates(3, "newest")] == ["d", "c", "b"]
+    assert [e.prompt.id for e in hard.candidates(9)] == ["a", "b", "c", "d"]
     assert len(hard) == 4
 
 

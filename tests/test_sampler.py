@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import copy
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 import torch
-import transformers as hf
 from torch import nn
 
 from bapo.engines.torch import kv_cache, sampler_qwen2
+from bapo.engines.torch.imports import load_transformers
 from bapo.engines.torch.sampler import SamplingParameters, draw, sample
 from bapo.errors import UserError
 from bapo.seeds import key64, uniforms
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+hf = load_transformers()
 
 SIZES = {
     "vocab_size": 40,
@@ -50,7 +56,7 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-def build(name: str, **changes) -> hf.PreTrainedModel:
+def build(name: str, **changes) -> PreTrainedModel:
     config = CONFIGS[name]()
     for key, value in changes.items():
         setattr(config, key, value)
@@ -59,7 +65,7 @@ def build(name: str, **changes) -> hf.PreTrainedModel:
 
 
 @pytest.fixture(scope="module")
-def qwen2() -> hf.PreTrainedModel:
+def qwen2() -> PreTrainedModel:
     return build("qwen2")
 
 
@@ -156,7 +162,7 @@ def test_greedy_is_the_librarys_greedy(qwen2):
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"num_key_value_heads": 1}], ids=str)
 def test_hand_written_logits_are_the_librarys(changes):
     """Teacher-forced, prompts of different lengths, rows dropped in the middle, past the first width of attention."""
-    model = build("qwen2", **changes)
+    model = build("qwen2", **changes, initializer_range=0.15)  # logits up to 3: float rounding stays below 1e-5
     tokens, group, steps = torch.randint(3, 40, (10, 40)), 2, 40
     with torch.inference_mode():
         decoder = sampler_qwen2.Qwen2Decoder(model, steps + 1)
@@ -235,8 +241,8 @@ def test_the_key_and_the_prompt_keys_matter_and_repetition_gives_the_same_bits(q
         assert (one.tokens == other.tokens).all() and (one.logprobs == other.logprobs).all()
     assert rows(first) != rows(sample(qwen2, PROMPTS, 8, KEYS, KEY + 1, PARAMETERS))
     same_prompt = sample(qwen2, [PROMPTS[0]] * 2, 8, KEYS[:2], KEY, PARAMETERS)
-    assert rows(same_prompt)[0] == rows(first)[0]
-    assert rows(same_prompt)[1] != rows(first)[0]
+    assert_same(rows(same_prompt)[:1], rows(first)[:1])
+    assert [t for t, _ in rows(same_prompt)[1]] != [t for t, _ in rows(first)[0]]
 
 
 # ------------------------------------------------------------------------------------------------ shapes and ends

@@ -196,7 +196,9 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
     config = compose_config([*tiny_world, "method=grpo", "seed=31"])
     with runs.locked(configuration.run_directory(config)):
         result = subprocess.run(
-            [sys.executable, "-m", "bapo", "train", *tiny_world, "method=grpo", "seed=31"], capture_output=True, text=True
+            [sys.executable, "-m", "bapo", "train", *tiny_world, "method=grpo", "seed=31"],
+            capture_output=True,
+            text=True,
         )
     assert result.returncode == 2
     assert "is working here" in result.stderr and "Traceback" not in result.stderr

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from bapo.batch import gaussian_filter, range_filter, uniform_filter
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
 from bapo.methods.grpo_delayed import due
-from bapo.replay import HardPrompts, HighQuality
+from bapo.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.thresholds import linear_threshold, next_average_reward
 
@@ -28,16 +29,25 @@ class BAPOConfig(MethodConfig):
     c2_range: list[float] = field(default_factory=lambda: [0.125, 0.5])
     c3_range: list[float] = field(default_factory=lambda: [0.25, 0.625])
     threshold_direction: str = "rising"  # eq. 8 as printed, or "falling" with r_tot
-    average_reward: str = "batch"  # r_tot: this batch's mean reward, or "moving-average"
+    average_reward: str = "batch"  # r_tot: mean reward of this batch, "moving-average", or of the "buffer" B_high
     average_decay: float = 0.9
+    online_filter: str = "range"  # X1: "range", "gaussian" or "uniform" (A.3)
+    filter_mean: float = 0.5  # gaussian
+    filter_std: float = 0.2  # gaussian
+    filter_share: float = 0.6  # uniform
     bad_capacity: int | None = None  # prompts in B_bad; None: the batch size
     max_reevaluated: int | None = None  # prompts re-evaluated at once; None: half the batch size
     reevaluation_order: str = "oldest"  # which of them first: "oldest" or "newest"
     insert_before_reevaluation: bool = False  # also re-evaluate this very step's hard prompts
-    x2_admission: str = "improved"  # eq. 6: c1 < mu < 1; "above-c1": eq. 5, mu = 1 too
+    x2_admission: str = "improved"  # eq. 6: c1 < mu < 1; "above-c1": eq. 5, mu = 1 too; "above-stored": any gain
+    keep_promoted: bool = False  # an improved prompt stays in B_bad (the authors' code)
+    prompt_identity: str = "persistent"  # u_i; "per-draw": a prompt may sit in B_bad many times (the authors' code)
+    x2_weight: float = 1.0  # weight of X2's loss; 3 in one of the authors' scripts
     high_steps: int = 3  # age limit of B_high in steps
     high_capacity: int | None = None  # groups in B_high; None: the age limit alone
     high_admission: str = "thresholds"  # Algorithm 1, line 9; "informative": any 0 < mu < 1
+    high_eviction: str = "age"  # "overflow": age counts only when B_high is over its capacity (the authors' code)
+    x3_choice: str = "stored"  # accuracy in [c2, c3] is the stored one; "re-evaluated": the current policy's
     remove_replayed: bool = True  # a replayed group leaves B_high
 
     def __post_init__(self) -> None:
@@ -54,9 +64,21 @@ class BAPOConfig(MethodConfig):
             )
         self.one_of("sync_phase", "literal", "first")
         self.one_of("threshold_direction", "rising", "falling")
-        self.one_of("average_reward", "batch", "moving-average")
+        self.one_of("average_reward", "batch", "moving-average", "buffer")
+        self.one_of("online_filter", "range", "gaussian", "uniform")
+        self.one_of("prompt_identity", "persistent", "per-draw")
+        self.one_of("high_eviction", "age", "overflow")
+        self.one_of("x3_choice", "stored", "re-evaluated")
+        self.require(self.filter_std > 0, "filter_std", "must be positive")
+        self.require(0 < self.filter_share <= 1, "filter_share", "must be in (0, 1]")
+        self.require(self.x2_weight >= 0, "x2_weight", "must be 0 or more")
+        self.require(
+            self.high_eviction == "age" or self.high_capacity is not None,
+            "high_eviction",
+            "overflow needs method.high_capacity, or nothing is ever forgotten",
+        )
         self.one_of("reevaluation_order", "oldest", "newest")
-        self.one_of("x2_admission", "improved", "above-c1")
+        self.one_of("x2_admission", "improved", "above-c1", "above-stored")
         self.one_of("high_admission", "thresholds", "informative")
         self.require(self.high_steps >= 1, "high_steps", "must be at least 1")
         self.require(0 <= self.average_decay < 1, "average_decay", "must be in [0, 1)")
@@ -80,7 +102,7 @@ class BAPO(Method):
     def __init__(self, config: BAPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
         self.bad = HardPrompts(config.bad_capacity or batch_size)
-        self.high = HighQuality(config.high_steps, config.high_capacity)
+        self.high = HighQuality(config.high_steps, config.high_capacity, config.high_eviction)
         self.average_reward: float | None = None
 
     @property
@@ -99,7 +121,7 @@ class BAPO(Method):
             self._store_hard(fresh)
         x1 = self.filtered_fresh(step, fresh)
         x2, failed = self.improved_hard(step, sampler)
-        x3 = self.high_quality(step, c2, c3, self.batch_size - len(x1) - len(x2))
+        x3 = self.high_quality(step, c2, c3, self.batch_size - len(x1) - len(x2), sampler)
         if not self.config.insert_before_reevaluation:
             self._store_hard(fresh)
         self._store_high(fresh, c2, c3)
@@ -114,8 +136,13 @@ class BAPO(Method):
 
     # ------------------------------------------------------------------ the three parts of I(x), eq. 5
     def filtered_fresh(self, step: int, fresh: list[Group]) -> list[Group]:
-        """X1: 1/G <= mu <= (G-1)/G."""
-        return [g for g in fresh if between(g.mean, 1 / g.size, (g.size - 1) / g.size)]
+        """X1: 1/G <= mu <= (G-1)/G, or another filter of A.3."""
+        c = self.config
+        if c.online_filter == "gaussian":
+            return gaussian_filter(fresh, c.filter_mean, c.filter_std, self.random("x1", step))
+        if c.online_filter == "uniform":
+            return uniform_filter(fresh, c.filter_share, self.random("x1", step))
+        return range_filter(fresh)
 
     def improved_hard(self, step: int, sampler: Sampler) -> tuple[list[Group], list[Group]]:
         """X2 (eq. 6): every m steps, hard prompts that the current policy now solves sometimes; and the other groups.
@@ -125,22 +152,31 @@ class BAPO(Method):
         if step % self.config.m or not len(self.bad):
             return [], []
         limit = self.config.max_reevaluated or max(1, self.batch_size // 2)
-        prompts = self.bad.candidates(limit, self.config.reevaluation_order)
+        entries = self.bad.candidates(limit, self.config.reevaluation_order)
         improved, failed = [], []
-        for group in sampler.regenerate(prompts):
-            promoted = above(group.mean, self.config.c1)
-            if promoted:
-                self.bad.discard(group.prompt.id)
-            if promoted and (self.config.x2_admission == "above-c1" or not between(group.mean, 1, 1)):
-                improved.append(group.as_origin(REEVALUATED))
-            else:
-                failed.append(group.as_origin(REEVALUATED))
+        for entry, group in zip(entries, sampler.regenerate([e.prompt for e in entries]), strict=True):
+            if above(group.mean, self.config.c1) and not self.config.keep_promoted:
+                self.bad.discard(entry.key)
+            (improved if self._admits(entry, group) else failed).append(group.as_origin(REEVALUATED))
         return improved, failed
 
-    def high_quality(self, step: int, c2: float, c3: float, room: int) -> list[Group]:
-        """X3 (eq. 7): a random fill, without replacement, from B_high with stored accuracy in [c2, c3]."""
-        pool = self.high.within(c2, c3)
-        count = min(len(pool), max(0, room))
+    def _admits(self, entry: HardPrompt, group: Group) -> bool:
+        if self.config.x2_admission == "above-stored":
+            return above(group.mean, entry.mean)
+        all_correct = between(group.mean, 1, 1)
+        return above(group.mean, self.config.c1) and not (all_correct and self.config.x2_admission == "improved")
+
+    def high_quality(self, step: int, c2: float, c3: float, room: int, sampler: Sampler) -> list[Group]:
+        """X3 (eq. 7): a random fill, without replacement, from B_high with accuracy in [c2, c3]."""
+        if room <= 0 or not len(self.high):
+            return []
+        if self.config.x3_choice == "stored":
+            pool = self.high.within(c2, c3)
+        else:  # the current policy's accuracy decides, the old responses are used
+            stored = list(self.high)
+            again = sampler.regenerate([g.prompt for g in stored])
+            pool = [g for g, new in zip(stored, again, strict=True) if between(new.mean, c2, c3)]
+        count = min(len(pool), room)
         if not count:
             return []
         index = sorted(self.random("x3", step).choice(len(pool), size=count, replace=False))
@@ -149,11 +185,16 @@ class BAPO(Method):
             self.high.remove(chosen)
         return self.replayed(chosen)
 
+    def weight(self, group: Group) -> float:
+        return self.config.x2_weight if group.origin == REEVALUATED else 1.0
+
     # ------------------------------------------------------------------ thresholds and buffers
     def thresholds(self, fresh: list[Group]) -> tuple[float, float]:
         """(c2, c3) of this step (eq. 8)."""
         c = self.config
         batch_mean = sum(g.mean for g in fresh) / len(fresh)
+        if c.average_reward == "buffer" and len(self.high):
+            batch_mean = sum(g.mean for g in self.high) / len(self.high)
         self.average_reward = next_average_reward(self.average_reward, batch_mean, c.average_reward, c.average_decay)
         return (
             linear_threshold(self.average_reward, *c.c2_range, c.threshold_direction),
@@ -163,7 +204,8 @@ class BAPO(Method):
     def _store_hard(self, fresh: list[Group]) -> None:
         for g in fresh:
             if not above(g.mean, self.config.c1):
-                self.bad.add(g.prompt)
+                key = g.prompt.id if self.config.prompt_identity == "persistent" else f"{g.prompt.id}@{g.step}"
+                self.bad.add(g.prompt, g.mean, key)
 
     def _store_high(self, fresh: list[Group], c2: float, c3: float) -> None:
         if self.config.high_admission == "thresholds":
@@ -173,11 +215,12 @@ class BAPO(Method):
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[dict[str, Any], list[Group]]:
-        return {"bad": [p.id for p in self.bad], "average_reward": self.average_reward}, list(self.high)
+        bad = [{"key": e.key, "prompt": e.prompt.id, "mean": e.mean} for e in self.bad]
+        return {"bad": bad, "average_reward": self.average_reward}, list(self.high)
 
     def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.bad = HardPrompts(self.bad.capacity)
-        for prompt_id in state["bad"]:
-            self.bad.add(prompt(prompt_id))
+        for entry in state["bad"]:
+            self.bad.add(prompt(entry["prompt"]), entry["mean"], entry["key"])
         self.average_reward = state["average_reward"]
         self.high.restore(groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bapo.methods.bapo import BAPO
+from bapo.methods.base import Sampler
 from bapo.rollouts import Group
 
 
@@ -12,5 +13,5 @@ class BAPOWithoutX3(BAPO):
     summary = "BAPO with X1 and X2 only"
     source = "paper section 5.2, Table 1"
 
-    def high_quality(self, step: int, c2: float, c3: float, room: int) -> list[Group]:
+    def high_quality(self, step: int, c2: float, c3: float, room: int, sampler: Sampler) -> list[Group]:
         return []

@@ -67,8 +67,10 @@ class MethodConfig:
     clip_high: float = 0.2
     dual_clip: float = 3.0  # 0: off
     clip_centre: str = "one"  # "one": [1-low, 1+high]; "step-policy": centred at pi_k / alpha
+    ratio: str = "behaviour"  # pi / alpha (eq. 3); "truncated": pi / pi_k, weighted by min(pi_k / alpha, ratio_cap)
+    ratio_cap: float = 3.0
     kl_coef: float = 0.001
-    kl_to: str = "reference"  # "reference" (eq. 1), "rollout" (alpha, eq. 3) or "none"
+    kl_to: str = "reference"  # "reference" (eq. 1), "rollout" (alpha, eq. 3), "step-policy" (pi_k) or "none"
     entropy_coef: float = 0.001
     aggregation: str = "sequence-mean"  # "sequence-mean" (eq. 1) or "token-mean"
     advantage_std: str = "population"  # "population" (eq. 2) or "unbiased" (verl)
@@ -78,7 +80,14 @@ class MethodConfig:
     def __post_init__(self) -> None:
         self.one_of("kind", "on", "off")
         self.one_of("clip_centre", "one", "step-policy")
-        self.one_of("kl_to", "reference", "rollout", "none")
+        self.one_of("ratio", "behaviour", "truncated")
+        self.require(self.ratio_cap > 0, "ratio_cap", "must be positive")
+        self.require(
+            self.ratio == "behaviour" or self.clip_centre == "one",
+            "clip_centre",
+            "must be one with method.ratio=truncated, whose ratio is already relative to pi_k",
+        )
+        self.one_of("kl_to", "reference", "rollout", "step-policy", "none")
         self.one_of("aggregation", "sequence-mean", "token-mean")
         self.one_of("advantage_std", "population", "unbiased")
         self.require(0 < self.clip_low < 1, "clip_low", "must be in (0, 1)")
@@ -130,6 +139,10 @@ class Method:
         c = self.config
         return advantages.group_relative(group.rewards, c.advantage_std, c.advantage_eps, c.advantage_eps_inside)
 
+    def weight(self, group: Group) -> float:
+        """The weight of a group's loss."""
+        return 1.0
+
     def units(self, groups: list[Group]) -> list[list[Group]]:
         """What stays together when the batch is shuffled and cut into mini-batches: by default, each group alone."""
         return [[g] for g in groups]
@@ -143,7 +156,8 @@ class Method:
     @property
     def needs_step_policy(self) -> bool:
         """Whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
-        return self.config.clip_centre == "step-policy"
+        c = self.config
+        return "step-policy" in (c.clip_centre, c.kl_to) or c.ratio == "truncated"
 
     @property
     def needs_entropy(self) -> bool:
@@ -154,21 +168,29 @@ class Method:
         from bapo import losses
 
         c = self.config
-        ratio = losses.importance_ratio(inputs.logprobs, inputs.behaviour_logprobs)
-        centre = None
-        if self.needs_step_policy:
+        # "truncated" (the authors' code) is pi / pi_k, the rest of pi / alpha entering as a bounded constant weight
+        truncated = c.ratio == "truncated"
+        old = inputs.step_logprobs if truncated else inputs.behaviour_logprobs
+        ratio, centre = losses.importance_ratio(inputs.logprobs, old), None
+        if c.clip_centre == "step-policy":
             centre = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
         values, clipped = losses.clipped_surrogate(
             ratio, inputs.advantages[:, None], c.clip_low, c.clip_high, c.dual_clip, centre
         )
+        if truncated:
+            staleness = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
+            values = values * staleness.clamp(max=c.ratio_cap)
         metrics = {"clip_fraction": losses.aggregate(clipped, inputs.mask, "token-mean")}
         if c.kl_to != "none" and c.kl_coef > 0:
-            other = inputs.reference_logprobs if c.kl_to == "reference" else inputs.behaviour_logprobs
+            others = {"reference": inputs.reference_logprobs, "step-policy": inputs.step_logprobs}
+            other = others.get(c.kl_to, inputs.behaviour_logprobs)
             kl = self.penalised(losses.low_variance_kl(inputs.logprobs, other), inputs)
             values = values + c.kl_coef * kl
             metrics["kl"] = losses.aggregate(kl, inputs.mask, "token-mean")
         if self.needs_entropy and inputs.entropy is not None:
             values = values - c.entropy_coef * inputs.entropy
+        if inputs.weights is not None:
+            values = values * inputs.weights[:, None]
         return self.reduce(values, inputs), {k: v.detach() for k, v in metrics.items()}
 
     def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:

@@ -177,7 +177,11 @@ def unpack_groups(path: Path, entries: list[dict[str, Any]], prompts: dict[str, 
         rows, start = slice(start, start + e["size"]), start + e["size"]
         width = e["width"]
         samples = Samples(
-            tensors["tokens"][rows, :width].copy(), tensors["lengths"][rows].copy(), tensors["logprobs"][rows, :width].copy()
+            tensors["tokens"][rows, :width].copy(),
+            tensors["lengths"][rows].copy(),
+            tensors["logprobs"][rows, :width].copy(),
         )
-        groups.append(Group(prompts[e["prompt"]], tensors["rewards"][rows], e["step"], e["version"], samples, e["origin"]))
+        groups.append(
+            Group(prompts[e["prompt"]], tensors["rewards"][rows], e["step"], e["version"], samples, e["origin"])
+        )
     return groups

@@ -20,7 +20,7 @@ from bapo.rollouts import ORIGINS, REPLAYED, Group
 
 @dataclass
 class Rows:
-    """N sequences as tensors. ids [N, L] prompt + response, right-padded; starts, lengths [N]; the rest [N, T] or [N]."""
+    """N sequences as tensors. ids [N, L] prompt + response, right-padded; starts, lengths [N]; others [N, T] or [N]."""
 
     ids: Tensor
     starts: Tensor
@@ -38,7 +38,9 @@ class Rows:
         return (torch.arange(self.width, device=self.ids.device) < self.lengths[:, None]).float()
 
 
-def collate(groups: list[Group], advantages: list[np.ndarray], index: list[tuple[int, int]], pad: int, device: Any) -> Rows:
+def collate(
+    groups: list[Group], advantages: list[np.ndarray], index: list[tuple[int, int]], pad: int, device: Any
+) -> Rows:
     """The given (group, response) pairs as one padded block."""
     lengths = np.array([groups[g].samples.lengths[i] for g, i in index])
     starts = np.array([len(groups[g].prompt.row.tokens) for g, _ in index])
@@ -112,7 +114,9 @@ class Learner:
             "learning_rate": self.optimizer.param_groups[0]["lr"],
         }
 
-    def _one_update(self, groups: list[Group], step_logprobs: dict[tuple[int, int], np.ndarray] | None, note: Any) -> int:
+    def _one_update(
+        self, groups: list[Group], step_logprobs: dict[tuple[int, int], np.ndarray] | None, note: Any
+    ) -> int:
         """Forward, backward and one optimiser step on a mini-batch; returns the tokens that went through the model."""
         advantages = [self.method.advantages(g) for g in groups]
         index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
@@ -132,7 +136,9 @@ class Learner:
         for micro in self._micro_batches(groups, index):
             rows = collate(groups, advantages, micro, self.pad, self.device)
             mask = rows.mask
-            scored = models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature, self.method.needs_entropy)
+            scored = models.score(
+                self.model, rows.ids, rows.starts, rows.width, self.temperature, self.method.needs_entropy
+            )
             inputs = LossInputs(
                 logprobs=scored.logprobs,
                 behaviour_logprobs=rows.behaviour_logprobs,
@@ -142,6 +148,7 @@ class Learner:
                 reference_logprobs=self._reference_logprobs(rows),
                 step_logprobs=self._lookup(step_logprobs, groups, micro, rows),
                 entropy=scored.entropy,
+                weights=self._weights(groups, micro),
                 **denominators,
             )
             loss, metrics = self.method.loss(inputs)
@@ -157,7 +164,7 @@ class Learner:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
         if not torch.isfinite(norm):
             raise FloatingPointError(
-                f"the gradient is not finite at update {self.updates + 1}; lower train.learning_rate or check the rewards"
+                f"the gradient is not finite at update {self.updates + 1}; lower train.learning_rate, check the rewards"
             )
         warm = min(1.0, (self.updates + 1) / max(1, self.train.warmup_updates))
         for group in self.optimizer.param_groups:
@@ -168,6 +175,10 @@ class Learner:
         note("gradient_norm", float(norm), 1.0)
         note("updates", 1.0, 1.0)
         return trained
+
+    def _weights(self, groups: list[Group], index: list[tuple[int, int]]) -> Tensor | None:
+        weights = [self.method.weight(groups[g]) for g, _ in index]
+        return None if all(w == 1 for w in weights) else torch.tensor(weights, device=self.device)
 
     def _micro_batches(self, groups: list[Group], index: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
         """Rows of similar length together, so that little of the work is padding."""
@@ -191,7 +202,9 @@ class Learner:
         index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
         for micro in self._micro_batches(groups, index):
             rows = collate(groups, zeros, micro, self.pad, self.device)
-            logprobs = models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature).logprobs.cpu().numpy()
+            logprobs = (
+                models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature).logprobs.cpu().numpy()
+            )
             for row, (g, i) in enumerate(micro):
                 found[id(groups[g]), i] = logprobs[row, : int(rows.lengths[row])]
         return found

@@ -76,7 +76,9 @@ def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[An
         raise UserError(f"{path}: cannot be loaded as a Hugging Face model: {str(error).splitlines()[0]}") from error
     except Exception as error:  # safetensors raises its own class for truncated files
         if type(error).__name__ == "SafetensorError":
-            raise UserError(f"{path}: model.safetensors is damaged ({error}); delete the folder and train again") from error
+            raise UserError(
+                f"{path}: model.safetensors is damaged ({error}); delete the folder and train again"
+            ) from error
         raise
     return model.to(device).eval(), tokenizer
 

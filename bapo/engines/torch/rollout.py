@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,9 +28,11 @@ class Ledger:
 
 
 class Generator:
-    """Samples from a given set of weights and grades. Random numbers depend on (seed, purpose, step, prompt, sample)."""
+    """Samples from given weights and grades. Random numbers depend on (seed, purpose, step, prompt, sample)."""
 
-    def __init__(self, tokenizer: Any, task: Task, parameters: SamplingParameters, seed: int, parameter_count: int) -> None:
+    def __init__(
+        self, tokenizer: Any, task: Task, parameters: SamplingParameters, seed: int, parameter_count: int
+    ) -> None:
         self.tokenizer, self.task, self.parameters, self.seed = tokenizer, task, parameters, seed
         self.parameter_count = parameter_count
 
@@ -41,7 +44,7 @@ class Generator:
         if not prompts:
             return []
         start = time.perf_counter()
-        keys = np.array([p.row.key for p in prompts], dtype=np.uint64)
+        keys = np.array(distinct_keys(prompts), dtype=np.uint64)
         key = seeds.key64(self.seed, *purpose, step)
         samples = sample(model, [p.row.tokens for p in prompts], group_size, keys, key, self.parameters)
         sampled = time.perf_counter()
@@ -63,9 +66,17 @@ class Generator:
         else:
             ledger.regenerated_rollouts += len(texts)
         shaped = np.array(rewards, dtype=np.float32).reshape(len(prompts), group_size)
-        return [
-            Group(p, r, step, version, s, origin) for p, r, s in zip(prompts, shaped, samples, strict=True)
-        ]
+        return [Group(p, r, step, version, s, origin) for p, r, s in zip(prompts, shaped, samples, strict=True)]
+
+
+def distinct_keys(prompts: list[Prompt]) -> list[int]:
+    """One random-number key a prompt; a prompt that comes twice in one call gets other samples the second time."""
+    seen: Counter[str] = Counter()
+    keys = []
+    for p in prompts:
+        keys.append(seeds.key64(p.id, "again", seen[p.id]) if seen[p.id] else p.row.key)
+        seen[p.id] += 1
+    return keys
 
 
 class StepSampler:

@@ -126,13 +126,12 @@ class Trainer:
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.update(self.step, f"reward {row['reward_mean']:.3f}  batch {batch}")
                     tracker.log({k: v for k, v in row.items() if k != "step"}, self.step)
-                    if self.step % config.checkpoint.every == 0 or self.step == self.total_steps:
-                        self._checkpoint()
-                    elif stopped():
+                    if self.step % config.checkpoint.every == 0 or self.step == self.total_steps or stopped():
                         self._checkpoint()
                     if stopped() and self.step < self.total_steps:
                         raise Interrupted(
-                            f"{label}: stopped after step {self.step} of {self.total_steps}; the same command goes on there"
+                            f"{label}: stopped after step {self.step} of {self.total_steps}; the same command goes on "
+                            "there"
                         )
         finally:
             tracker.finish()

@@ -1,0 +1,301 @@
+"""Study files, the workflow's settings, and the meaning that decides what is run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bapo import config as configuration
+from bapo import methods, studies
+from bapo.errors import UserError
+from bapo.studies import Cell, Settings, load_study, read_settings
+
+METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo_without_x2", "bapo_without_x3", "bapo"]
+
+
+@pytest.fixture
+def experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of experiments/ that a test may change."""
+    copy = tmp_path / "experiments"
+    shutil.copytree(configuration.EXPERIMENTS, copy)
+    monkeypatch.setattr(configuration, "EXPERIMENTS", copy)
+    configuration._composed.cache_clear()
+    yield copy
+    configuration._composed.cache_clear()
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{path} must contain {old!r} once"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------ what a study needs
+
+
+def test_table1_at_laptop_scale_is_seven_methods_and_three_seeds() -> None:
+    study = load_study("table1", "laptop")
+    assert len(study.cells) == len(set(study.cells)) == 21
+    assert {c.method for c in study.cells} == set(METHODS)
+    assert {c.seed for c in study.cells} == {1, 2, 3}
+    assert study.models == [("countdown", "qwen2-112k")]
+
+
+def test_table1_at_paper_scale_is_the_papers_planning_rows() -> None:
+    small, large = "qwen2.5-math-1.5b", "qwen2.5-math-7b"
+    wanted = [(small, m) for m in ("grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo")]
+    wanted += [(large, m) for m in ("grpo", "dapo", "bapo")]
+    study = load_study("table1", "paper")
+    assert sorted(study.cells, key=str) == sorted((Cell("countdown", m, r, 42) for m, r in wanted), key=str)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
+def test_the_figures_need_the_runs_of_table1(scale: str) -> None:
+    assert load_study("figures", scale).cells == load_study("table1", scale).cells
+
+
+def test_every_figure_of_the_study_can_be_drawn() -> None:
+    from analysis import figures
+
+    assert set(load_study("figures", "laptop").figures) == set(figures.NAMES)
+
+
+def test_methods_and_seeds_replace_those_of_the_file() -> None:
+    study = load_study("table1", "laptop", methods=["bapo"], seeds=[7, 8])
+    assert study.cells == tuple(Cell("countdown", "qwen2-112k", "bapo", s) for s in (7, 8))
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
+def test_every_cell_has_a_complete_configuration(scale: str) -> None:
+    settings = Settings(scale=scale)
+    for cell in settings.study("table1").cells:
+        config = settings.run(cell)  # composing checks every value
+        assert (config.task.name, config.model.name, config.method.name) == (cell.task, cell.model, cell.method)
+        assert config.seed == cell.seed
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, runs_of, scales, figures"]),
+        ("  smoke:", "  smok:", ["scales.smok", "unknown scale", "laptop, paper, smoke"]),
+        ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[1].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
+        ("[grpo, dapo, bapo]", "[grpo, dapo, bpo]", ["scales.paper[1].methods", "did you mean 'bapo'?", "grpo_v5"]),
+        ("seeds: [1, 2, 3]", "seeds: [1, x]", ["scales.laptop[0].seeds", "'x'", "Integer"]),
+        ("seeds: [1, 2, 3]", "sedes: [1, 2, 3]", ["scales.laptop[0].sedes", "task, models, methods, seeds"]),
+        ("seeds: [1, 2, 3]", "seeds: []", ["scales.laptop[0].seeds is empty"]),
+        ("seeds: [1, 2, 3]", "seeds: [1, 1]", ["scales.laptop", "grpo seed 1", "twice"]),
+        ("      seeds: [1, 2, 3]\n", "", ["scales.laptop[0].seeds has no value"]),
+        ("name: table1", "name: table2", ["name is 'table2'", "table1.yaml"]),
+        ("title: Table 1", "title: [", ["not valid YAML"]),
+        ("title: Table 1", "runs_of: figures", ["either scales or runs_of"]),
+    ],
+)
+def test_a_wrong_study_file_is_named_with_its_field(experiments: Path, old: str, new: str, parts: list[str]) -> None:
+    edit(experiments / "study" / "table1.yaml", old, new)
+    with pytest.raises(UserError) as caught:
+        load_study("table1", "laptop")
+    for part in ("table1.yaml", *parts):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> None:
+    with pytest.raises(UserError, match="did you mean 'table1'.*figures, table1"):
+        load_study("tabel1", "laptop")
+    (experiments / "scale" / "huge.yaml").write_text("name: huge\n", encoding="utf-8")
+    with pytest.raises(UserError, match="scales has no 'huge'; it has laptop, smoke, paper"):
+        load_study("figures", "huge")
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        ({"scal": "paper"}, ["scal", "did you mean 'scale'?", "methods, results, scale, seeds, set, tracking"]),
+        ({"scale": "papr"}, ["scale=papr", "did you mean 'paper'?", "laptop, paper, smoke"]),
+        ({"methods": ["grpo", "bpo"]}, ["methods=bpo", "did you mean 'bapo'?", "dapo"]),
+        ({"seeds": "one"}, ["seeds=one", "integers of 0 or more"]),
+        ({"seeds": ["-1"]}, ["seeds", "integers of 0 or more"]),
+        ({"engine": "vllm"}, ["engine=vllm", "torch or verl"]),
+        ({"tracking": True}, ["tracking=True", "wandb or none"]),
+        ({"device": "gpu"}, ["device=gpu", "auto, cpu or cuda"]),
+        ({"set": "50"}, ["set=50", "Hydra overrides"]),
+        ({"results": ["a"]}, ["results", "a folder"]),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(given: dict, parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        read_settings(given, studies.SCHEMA)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def test_settings_as_people_and_snakemake_write_them() -> None:
+    assert read_settings({"seeds": ["1", "2"], "methods": "grpo,bapo"}, studies.SCHEMA) == Settings(
+        seeds=(1, 2), methods=("grpo", "bapo")
+    )
+    assert read_settings({"seeds": 3, "set": "train.steps=5 'method.c2_range=[0.1, 0.2]'"}, studies.SCHEMA) == Settings(
+        seeds=(3,), set=("train.steps=5", "method.c2_range=[0.1, 0.2]")
+    )
+    assert read_settings({"results": 2024, "scale": None}, studies.SCHEMA) == Settings(results="2024")
+
+
+def test_settings_survive_their_json() -> None:
+    settings = Settings(scale="smoke", seeds=(4,), set=("train.steps=5",), results="a b")
+    assert read_settings(json.loads(settings.as_json()), studies.SCHEMA) == settings
+    assert Settings().as_json() == "{}"
+
+
+def test_settings_reach_the_configuration() -> None:
+    folder = "odd folder/it's=1"
+    settings = Settings(
+        scale="smoke",
+        engine="torch",
+        device="cpu",
+        tracking="none",
+        results=folder,
+        data_folder="d",
+        set=("train.steps=7",),
+    )
+    config = settings.run(Cell("countdown", "qwen2-112k", "bapo", 5))
+    assert (config.device, config.tracking.kind, config.train.steps, config.seed) == ("cpu", "none", 7, 5)
+    assert (config.paths.results, config.paths.data_folder) == (folder, "d")
+
+
+def test_the_schema_and_the_settings_have_the_same_keys() -> None:
+    properties = yaml.safe_load(studies.SCHEMA.read_text(encoding="utf-8"))["properties"]
+    assert set(properties) == {f.name for f in dataclasses.fields(Settings)}
+    assert properties["scale"]["default"] == Settings().scale
+    assert properties["results"]["default"] == Settings().results
+
+
+# ------------------------------------------------------------------------------------------------ for the analysis
+
+
+def test_the_study_for_the_analysis(tmp_path: Path) -> None:
+    """Written by the command that the workflow calls, read by the reader of the analysis."""
+    from analysis import study as reader
+
+    out = tmp_path / "table1.json"
+    asked = json.dumps({"scale": "paper", "results": str(tmp_path)})
+    assert studies.main(["table1", "--settings", asked, "--out", str(out)]) == 0
+    read = reader.load(out, "table1")
+    assert [(b.model, list(b.methods)) for b in read.blocks] == [
+        ("qwen2.5-math-1.5b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
+        ("qwen2.5-math-7b", ["grpo", "dapo", "bapo"]),
+    ]
+    assert read.blocks[0].benchmarks == (("cd34", "CD-34"), ("cd4", "CD-4"))
+    (cell,) = read.blocks[1].methods["bapo"]
+    assert (cell.method_title, cell.kind, cell.model_title) == ("+BAPO", "off", "Qwen2.5 Math 7B")
+    assert cell.run == tmp_path / "paper" / "countdown" / "qwen2.5-math-7b" / "bapo" / "seed42"
+    assert read.blocks[1].base.run == tmp_path / "paper" / "countdown" / "qwen2.5-math-7b" / "base"
+    assert "Paper scale" in read.note
+
+
+def test_the_study_command_explains_wrong_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert studies.main(["table1", "--settings", '{"scale": "papr"}', "--out", str(tmp_path / "x.json")]) == 2
+    assert "did you mean 'paper'?" in capsys.readouterr().err
+    assert not (tmp_path / "x.json").exists()
+
+
+# ------------------------------------------------------------------------------------------------ the method files
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_file_spells_out_the_vetted_setting(name: str) -> None:
+    """Every parameter is in the file, and its value is the class's default, but for the loss's shared coefficients."""
+    text = yaml.safe_load((configuration.EXPERIMENTS / "method" / f"{name}.yaml").read_text(encoding="utf-8"))
+    if "defaults" in text:  # an ablation: BAPO's file and three names
+        assert text.pop("defaults") == ["bapo", "_self_"]
+        assert set(text) == {"algorithm", "name", "title"}
+        parent = yaml.safe_load((configuration.EXPERIMENTS / "method" / "bapo.yaml").read_text(encoding="utf-8"))
+        text = parent | text
+    assert text["name"] == name
+    defaults = dataclasses.asdict(methods.get(text["algorithm"]).Config())
+    assert list(sorted(text)) == sorted(defaults)
+    named = {"algorithm", "name", "title"}
+    for key in set(defaults) - named:
+        if key in ("kl_coef", "entropy_coef") and str(text[key]).startswith("$"):
+            assert text[key] == f"${{train.{key}}}"
+        else:
+            assert text[key] == defaults[key], key
+
+
+# ------------------------------------------------------------------------------------------------ meaning
+
+
+def identities() -> dict[str, str]:
+    settings = Settings()
+    return {
+        method: configuration.train_identity(settings.run(Cell("countdown", "qwen2-112k", method, 1)))
+        for method in METHODS
+    }
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, str]:
+    return identities()
+
+
+def changed(before: dict[str, str]) -> set[str]:
+    configuration._composed.cache_clear()
+    return {method for method, identity in identities().items() if identity != before[method]}
+
+
+def test_no_two_runs_of_a_table_share_an_identity() -> None:
+    for scale in ("laptop", "paper"):
+        settings = Settings(scale=scale)
+        cells = settings.study("table1").cells
+        assert len({configuration.train_identity(settings.run(c)) for c in cells}) == len(cells)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "methods"),
+    [
+        ("method/bapo.yaml", "m: 5 #", "m: 4 #", {"bapo", "bapo_without_x2", "bapo_without_x3"}),
+        ("method/bapo_without_x3.yaml", "title:", "m: 4\ntitle:", {"bapo_without_x3"}),
+        ("method/dapo.yaml", "max_generation_batches: 4", "max_generation_batches: 3", {"dapo"}),
+        ("method/bapo.yaml", "# steps between two re-evaluations of B_bad", "# another comment", set()),
+        ("method/bapo.yaml", "title: +BAPO", "title: +BAPO (Ours)", set()),
+        ("scale/laptop.yaml", "title: Laptop", "title: Small", set()),
+        ("setting/laptop_countdown.yaml", "learning_rate: 2.0e-4", "learning_rate: 0.0002", set()),
+        ("setting/laptop_countdown.yaml", "learning_rate: 2.0e-4", "learning_rate: 3.0e-4", set(METHODS)),
+        ("model/qwen2-112k.yaml", "hidden_size: 64", "hidden_size: 128", set(METHODS)),
+        ("tracking/wandb.yaml", "mode: offline", "mode: online", set()),
+    ],
+)
+def test_an_edit_changes_the_runs_whose_meaning_it_changes(
+    before: dict[str, str], experiments: Path, file: str, old: str, new: str, methods: set[str]
+) -> None:
+    edit(experiments / file, old, new)
+    assert changed(before) == methods
+
+
+def test_an_evaluation_setting_changes_no_training(before: dict[str, str], experiments: Path) -> None:
+    settings = Settings()
+    cell = Cell("countdown", "qwen2-112k", "bapo", 1)
+    old = configuration.evaluation_identity(settings.run(cell))
+    edit(experiments / "setting" / "laptop_countdown.yaml", "cd4], samples: 32", "cd4], samples: 16")
+    assert changed(before) == set()
+    assert configuration.evaluation_identity(settings.run(cell)) != old
+
+
+def test_the_snakefile_imports_nothing_slow() -> None:
+    code = (
+        "import sys; import bapo.studies; print([m for m in ('torch', 'pandas', 'transformers') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
