@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import DynamicCache, DynamicLayer
+
+from bapo.engines.torch.imports import load_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+_cache_utils = load_transformers().cache_utils
+DynamicCache, DynamicLayer = _cache_utils.DynamicCache, _cache_utils.DynamicLayer
 
 
 class StaticLayer(DynamicLayer):
