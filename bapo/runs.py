@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import time
@@ -190,6 +191,11 @@ def hardware() -> dict[str, Any]:
     return {"processor": model, "cores": os.cpu_count(), "memory_bytes": memory, "system": platform.platform()}
 
 
+def peak_memory() -> int:
+    """Most resident memory that this process has held, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
 def timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
@@ -217,7 +223,7 @@ def start_manifest(folder: Path, identity: str, **content: Any) -> dict[str, Any
 
 
 def end_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    write_json(folder / MANIFEST, {**manifest, "ended": timestamp()})
+    write_json(folder / MANIFEST, {**manifest, "ended": timestamp(), "peak_memory_bytes": peak_memory()})
 
 
 # ------------------------------------------------------------------------------------------------ guarding

@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,9 +94,9 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         for method in (methods or block.methods)
         for seed in (seeds or block.seeds)
     ]
-    repeated = {c for c in cells if cells.count(c) > 1} if len(set(cells)) < len(cells) else ()
-    for cell in repeated:
-        raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
+    for cell, count in Counter(cells).items():
+        if count > 1:
+            raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
     return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures))
 
 

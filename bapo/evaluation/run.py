@@ -66,6 +66,7 @@ def evaluate(config: DictConfig, checkpoint: Path, folder: Path) -> dict[str, An
             "checkpoint_sha256": digest,
             "benchmarks": {name: summarise(frames[name], vote) for name in names},
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
+            "peak_memory_bytes": runs.peak_memory(),
             "files": runs.fingerprints(folder, [*(f"{n}.parquet" for n in names), RESULTS]),
         }
         runs.write_json(folder / runs.SUMMARY, summary)

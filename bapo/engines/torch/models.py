@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bapo import config as configuration
 from bapo import runs, seeds, tasks
+from bapo.engines.torch.imports import load_transformers
 from bapo.errors import UserError
 
 #: Families whose logits are lm_head(last hidden state) with no further scaling, so that the head can be applied to
@@ -33,9 +34,7 @@ def prepare_process(threads: int) -> None:
     """Single-purpose process settings: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()  # one progress line a job, and it is ours
+    load_transformers().utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
     # bf16-free float32 on CUDA would otherwise silently use tf32 in some releases
     torch.set_float32_matmul_precision("highest")
 

@@ -1,0 +1,89 @@
+"""What the benchmarks share: the laptop's model and problems, and timing as ratios.
+
+The model is the laptop scale's own, trained by the product's own commands for 200 iterations instead of 2400 (about ten
+seconds): enough that responses end where trained ones do, after 12 or 18 tokens, which a random model's do not.
+``--results FOLDER`` takes the finished base model and problems of a real run instead.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+SMALL = (
+    "base.iterations=200",
+    "base.threads=1",
+    "data.split_sizes={base: 8000, train: 400, probe: 8, cd34: 8, cd4: 8}",
+)
+
+
+def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
+    """The options that every benchmark has."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--results", type=Path, help="results folder that holds a trained laptop base (default: make one)"
+    )
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"measurements of each side (default: {rounds})")
+    return parser
+
+
+def make(results: Path | None, *overrides: str) -> DictConfig:
+    """The configuration of a laptop run whose data and base model exist."""
+    from bapo.config import compose_config
+
+    if results:
+        return compose_config(["tracking=none", f"paths.results={results}", *overrides])
+    from bapo.data import make_data
+    from bapo.engines.torch.base import train_base
+
+    folder = tempfile.mkdtemp(prefix="bapo-benchmark-")
+    config = compose_config(["tracking=none", *SMALL, f"paths.results={folder}", *overrides])
+    print(f"making a small base model in {folder}", flush=True)
+    make_data(config)
+    train_base(config)
+    return config
+
+
+def interleave(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
+    """Seconds of each side, float [rounds], measured in turns (A B A B) so that a busy machine slows all alike.
+
+    One round before the first is not counted.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    for number in range(rounds + 1):
+        for name, run in sides.items():
+            begun = time.perf_counter()
+            run()
+            if number:
+                seconds[name].append(time.perf_counter() - begun)
+    return {name: np.array(values) for name, values in seconds.items()}
+
+
+def spread(values: np.ndarray, form: str = "{:.2f}") -> str:
+    """Median and quartiles, for example ``3.01 (2.95-3.10)``."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return f"{form.format(middle)} ({form.format(low)}-{form.format(high)})"
+
+
+def machine() -> str:
+    import torch
+
+    name = platform.processor() or platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []:
+        if line.startswith("model name"):
+            name = line.partition(":")[2].strip()
+            break
+    return f"{name}, {os.cpu_count()} cores, {torch.get_num_threads()} thread(s), torch {torch.__version__}"

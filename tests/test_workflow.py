@@ -1,0 +1,219 @@
+"""The Snakefile, asked through Snakemake itself: which jobs a target needs, and which an edit brings back."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bapo import config as configuration
+
+ROOT = Path(__file__).resolve().parent.parent
+FIGURES = ("training_curves", "migration_matrix", "tracking", "batch_composition", "cumulative_rollouts")
+
+
+class Workflow:
+    """Snakemake in a folder of its own, on a copy of ``experiments/`` that a test may edit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.experiments = folder, folder / "experiments"
+        shutil.copytree(configuration.EXPERIMENTS, self.experiments)
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), *words],
+            cwd=self.folder,
+            env={**os.environ, "BAPO_EXPERIMENTS": str(self.experiments)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def jobs(self, *words: str) -> list[str]:
+        """What a dry run would do: the message of each job, and the name of a rule that has none."""
+        result = self("-n", *words)
+        assert result.returncode == 0, result.stderr
+        assert "profiles/default for setting default" in result.stderr  # without being asked for
+        return re.findall(r"^(?:Job \d+: |rule )(.+?):?$", result.stdout, re.MULTILINE)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        path = self.experiments / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{path} must contain {old!r} once"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Workflow:
+    return Workflow(tmp_path)
+
+
+def kinds(jobs: list[str]) -> dict[str, int]:
+    return dict(Counter(re.split(r"[: ]", job)[0] for job in jobs))
+
+
+# ------------------------------------------------------------------------------------------------ what is done
+
+
+def test_the_laptops_table_is_21_runs_and_22_evaluations(workflow: Workflow) -> None:
+    jobs = workflow.jobs("table1")
+    assert kinds(jobs) == {"Problems": 1, "Base": 1, "Train": 21, "Evaluate": 22, "Runs": 1, "Table": 1}
+    assert len(set(jobs)) == len(jobs)
+
+
+def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) -> None:
+    jobs = workflow.jobs("all", "--config", "scale=paper")
+    small, large = "qwen2.5-math-1.5b, countdown", "qwen2.5-math-7b, countdown"
+    runs = [f"{m}, seed 42, {small}" for m in ("grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo")]
+    runs += [f"{m}, seed 42, {large}" for m in ("grpo", "dapo", "bapo")]
+    wanted = ["Problems: countdown", "Table 1", "Runs of table1", "Runs of figures", "all"]
+    wanted += [f"Base model: {model}" for model in (small, large)]
+    wanted += [f"Train: {run}" for run in runs]
+    wanted += [f"Evaluate: {run}" for run in runs]
+    wanted += ["Evaluate: qwen2.5-math-1.5b before training, countdown"]
+    wanted += ["Evaluate: qwen2.5-math-7b before training, countdown"]
+    wanted += [f"Figure: {name}" for name in FIGURES]
+    assert sorted(jobs) == sorted(wanted)
+
+
+def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
+    settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", 'set=["train.steps=7"]', "results=out")
+    result = workflow("-n", "-p", "table1", "--config", *settings)
+    calls = [line for line in result.stdout.splitlines() if " -m bapo " in line]
+    common = "tracking=none paths.results=out train.steps=7 2>&1 | tee -i out/smoke/logs/"
+    wanted = {
+        f"data scale=smoke task=countdown {common}data/countdown.log",
+        f"base scale=smoke task=countdown model=qwen2-112k {common}base/countdown/qwen2-112k.log",
+        f"train scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {common}"
+        "train/countdown/qwen2-112k/bapo/seed4.log",
+        f"evaluate scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {common}"
+        "evaluate/countdown/qwen2-112k/bapo/seed4.log",
+        f"evaluate --base scale=smoke task=countdown model=qwen2-112k {common}evaluate/countdown/qwen2-112k/base.log",
+    }
+    assert {call.partition(" -m bapo ")[2] for call in calls} == wanted
+    assert all(sys.executable in call for call in calls)
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
+    result = workflow("-n", "table1", "--config", "scal=paper")
+    assert result.returncode == 1
+    (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+    assert sentence == (
+        "error: --config scal: no such key (did you mean 'scale'?); allowed: data_folder, device, engine, methods, "
+        "results, scale, seeds, set, tracking"
+    )
+    assert "Traceback" not in result.stderr
+
+
+# ------------------------------------------------------------------------------------------------ what an edit does
+
+SMOKE = ("all", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")
+PRODUCTS = {"Table 1", "all", *(f"Figure: {name}" for name in FIGURES)}
+
+
+def jobs_of(*methods: str) -> set[str]:
+    return {f"{kind}: {method}, seed 1, qwen2-112k, countdown" for method in methods for kind in ("Train", "Evaluate")}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """A workflow whose outputs exist, with the metadata that Snakemake itself records (by --touch)."""
+    workflow = Workflow(tmp_path_factory.mktemp("finished"))
+    listing = workflow("--summary", *SMOKE)
+    outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
+    assert len(outputs) == 1 + 2 + 1 + 3 + 4 + 4 + 15  # problems, studies, base, runs, evaluations, table, figures
+    for output in outputs:
+        path = workflow.folder / output
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(output, encoding="utf-8")
+    touched = workflow("--touch", "--forceall", "--cores", "1", *SMOKE)
+    assert touched.returncode == 0, touched.stderr
+    return workflow
+
+
+@pytest.fixture
+def undisturbed(finished: Workflow, tmp_path: Path) -> Workflow:
+    """``finished`` as it was before any edit of an earlier test."""
+    copy = Workflow.__new__(Workflow)
+    copy.folder, copy.experiments = tmp_path / "copy", tmp_path / "copy" / "experiments"
+    shutil.copytree(finished.folder, copy.folder, copy_function=shutil.copy2)
+    return copy
+
+
+def comments_and_notes(workflow: Workflow) -> None:
+    workflow.edit("method/bapo.yaml", "# steps between two refreshes", "# another comment")
+    workflow.edit("setting/laptop_countdown.yaml", "# B\n", "# the batch\n")
+    (workflow.folder / "README.md").write_text("a note\n", encoding="utf-8")
+
+
+def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
+    comments_and_notes(undisturbed)
+    assert undisturbed.jobs(*SMOKE, "tracking=none", "device=cpu") == []
+
+
+def bapo_refreshes_later(workflow: Workflow) -> None:
+    workflow.edit("method/bapo.yaml", "v: 5 #", "v: 6 #")
+
+
+def table_label(workflow: Workflow) -> None:
+    workflow.edit("method/grpo.yaml", "title: +GRPO", "title: +GRPO (Shao et al., 2024)")
+
+
+def evaluation_seed(workflow: Workflow) -> None:
+    workflow.edit("setting/smoke_countdown.yaml", "checkpoint:", "evaluation: {seed: 5}\n\ncheckpoint:")
+
+
+def other_problems(workflow: Workflow) -> None:
+    workflow.edit("setting/smoke_countdown.yaml", "cd34: 40", "cd34: 41")
+
+
+ALL = jobs_of("grpo", "bapo", "bapo_without_x2")
+BASE_EVALUATION = {"Evaluate: qwen2-112k before training, countdown"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (bapo_refreshes_later, PRODUCTS | jobs_of("bapo", "bapo_without_x2")),  # the ablation takes BAPO's values
+        (table_label, PRODUCTS | {"Runs of table1", "Runs of figures"}),
+        (evaluation_seed, PRODUCTS | BASE_EVALUATION | {job for job in ALL if job.startswith("Evaluate")}),
+        (
+            other_problems,
+            PRODUCTS | BASE_EVALUATION | ALL | {"Problems: countdown", "Base model: qwen2-112k, countdown"},
+        ),
+    ],
+)
+def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
+    undisturbed: Workflow, edit: Callable[[Workflow], None], wanted: set[str]
+) -> None:
+    edit(undisturbed)
+    assert set(undisturbed.jobs(*SMOKE)) == wanted
+
+
+# ------------------------------------------------------------------------------------------------ form
+
+
+def test_lint() -> None:
+    result = subprocess.run([sys.executable, "-m", "snakemake", "--lint"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_format() -> None:
+    pytest.importorskip("snakefmt")
+    result = subprocess.run(
+        [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflows"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
