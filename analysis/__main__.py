@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     every = command("figures", "all figures")
     for sub in (one, every):
         sub.add_argument(
-            "--method", default="bapo", help="the method that migration_matrix shows (default: %(default)s)"
+            "--method", help="the method that migration_matrix shows (default: bapo, or the first there is)"
         )
     return top
 

@@ -16,12 +16,13 @@ import platform
 import resource
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from bapo import __version__
 from bapo.errors import UserError
@@ -230,10 +231,11 @@ def end_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process. Raises UserError where another process holds it.
+def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
+    """Hold the folder for this process, waiting up to ``patience`` seconds for another to finish with it.
 
-    The lock is the kernel's (flock): it ends with the process, also after kill -9.
+    The lock is the kernel's (flock): it ends with its process, also after kill -9. Waiting matters after a kill -9 of
+    Snakemake, whose jobs go on without it: the same command again lets them finish. Raises UserError in the end.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -242,7 +244,7 @@ def locked(folder: Path) -> Iterator[None]:
         raise _explained(error, folder) from error
     with handle:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _wait_for_lock(handle, folder, patience)
         except BlockingIOError:
             handle.seek(0)
             raise UserError(
@@ -255,6 +257,21 @@ def locked(folder: Path) -> Iterator[None]:
         handle.write(f"process {os.getpid()} on {platform.node()}")
         handle.flush()
         yield
+
+
+def _wait_for_lock(handle: TextIO, folder: Path, patience: float) -> None:
+    deadline, told = time.monotonic() + patience, False
+    while True:
+        try:
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                raise
+            if not told:
+                handle.seek(0)
+                print(f"{folder}: waiting for {handle.read().strip() or 'another process'}", file=sys.stderr)
+                told = True
+            time.sleep(0.2)
 
 
 def require_space(folder: Path, needed: int) -> None:

@@ -205,15 +205,19 @@ def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> 
 
 
 def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
-    config = compose_config([*tiny_world, "method=grpo", "seed=31"])
-    with runs.locked(configuration.run_directory(config)):
-        result = subprocess.run(
-            [sys.executable, "-m", "bapo", "train", *tiny_world, "method=grpo", "seed=31"],
-            capture_output=True,
-            text=True,
-        )
-    assert result.returncode == 2
-    assert "is working here" in result.stderr and "Traceback" not in result.stderr
+    overrides = [*tiny_world, "method=grpo", "seed=31", "train.steps=1"]
+    folder = configuration.run_directory(compose_config(overrides))
+    with runs.locked(folder):
+        with pytest.raises(UserError, match=rf"another process \(process {os.getpid()} on .*\) is working here"):
+            with runs.locked(folder, patience=0):
+                pytest.fail("the folder was given to two")
+        process = start(overrides)
+        for line in process.stderr:
+            if "waiting for process" in line:
+                break
+        assert process.poll() is None and not (folder / runs.STEPS).exists()
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and (folder / runs.SUMMARY).exists()
 
 
 def test_missing_base_model_and_disk_space(tiny_world: list[str], tmp_path: Path) -> None:

@@ -64,7 +64,8 @@ def kinds(jobs: list[str]) -> dict[str, int]:
 
 def test_the_laptops_table_is_21_runs_and_22_evaluations(workflow: Workflow) -> None:
     jobs = workflow.jobs("table1")
-    assert kinds(jobs) == {"Problems": 1, "Base": 1, "Train": 21, "Evaluate": 22, "Runs": 1, "Table": 1}
+    made = {"Table": 1, "Figure": 5, "table1": 1}
+    assert kinds(jobs) == made | {"Problems": 1, "Base": 1, "Train": 21, "Evaluate": 22, "Runs": 2}
     assert len(set(jobs)) == len(jobs)
 
 

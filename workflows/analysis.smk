@@ -15,7 +15,7 @@ rule study:
         "{params.call} {wildcards.study} --out {output} 2>&1 | tee -i {log}"
 
 
-rule table1:
+rule write_table1:
     input:
         runs_and_evaluations("table1"),
         study=SCALE / "studies" / "table1.json",

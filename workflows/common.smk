@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 from bapo import config as configuration
-from bapo import studies
+from bapo import runs, studies
 from bapo.errors import UserError
 
 
@@ -23,6 +23,17 @@ def user_errors(function):
     return checked
 
 
+@user_errors
+def hold_working_directory():
+    """One Snakemake at a time. The kernel's lock ends with the process, so kill -9 leaves nothing to clean up."""
+    if not workflow.is_main_process or workflow.dryrun:
+        return None
+    held = runs.locked(Path(".snakemake", "bapo"), patience=0)
+    held.__enter__()  # until the process ends
+    return held
+
+
+HELD = hold_working_directory()
 SETTINGS = user_errors(studies.read_settings)(
     config, Path(workflow.basedir, "workflows", "schemas", "config.schema.yaml")
 )

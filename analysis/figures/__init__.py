@@ -19,7 +19,7 @@ NAMES = {
 }
 
 
-def draw(name: str, study: Study, out: Path, method: str = "bapo") -> list[Path]:
+def draw(name: str, study: Study, out: Path, method: str | None = None) -> list[Path]:
     """Write NAME.pdf, NAME.png and NAME.csv to ``out``. method: the one that migration_matrix shows."""
     from analysis import style
 

@@ -19,17 +19,19 @@ TOP = 0.92
 
 
 def variants(block: Block) -> list[str]:
-    """BAPO first, then its ablations."""
-    return sorted((m for m in block.methods if m.startswith("bapo")), key=lambda m: (m != "bapo", m))
+    """BAPO first, then its ablations; every method of a study without them."""
+    found = sorted((m for m in block.methods if m.startswith("bapo")), key=lambda m: (m != "bapo", m))
+    return found or list(block.methods)
 
 
 def figure(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a panel a BAPO variant: groups in the batch of each step; red: the batch size B."""
+    """A row a task and model, a panel a method; groups in the batch of each step; red: the batch size B.
+
+    The methods are BAPO and its ablations where the study has any, else all of them.
+    """
     import pandas as pd
 
-    blocks = [b for b in study.blocks if variants(b)]
-    if not blocks:
-        study.having("bapo")  # raises, naming what there is
+    blocks = [b for b in study.blocks if any(m.startswith("bapo") for m in b.methods)] or list(study.blocks)
     across = max(len(variants(b)) for b in blocks)
     words = (
         "Prompt groups in the training batch of each step, stacked, mean over "

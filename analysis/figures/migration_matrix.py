@@ -19,10 +19,16 @@ PANEL, GAP = 1.62, 0.95
 TOP = 0.62
 
 
-def figure(study: Study, method: str = "bapo") -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a matrix a step: prompts pooled over seeds, row = bin at step 0, column = bin now."""
+def figure(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFrame]:
+    """A row a task and model, a matrix a step: prompts pooled over seeds, row = bin at step 0, column = bin now.
+
+    method: by default BAPO, or the first method of a study without it.
+    """
     import pandas as pd
 
+    if method is None:
+        there = [m for b in study.blocks for m in b.methods]
+        method = "bapo" if "bapo" in there else there[0]
     blocks = study.having(method)
     data = [_read(b, method, study) for b in blocks]
     samples = data[0]["samples"]

@@ -137,7 +137,7 @@ class Learner:
             rows = collate(groups, advantages, micro, self.pad, self.device)
             mask = rows.mask
             scored = models.score(
-                self.model, rows.ids, rows.starts, rows.width, self.temperature, self.method.needs_entropy
+                self.model, rows.ids, rows.starts, rows.width, self.temperature, self.method.needs_entropy, rows.lengths
             )
             inputs = LossInputs(
                 logprobs=scored.logprobs,
@@ -192,7 +192,9 @@ class Learner:
     def _reference_logprobs(self, rows: Rows) -> Tensor | None:
         if not self.method.needs_reference:
             return None
-        return models.score(self.reference, rows.ids, rows.starts, rows.width, self.temperature).logprobs
+        return models.score(
+            self.reference, rows.ids, rows.starts, rows.width, self.temperature, lengths=rows.lengths
+        ).logprobs
 
     @torch.no_grad()
     def _step_logprobs(self, groups: list[Group]) -> dict[tuple[int, int], np.ndarray]:
@@ -203,7 +205,9 @@ class Learner:
         for micro in self._micro_batches(groups, index):
             rows = collate(groups, zeros, micro, self.pad, self.device)
             logprobs = (
-                models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature).logprobs.cpu().numpy()
+                models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature, lengths=rows.lengths)
+                .logprobs.cpu()
+                .numpy()
             )
             for row, (g, i) in enumerate(micro):
                 found[id(groups[g]), i] = logprobs[row, : int(rows.lengths[row])]

@@ -76,6 +76,16 @@ def _pair_up(weight: Tensor, size: int) -> Tensor:
     return weight.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
 
 
+def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor]:
+    """Weight [(heads + 2 * kv_heads) * size, hidden] and bias of queries, keys and values, as the module describes."""
+    q, k, v, size = attention.q_proj, attention.k_proj, attention.v_proj, attention.head_dim
+    scale = size**-0.5
+    return (
+        torch.cat([_pair_up(q.weight, size) * scale, _pair_up(k.weight, size), v.weight]),
+        torch.cat([_pair_up(q.bias, size) * scale, _pair_up(k.bias, size), v.bias]),
+    )
+
+
 class Qwen2Decoder:
     """See the module. Rows are sequences; the interface is that of ``kv_cache.CachedDecoder``."""
 
@@ -96,13 +106,12 @@ class Qwen2Decoder:
         self.layers = [self._join(block) for block in model.model.layers]
 
     def _join(self, block: nn.Module) -> _Layer:
-        attention, mlp, size = block.self_attn, block.mlp, self.size
-        q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
-        scale = size**-0.5
+        attention, mlp = block.self_attn, block.mlp
+        qkv, bias = joined_qkv(attention)
         return _Layer(
             attention_norm=block.input_layernorm.weight.detach(),
-            qkv=torch.cat([_pair_up(q.weight, size) * scale, _pair_up(k.weight, size), v.weight]).t(),
-            qkv_bias=torch.cat([_pair_up(q.bias, size) * scale, _pair_up(k.bias, size), v.bias]),
+            qkv=qkv.t(),
+            qkv_bias=bias,
             out=attention.o_proj.weight.detach().t(),
             mlp_norm=block.post_attention_layernorm.weight.detach(),
             gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).t(),

@@ -1,0 +1,84 @@
+"""The whole DAG through Snakemake on a small scale: from nothing to the table, also after kill -9 of Snakemake itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+
+from bapo import runs
+
+ROOT = Path(__file__).resolve().parent.parent
+SET = (
+    'set=["base.iterations=600","base.threads=2","data.split_sizes={base: 12000, train: 48, probe: 8, cd34: 8, cd4: 8}",'
+    '"train.steps=6","train.batch_size=8","train.mini_batch_size=4","checkpoint.every=2","probe.prompts=8",'
+    '"method.clip_low=0.2"]'
+)
+
+
+def command(folder: Path) -> list[str]:
+    settings = ["scale=smoke", "methods=[grpo,bapo]", "seeds=[1]", "tracking=none", f"results={folder / 'out'}", SET]
+    return [
+        sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--directory", str(folder), "--cores", "2",
+        "--workflow-profile", str(ROOT / "workflows/profiles/default"), "table1", "--config", *settings,
+    ]  # fmt: skip
+
+
+def snakemake(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(folder), capture_output=True, text=True, timeout=600, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def test_from_nothing_to_the_table_through_a_kill(tmp_path: Path) -> None:
+    out = tmp_path / "out" / "smoke"
+    first = subprocess.Popen(
+        command(tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 300
+        while not list(out.glob("countdown/*/*/seed1/manifest.json")):
+            assert first.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        first.kill()  # Snakemake alone: the jobs that it started go on without it
+        first.wait()
+
+    second = snakemake(tmp_path)
+    assert second.returncode == 0, second.stdout[-2000:] + second.stderr[-3000:]
+    assert f"Table 1: {out / 'tables' / 'table1.md'}" in second.stdout
+    assert f"Figures: {out / 'figures'}" in second.stdout
+    text = (out / "tables" / "table1.md").read_text()
+    assert "| +GRPO |" in text and "| +BAPO |" in text and "its numbers mean nothing" in text
+    table = pd.read_csv(out / "tables" / "table1.csv")
+    assert set(table["method"]) == {"base", "grpo", "bapo"}
+    for figure in ("training_curves", "migration_matrix", "tracking", "batch_composition", "cumulative_rollouts"):
+        assert (out / "figures" / f"{figure}.png").read_bytes()[:4] == b"\x89PNG"
+        assert (out / "figures" / f"{figure}.pdf").stat().st_size > 1000
+    for summary in out.glob("countdown/*/*/seed*/summary.json"):
+        runs.verify_files(summary.parent)
+        bits = pd.read_parquet(summary.parent / "eval" / "cd34.parquet")
+        assert bits.groupby("problem_id")["sample"].apply(sorted).map(lambda s: s == list(range(32))).all()
+        assert len(bits) == 8 * 32
+
+    third = snakemake(tmp_path)
+    assert third.returncode == 0 and "Nothing to be done" in third.stdout + third.stderr
+
+
+def test_no_process_is_left_behind() -> None:
+    """The orphans of the test above have ended: nothing of this test's session still runs."""
+    found = subprocess.run(["pgrep", "-f", "scale=smoke.*test_from_nothing"], capture_output=True, text=True)
+    for process in found.stdout.split():
+        os.kill(int(process), signal.SIGKILL)
+    assert found.stdout == ""

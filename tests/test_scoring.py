@@ -1,0 +1,123 @@
+"""Log-probabilities with shared prompts and without padding: the library's numbers and the library's gradients."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from bapo.engines.torch import models, scoring_qwen2
+from bapo.engines.torch.imports import load_transformers
+
+hf = load_transformers()
+
+
+def build(**changes):
+    """A Qwen2 of 32 features; biases and norm weights are drawn too, since the library starts them at 0 and 1."""
+    sizes = {
+        "vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "initializer_range": 0.15, "tie_word_embeddings": True,
+    }  # fmt: skip
+    torch.manual_seed(5)
+    ends = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
+    model = hf.Qwen2ForCausalLM(hf.Qwen2Config(**{**sizes, **ends, **changes}))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def batch(prompts: list[list[int]], lengths: list[int], seed: int = 0):
+    """(ids, starts, lengths, width, mask) of one random response a prompt, padded with 0."""
+    rng = np.random.default_rng(seed)
+    starts = [len(p) for p in prompts]
+    ids = np.zeros((len(prompts), max(s + n for s, n in zip(starts, lengths, strict=True))), dtype=np.int64)
+    for row, prompt, n in zip(ids, prompts, lengths, strict=True):
+        row[: len(prompt)] = prompt
+        row[len(prompt) : len(prompt) + n] = rng.integers(1, 40, n)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return torch.from_numpy(ids), torch.tensor(starts), torch.tensor(lengths), max(lengths), mask.float()
+
+
+A, B, C = [5, 6, 7], [8, 9, 10, 11, 12, 13], [3]
+BATCHES = {
+    "groups": ([A] * 3 + [B] * 3, [4, 9, 1, 7, 2, 9]),
+    "shuffled": ([B, A, C, A, B, C], [3, 8, 8, 1, 1, 5]),
+    "one prompt begins another": ([[5, 6], A, [5], [5, 6]], [4, 3, 2, 5]),
+    "all prompts differ": ([A, B, C], [6, 6, 6]),
+    "one row": ([B], [5]),
+    "one token each": ([A, A, C], [1, 1, 1]),
+    "responses of one row equal to another prompt": ([[5], [5, 6, 7, 8]], [6, 2]),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_values_and_gradients_are_the_librarys(name):
+    model = build()
+    assert scoring_qwen2.supports(model)
+    ids, starts, lengths, width, mask = batch(*BATCHES[name])
+    weights = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+
+    expected = models.score(model, ids, starts, width, temperature=0.8, entropy=True)
+    ((expected.logprobs * weights[0]).sum() + (expected.entropy * weights[1]).sum()).backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+    model.zero_grad()
+    logprobs, entropy = scoring_qwen2.score(model, ids, starts, lengths, width, temperature=0.8, entropy=True)
+    ((logprobs * weights[0]).sum() + (entropy * weights[1]).sum()).backward()
+
+    assert logprobs.shape == entropy.shape == mask.shape
+    assert ((logprobs - expected.logprobs) * mask).abs().max() < 1e-5
+    assert ((entropy - expected.entropy) * mask).abs().max() < 1e-5
+    for n, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[n], rtol=1e-4, atol=1e-5 * float(gradients[n].abs().max()))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"num_key_value_heads": 2}, {"num_key_value_heads": 1}, {"tie_word_embeddings": False}], ids=str
+)
+def test_other_shapes(changes):
+    model = build(**changes)
+    ids, starts, lengths, width, mask = batch(*BATCHES["shuffled"])
+    expected = models.score(model, ids, starts, width).logprobs
+    (expected * mask).sum().backward()
+    gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+    model.zero_grad()
+    found, entropy = scoring_qwen2.score(model, ids, starts, lengths, width)
+    (found * mask).sum().backward()
+    assert entropy is None
+    assert ((found - expected) * mask).abs().max() < 1e-5
+    for n, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[n], rtol=1e-4, atol=1e-5 * float(gradients[n].abs().max()))
+
+
+def test_each_prompt_and_no_padding_is_computed_once():
+    ids, starts, lengths, width, _ = batch(*BATCHES["groups"])
+    layout = scoring_qwen2._lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
+    # prompts of 3 and 6 tokens once; of each response all tokens but the last, which nothing follows
+    assert len(layout.tokens) == 3 + 6 + (3 + 8 + 0 + 6 + 1 + 8)
+    assert layout.positions.tolist()[:7] == [0, 1, 2, 3, 4, 5, 0 + 3]
+
+
+def test_padding_carries_no_gradient_and_no_influence():
+    model = build()
+    ids, starts, lengths, width, mask = batch([A, A, B], [2, 7, 4])
+    found, _ = scoring_qwen2.score(model, ids, starts, lengths, width)
+    filled = ids.clone()
+    for row, end in enumerate((starts + lengths).tolist()):
+        filled[row, end:] = 39
+    other, _ = scoring_qwen2.score(model, filled, starts, lengths, width)
+    assert torch.equal(found * mask, other * mask)
+    assert torch.isfinite(found).all()
+    (found * mask).sum().backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_what_is_left_to_the_library():
+    model = build()
+    assert scoring_qwen2.supports(model) and scoring_qwen2.supports(model.train())
+    assert not scoring_qwen2.supports(build(attention_dropout=0.1))
+    assert not scoring_qwen2.supports(copy.deepcopy(model).double())
+    assert not scoring_qwen2.supports(build(use_sliding_window=True, sliding_window=4, max_window_layers=0))
