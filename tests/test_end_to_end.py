@@ -1,4 +1,4 @@
-"""The whole DAG through Snakemake on a small scale: from nothing to the table, also after kill -9 of Snakemake itself."""
+"""The whole DAG through Snakemake, small: from nothing to the table, also after kill -9 of Snakemake itself."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from bapo import runs
 
 ROOT = Path(__file__).resolve().parent.parent
 SET = (
-    'set=["base.iterations=600","base.threads=2","data.split_sizes={base: 12000, train: 48, probe: 8, cd34: 8, cd4: 8}",'
-    '"train.steps=6","train.batch_size=8","train.mini_batch_size=4","checkpoint.every=2","probe.prompts=8",'
-    '"method.clip_low=0.2"]'
+    'set=["data.split_sizes={base: 12000, train: 48, probe: 8, cd34: 8, cd4: 8}","probe.prompts=8","train.steps=6",'
+    '"train.batch_size=8","train.mini_batch_size=4","checkpoint.every=2"]'
 )
 
 

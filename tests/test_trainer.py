@@ -208,9 +208,9 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
     overrides = [*tiny_world, "method=grpo", "seed=31", "train.steps=1"]
     folder = configuration.run_directory(compose_config(overrides))
     with runs.locked(folder):
-        with pytest.raises(UserError, match=rf"another process \(process {os.getpid()} on .*\) is working here"):
-            with runs.locked(folder, patience=0):
-                pytest.fail("the folder was given to two")
+        message = rf"another process \(process {os.getpid()} on .*\) is working here"
+        with pytest.raises(UserError, match=message), runs.locked(folder, patience=0):
+            pytest.fail("the folder was given to two")
         process = start(overrides)
         for line in process.stderr:
             if "waiting for process" in line:
