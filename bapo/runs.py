@@ -108,7 +108,9 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, columns=columns)
     except FileNotFoundError:
-        raise UserError(f"{path} does not exist; make it with `snakemake --cores all table1`") from None
+        raise UserError(
+            f"{path} does not exist; delete summary.json beside it, if there is one, and give the same command again"
+        ) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
