@@ -44,6 +44,10 @@ include: "workflows/evaluate.smk"
 include: "workflows/analysis.smk"
 
 
+onstart:
+    hold_working_directory()
+
+
 onsuccess:
     print(closing_message())
 

@@ -15,7 +15,7 @@ OVERRIDES = """\
 Configuration: Hydra overrides, for example
   scale=laptop|smoke|paper   task=countdown   model=...   method=bapo   seed=1
   method.v=2   train.steps=50   tracking=none   paths.results=/other/disk/results
-`--cfg job` prints the resolved configuration and does nothing else."""
+`--cfg job` prints the resolved configuration (with engine=verl: verl's own) and does nothing else."""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,10 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return 1
     except Exception as error:
-        if type(error).__name__ != "Interrupted":
+        # named, not imported: the engines import torch
+        statuses = {"Interrupted": 130, "JobFailed": 1}
+        if type(error).__name__ not in statuses:
             raise
         print(error, file=sys.stderr)
-        return 130
+        return statuses[type(error).__name__]
 
 
 def _run(arguments: Any) -> int:
@@ -92,7 +94,12 @@ def _run(arguments: Any) -> int:
     if arguments.cfg:
         from omegaconf import OmegaConf
 
-        print(OmegaConf.to_yaml(config, resolve=True), end="")
+        if arguments.command == "train" and config.engine == "verl":
+            from bapo.engines.verl.verl_config import as_yaml
+
+            print(as_yaml(config), end="")
+        else:
+            print(OmegaConf.to_yaml(config, resolve=True), end="")
         return 0
     return {"data": _data, "base": _base, "train": _train, "evaluate": _evaluate}[arguments.command](config, arguments)
 
@@ -113,9 +120,10 @@ def _base(config: Any, _: Any) -> int:
 
 
 def _train(config: Any, _: Any) -> int:
-    if config.engine != "torch":
-        raise UserError(f"engine={config.engine}: not in this version; use engine=torch")
-    from bapo.engines.torch.trainer import train
+    if config.engine == "verl":
+        from bapo.engines.verl import train
+    else:
+        from bapo.engines.torch.trainer import train
 
     summary = train(config)
     totals = summary["totals"]
@@ -138,7 +146,7 @@ def _evaluate(config: Any, arguments: Any) -> int:
         checkpoint, home = Path(arguments.checkpoint), Path(arguments.checkpoint)
     elif arguments.base:
         home = configuration.base_directory(config)
-        checkpoint = Path(config.model.path) if config.model.kind == "pretrained" else home / "checkpoint"
+        checkpoint = config.model.path if config.model.kind == "pretrained" else home / "checkpoint"
     else:
         home = configuration.run_directory(config)
         checkpoint = home / runs.read_json(home / runs.SUMMARY)["checkpoint"]

@@ -38,6 +38,7 @@ class ScaleConfig:
     name: str = MISSING  # results/<name>/...
     title: str = ""
     note: str = ""  # the line below every table: what this scale can and cannot show
+    engine: str = "torch"  # what its runs are trained with, unless engine=... says otherwise
 
 
 @dataclass
@@ -119,13 +120,37 @@ class ProbeConfig:
 
 
 @dataclass
+class VllmConfig:
+    """lm-eval's vLLM model: one engine in this process serves every benchmark."""
+
+    dtype: str = "bfloat16"
+    tensor_parallel_size: int = 1  # GPUs
+    gpu_memory_utilization: float = 0.9  # share of each GPU's memory
+    max_model_len: int | None = None  # None: sampling.max_prompt_tokens + sampling.max_response_tokens
+
+
+@dataclass
+class ServerConfig:
+    """An OpenAI-compatible server that somebody has started; OPENAI_API_KEY holds its key where it wants one."""
+
+    base_url: str | None = None  # http://127.0.0.1:8000/v1/completions
+    model: str | None = None  # the name under which it serves the checkpoint; None: the checkpoint's own
+    num_concurrent: int = 32  # requests in flight
+    timeout: float = 600.0  # seconds for one answer
+    max_attempts: int = 3  # of one request
+
+
+@dataclass
 class EvaluationConfig:
     benchmarks: list[str] = field(default_factory=list)
+    backend: str = "torch"  # torch | vllm | server
     samples: int = 32
     temperature: float = 1.0
     top_p: float = 1.0
-    seed: int = 1234
-    batch_size: int = 1024
+    seed: int = 1234  # no meaning for backend=server: its samples cannot be repeated
+    batch_size: int = 1024  # rows in flight (torch)
+    vllm: VllmConfig = field(default_factory=VllmConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
 
 
 @dataclass
@@ -150,7 +175,7 @@ class PathsConfig:
 @dataclass
 class Config:
     seed: int = 1
-    engine: str = "torch"  # torch | verl
+    engine: str = "${scale.engine}"  # torch | verl
     device: str = "auto"  # auto | cpu | cuda
     threads: int = 1
     scale: ScaleConfig = field(default_factory=ScaleConfig)
@@ -165,6 +190,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
+    verl: dict[str, Any] = field(default_factory=dict)  # how verl runs a job: bapo/engines/verl/verl_config.py
     method: Any = None
 
 
@@ -269,10 +295,16 @@ def check(config: DictConfig) -> None:
     one_of("engine", "torch", "verl")
     one_of("device", "auto", "cpu", "cuda")
     one_of("model.kind", "scratch", "pretrained")
+    require(
+        config.model.kind == "scratch" or config.model.path,
+        "model.path",
+        "name a folder or a hub model",
+    )
     one_of("data.source", "generated", "hub")
     one_of("tracking.kind", "wandb", "none")
     one_of("tracking.mode", "offline", "online", "disabled")
     one_of("train.underfilled", "fewer-updates", "smaller-mini-batches")
+    one_of("evaluation.backend", "torch", "vllm", "server")
     t = config.train
     require((t.steps is None) != (t.epochs is None), "train.steps", "set exactly one of train.steps and train.epochs")
     for key in ("train.batch_size", "train.mini_batch_size", "train.group_size", "evaluation.samples", "threads"):
@@ -348,14 +380,19 @@ def train_identity(config: DictConfig) -> str:
 
 
 def evaluation_identity(config: DictConfig) -> str:
-    """Changes when an evaluation of the same checkpoint would give other numbers."""
-    return digest(
-        {
-            "data": data_identity(config),
-            "evaluation": _without(config.evaluation, "batch_size"),
-            "sampling": _plain(config.sampling),
-        }
-    )
+    """Changes when an evaluation of the same checkpoint would give other numbers.
+
+    How many GPUs or requests at a time, and where the server is, are not part of it.
+    """
+    e = config.evaluation
+    content = {
+        "data": data_identity(config),
+        "evaluation": _without(e, "backend", "batch_size", "vllm", "server"),
+        "sampling": _plain(config.sampling),
+    }
+    if e.backend != "torch":
+        content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]
+    return digest(content)
 
 
 # ------------------------------------------------------------------------------------------------ places
@@ -376,7 +413,8 @@ def task_directory(config: DictConfig) -> Path:
 
 def scale_directory(config: DictConfig) -> str:
     """The scale's name; a run through another engine than the scale's own does not overwrite its results."""
-    return config.scale.name
+    own = config.engine == config.scale.engine
+    return config.scale.name if own else f"{config.scale.name}-{config.engine}"
 
 
 def base_directory(config: DictConfig) -> Path:

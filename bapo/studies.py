@@ -194,6 +194,11 @@ class Settings:
         }
         return (*(f"{key}={_hydra_value(value)}" for key, value in named.items() if value is not None), *self.set)
 
+    def folder(self) -> str:
+        """The folder of the scale's results: an engine other than the scale's own has one of its own."""
+        own = OmegaConf.load(configuration.EXPERIMENTS / "scale" / f"{self.scale}.yaml").get("engine", "torch")
+        return self.scale if self.engine in (None, own) else f"{self.scale}-{self.engine}"
+
     def study(self, name: str) -> Study:
         return load_study(name, self.scale, self.methods, self.seeds)
 

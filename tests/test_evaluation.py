@@ -20,7 +20,8 @@ from bapo import runs, tasks
 from bapo.config import compose_config
 from bapo.errors import UserError
 from bapo.evaluation import evaluate, grade_file, scores
-from bapo.evaluation.run import _torch_model, checkpoint_digest, run_benchmark, summarise
+from bapo.evaluation.backends import _torch
+from bapo.evaluation.run import checkpoint_digest, run_benchmark, summarise
 from bapo.tasks.base import Task, Verdict
 
 COLUMNS = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]
@@ -57,7 +58,7 @@ def copied(evaluated: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def model(world: tuple[DictConfig, Path]) -> Any:
-    return _torch_model(*world, advance=lambda count: None)
+    return _torch(*world, advance=lambda count: None)
 
 
 def changed(config: DictConfig, **values: Any) -> DictConfig:
@@ -75,7 +76,7 @@ def benchmark(config: DictConfig, name: str = "cd34", grader: Task | None = None
 
     path = configuration.data_directory(config) / f"{name}.parquet"
     s = config.sampling
-    return Benchmark(name, path, grader or Lengths(), samples, 1.0, 1.0, -1, s.max_response_tokens)
+    return Benchmark(name, path, grader or Lengths(), samples=samples, max_tokens=s.max_response_tokens)
 
 
 def table(folder: Path, name: str = "cd34") -> pd.DataFrame:

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -26,18 +27,14 @@ def user_errors(function):
 @user_errors
 def hold_working_directory():
     """One Snakemake at a time. The kernel's lock ends with the process, so kill -9 leaves nothing to clean up."""
-    if not workflow.is_main_process or workflow.dryrun:
-        return None
-    held = runs.locked(Path(".snakemake", "bapo"), patience=0)
-    held.__enter__()  # until the process ends
-    return held
+    HELD.enter_context(runs.locked(Path(".snakemake", "bapo"), patience=0))
 
 
-HELD = hold_working_directory()
+HELD = ExitStack()  # until the process ends
 SETTINGS = user_errors(studies.read_settings)(
     config, Path(workflow.basedir, "workflows", "schemas", "config.schema.yaml")
 )
-SCALE = Path(SETTINGS.results, SETTINGS.scale)
+SCALE = Path(SETTINGS.results, user_errors(SETTINGS.folder)())
 DATA = SCALE / "{task}" / "data"
 BASE = SCALE / "{task}" / "{model}" / "base"
 RUN = SCALE / "{task}" / "{model}" / "{method}" / "seed{seed}"
@@ -125,12 +122,23 @@ def threads_of(wildcards):
 
 
 def memory(wildcards):
-    """Megabytes of a job: 1.5 GB holds the laptop's models, the paper's need the node."""
-    return 1500 if configuration_of(wildcards).engine == "torch" else 200_000
+    """Megabytes of a job: 1.5 GB holds the laptop's models, Ray and verl around one take 5, the paper's need the node."""
+    config = configuration_of(wildcards)
+    if config.engine == "torch":
+        return 1500
+    return 5000 if config.model.kind == "scratch" else 200_000
 
 
 def gpus(wildcards):
-    return 0 if configuration_of(wildcards).engine == "torch" else 8
+    """A small model that was trained from scratch also goes through verl on CPU cores."""
+    config = configuration_of(wildcards)
+    return config.verl.get("gpus_per_node", 8) if config.engine == "verl" and config.model.kind == "pretrained" else 0
+
+
+def evaluation_gpus(wildcards):
+    """A server has its own GPUs; vLLM needs some here."""
+    evaluation = configuration_of(wildcards).evaluation
+    return evaluation.vllm.tensor_parallel_size if evaluation.backend == "vllm" else 0
 
 
 def training_priority(wildcards):

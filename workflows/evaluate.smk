@@ -12,7 +12,7 @@ rule evaluate:
     threads: threads_of
     resources:
         mem_mb=memory,
-        gpu=gpus,
+        gpu=evaluation_gpus,
     params:
         identity=evaluation_identity,
         call=bapo("evaluate"),
@@ -33,7 +33,7 @@ rule evaluate_base:
     threads: threads_of
     resources:
         mem_mb=memory,
-        gpu=gpus,
+        gpu=evaluation_gpus,
     params:
         identity=evaluation_identity,
         call=bapo("evaluate", "--base"),

@@ -1,4 +1,4 @@
-"""Evaluation: benchmarks through lm-eval with our own sampler as its model, and the grading of recorded responses."""
+"""Evaluation: benchmarks through lm-eval (own sampler, vLLM or a server), and the grading of recorded responses."""
 
 from bapo.evaluation.grade import grade_file
 from bapo.evaluation.run import evaluate

@@ -14,6 +14,8 @@ from lm_eval.api.registry import register_model
 from bapo import seeds
 from bapo.engines.torch.sampler import SamplingParameters, sample
 from bapo.errors import UserError
+from bapo.evaluation import prompts
+from bapo.evaluation.prompts import Limits
 
 _NO_LIKELIHOOD = "bapo-torch only generates: a task that needs log-likelihoods wants lm-eval's own `hf` model"
 _KEYS = {"until", "do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_gen_toks"}
@@ -65,16 +67,10 @@ class TorchLM(TemplateLM):
         return self.tokenizer.name_or_path.replace("/", "__")
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        return self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
+        return prompts.chat(self.tokenizer, chat_history, add_generation_prompt)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        # the chat template has already placed whatever special tokens belong into a prompt
-        return self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"]
+        return prompts.encode(self.tokenizer, string, bool(add_special_tokens))
 
     # -------------------------------------------------------------------------------------------- sampling
 
@@ -122,20 +118,11 @@ class TorchLM(TemplateLM):
                 yield settings, count, problems[start : start + rows]
 
     def _prompt_tokens(self, request: Instance, settings: SamplingParameters) -> list[int]:
-        """The prompt's tokens. Raises UserError where they are too many: lm-eval would cut them from the left."""
+        """The prompt's tokens. Raises UserError where they are too many."""
         tokens = self.tok_encode(request.args[0])
-        name = f"{request.task_name}: problem {request.doc['id']} has a prompt of {len(tokens)} tokens"
-        if not 0 < len(tokens) <= self.max_prompt_tokens:
-            raise UserError(
-                f"{name}, allowed are 1 to {self.max_prompt_tokens}; raise sampling.max_prompt_tokens (prompts are "
-                "never truncated)"
-            )
-        context = getattr(self.model.config, "max_position_embeddings", None)
-        if context is not None and len(tokens) + settings.max_tokens > context:
-            raise UserError(
-                f"{name}, which with sampling.max_response_tokens={settings.max_tokens} exceeds the model's context of "
-                f"{context}; lower sampling.max_response_tokens"
-            )
+        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        limits = Limits(self.max_prompt_tokens, settings.max_tokens, context)
+        limits.check(str(request.task_name), request.doc["id"], len(tokens))
         return tokens
 
     def _settings(self, request: Instance) -> SamplingParameters:

@@ -12,6 +12,7 @@ import importlib.metadata
 import json
 import logging
 import os
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from omegaconf import DictConfig
 from bapo import config as configuration
 from bapo import runs, tasks
 from bapo.errors import UserError
-from bapo.evaluation import scores
+from bapo.evaluation import backends, scores
 from bapo.progress import Progress
 
 if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished evaluation needs none of them
@@ -34,23 +35,27 @@ if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished ev
 RESULTS = "lm_eval.json"
 #: written beside the weights by the trainer; it names files, it is no part of the model
 CHECKSUMS = "checksums.json"
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
-def evaluate(config: DictConfig, checkpoint: Path, folder: Path) -> dict[str, Any]:
+def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[str, Any]:
     """Sample every problem ``evaluation.samples`` times, grade, write the tables; returns the summary.
 
-    checkpoint: a Hugging Face folder; folder: where the results go. Raises UserError where the checkpoint or the data
-    is missing or damaged, where a prompt does not fit, or where the samples do not differ.
+    checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``; with
+    ``evaluation.backend=server`` the one that the server serves. folder: where the results go. Raises UserError where
+    the checkpoint or the data is missing or damaged, where a prompt does not fit, where the backend fails, or where the
+    samples do not differ.
     """
-    checkpoint, folder = Path(checkpoint), Path(folder)
+    checkpoint, folder = locate(checkpoint), Path(folder)
     _check(config)
-    digest = checkpoint_digest(checkpoint)
+    digest = checkpoint_digest(checkpoint, config.model.revision)
     identity = configuration.digest(
         {"evaluation": configuration.evaluation_identity(config), "checkpoint": digest, "version": scores.VERSION}
     )
     finished = _finished(folder, identity)
     if finished is not None:
         return finished
+    backends.check(config)
     with runs.locked(folder):
         (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
         names = list(config.evaluation.benchmarks)
@@ -59,11 +64,12 @@ def evaluate(config: DictConfig, checkpoint: Path, folder: Path) -> dict[str, An
         if pending:
             frames |= _run(config, checkpoint, folder, identity, pending)
         runs.write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
-        vote = scores.voter(tasks.get(config.task.name))
+        vote = tasks.get(config.task.name).answer
+        on_hub = isinstance(checkpoint, str)
         summary = {
             "identity": identity,
-            "checkpoint": os.path.relpath(checkpoint, folder.parent),
-            "checkpoint_sha256": digest,
+            "checkpoint": digest if on_hub else os.path.relpath(checkpoint, folder.parent),
+            "checkpoint_sha256": None if on_hub else digest,
             "benchmarks": {name: summarise(frames[name], vote) for name in names},
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": runs.peak_memory(),
@@ -73,11 +79,26 @@ def evaluate(config: DictConfig, checkpoint: Path, folder: Path) -> dict[str, An
     return summary
 
 
-def checkpoint_digest(checkpoint: Path) -> str:
+def locate(checkpoint: Path | str) -> Path | str:
+    """A checkpoint's folder, or its name on the hub: text like ``name`` or ``owner/name`` that is no folder here."""
+    if isinstance(checkpoint, str) and not Path(checkpoint).is_dir() and _HUB_NAME.fullmatch(checkpoint):
+        return checkpoint
+    return Path(checkpoint)
+
+
+def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> str:
     """SHA-256 over the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
 
-    Raises UserError where there is no checkpoint or where it differs from the checksums that were written with it.
+    Of a name on the hub: ``name@revision``, which is as good where the revision is a commit. Raises UserError where
+    there is no checkpoint, where it differs from the checksums that were written with it, or without a revision.
     """
+    if isinstance(checkpoint, str):
+        if not revision:
+            raise UserError(
+                f"{checkpoint}: no such folder, and on the hub a model may change: set model.revision to a commit of "
+                "it, or name a local folder"
+            )
+        return f"{checkpoint}@{revision}"
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"{checkpoint}: no checkpoint here (no config.json); train it first or correct the path")
     problems = runs.damaged_files(checkpoint, _written(checkpoint))
@@ -97,7 +118,7 @@ def _written(checkpoint: Path) -> dict[str, Any]:
     return {n.removeprefix(prefix): f for n, f in files.items() if n.startswith(prefix)}
 
 
-def summarise(frame: pd.DataFrame, vote: Callable[[str], str] = str.strip) -> dict[str, Any]:
+def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip) -> dict[str, Any]:
     """Accuracy, its standard error, pass@k, maj@K and the unparsed share of one benchmark's table.
 
     vote: what of a response is voted on.
@@ -180,11 +201,17 @@ def _warn(text: str) -> None:
 
 
 def _run(
-    config: DictConfig, checkpoint: Path, folder: Path, identity: str, names: list[str]
+    config: DictConfig, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
 ) -> dict[str, pd.DataFrame]:
     """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
+    from transformers.utils import logging as transformers_logging
+
+    from bapo.evaluation import prompts
+
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
+    transformers_logging.disable_progress_bar()
     benchmarks = [_benchmark(config, name) for name in names]
+    limits = prompts.check_all(config, checkpoint, benchmarks)
     problems = sum(len(b.eval_docs) for b in benchmarks)
     runs.require_space(folder, problems * config.evaluation.samples * (64 + 4 * config.sampling.max_response_tokens))
     label = "evaluate " + "/".join(folder.absolute().parent.parts[-2:])
@@ -196,13 +223,13 @@ def _run(
         done += count
         progress.update(done, current)
 
-    model = _torch_model(config, checkpoint, advance)
+    model = backends.build(config, checkpoint, limits, advance)
     frames = {}
     for benchmark in benchmarks:
         current = benchmark.task_name
         start = time.monotonic()
         results, frame = run_benchmark(model, benchmark)
-        frame["seed"] = config.evaluation.seed
+        frame["seed"] = backends.seed(config)
         _require_differing(config, benchmark, frame)
         frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
         frame.attrs = {
@@ -231,36 +258,16 @@ def _benchmark(config: DictConfig, name: str) -> Benchmark:
         top_p=e.top_p,
         top_k=config.sampling.top_k,
         max_tokens=config.sampling.max_response_tokens,
-    )
-
-
-def _torch_model(config: DictConfig, checkpoint: Path, advance: Callable[[int], None]) -> Any:
-    """The torch engine as an lm-eval model. Another backend is another function like this one.
-
-    What :func:`run_benchmark` needs of it is lm-eval's ``generate_until``, the same Instance once a repeat, and
-    ``tokens[benchmark, problem id]``, the lengths of the responses.
-    """
-    from lm_eval.api.registry import get_model
-    from transformers.utils import logging as transformers_logging
-
-    from bapo.engines.torch import models
-    from bapo.evaluation import lm_model  # noqa: F401 (registers bapo-torch)
-
-    transformers_logging.disable_progress_bar()
-    models.prepare_process(config.threads)
-    model, tokenizer = models.load(checkpoint, config, models.device_of(config))
-    return get_model("bapo-torch")(
-        model=model,
-        tokenizer=tokenizer,
-        seed=config.evaluation.seed,
-        max_prompt_tokens=config.sampling.max_prompt_tokens,
-        batch_size=config.evaluation.batch_size,
-        advance=advance,
+        generation=backends.arguments(config),
     )
 
 
 def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) -> tuple[dict[str, Any], pd.DataFrame]:
-    """(lm-eval's results, a table of problem and sample) of one benchmark; limit: the first problems only."""
+    """(lm-eval's results, a table of problem and sample) of one benchmark; limit: the first problems only.
+
+    model: any of lm-eval's that generates; the lengths of the responses are its ``tokens``, or else those of the texts
+    tokenised again, end token not included.
+    """
     import pandas as pd
     from lm_eval import evaluate as lm_evaluate
 
@@ -278,7 +285,7 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
     rows: list[tuple[Any, ...]] = []
     for instance in benchmark.instances:
         name = instance.doc["id"]
-        verdicts, tokens = benchmark.verdicts[name], model.tokens[benchmark.task_name, name]
+        verdicts, tokens = benchmark.verdicts[name], _lengths(model, benchmark.task_name, instance)
         if not len(instance.resps) == len(verdicts) == len(tokens) == benchmark.samples:
             raise RuntimeError(
                 f"{benchmark.task_name}: problem {name} has {len(instance.resps)} responses, {len(verdicts)} verdicts "
@@ -290,13 +297,20 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
     return dict(results), pd.DataFrame(rows, columns=columns)
 
 
+def _lengths(model: Any, benchmark: str, instance: Any) -> list[int]:
+    known = getattr(model, "tokens", None)
+    if known is not None:
+        return known[benchmark, instance.doc["id"]]
+    return [len(model.tok_encode(text, add_special_tokens=False)) for text in instance.resps]
+
+
 def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataFrame) -> None:
     """Equal samples everywhere mean that the random numbers do not arrive, as some lm-eval backends manage to do."""
     if benchmark.samples > 1 and (frame.groupby("problem_id")["response"].nunique() == 1).all():
         raise UserError(
             f"{benchmark.task_name}: all {benchmark.samples} samples of a problem are equal, for every problem, at "
             f"evaluation.temperature={config.evaluation.temperature}; the model has become deterministic or its "
-            "sampler ignores the seed: look at the responses with a higher temperature"
+            "sampler repeats its random numbers: look at the responses with a higher temperature"
         )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 #: raised when the same model would get other samples or the same samples other scores
 VERSION = 1
@@ -40,15 +39,10 @@ def majority_vote(answers: Sequence[str | None], correct: Sequence[bool]) -> flo
     return len(leaders & right) / len(leaders)
 
 
-def voter(task: Any) -> Callable[[str], str]:
-    """What of a response is voted on: the task's own ``answer(response)`` where it has one, else the whole text."""
-    return getattr(task, "answer", str.strip)
-
-
-def problem_scores(verdicts: Sequence[tuple[bool, bool]], answers: Sequence[str]) -> dict[str, float]:
+def problem_scores(verdicts: Sequence[tuple[bool, bool]], answers: Sequence[str | None]) -> dict[str, float]:
     """acc, pass@k, maj@K and the share of unparsed responses of one problem.
 
-    verdicts: K pairs (correct, parsed); answers: [K], what of each response is voted on.
+    verdicts: K pairs (correct, parsed); answers: [K], what of each response is voted on (None, or unparsed: nothing).
     """
     count = len(verdicts)
     bits = [correct for correct, _ in verdicts]

@@ -1,13 +1,30 @@
 """A benchmark as an lm-eval task: problems from a parquet file, several responses a problem, every one of them graded.
 
 One class serves every benchmark, because the file brings the prompts and the task's verifier does the grading. It needs
-none of lm-eval's built-in tasks, whose index takes 12 s to build.
+none of lm-eval's built-in tasks, whose index takes 12 s to build, and nothing else of this project::
+
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+    from bapo import tasks
+    from bapo.evaluation.tasks import Benchmark
+
+    cd34 = Benchmark("cd34", "data/cd34.parquet", tasks.get("countdown"), max_tokens=2048)
+    cd4 = Benchmark("cd4", "data/cd4.parquet", tasks.get("countdown"), max_tokens=2048)
+    found = simple_evaluate(
+        model="hf", model_args={"pretrained": "my/checkpoint"}, tasks=[cd34, cd4], apply_chat_template=True,
+        task_manager=TaskManager(include_defaults=False), bootstrap_iters=1,
+    )
+    found["results"]["cd34"]["acc,all"], found["results"]["cd34"]["acc_stderr,all"]  # mean of 32, clustered error
+
+With lm-eval's ``vllm`` add ``generation=backends.VLLM_ARGUMENTS``, with its ``local-completions``
+``generation=backends.SERVER_ARGUMENTS``, or all samples of a problem are equal: see :mod:`bapo.evaluation.backends`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,23 +80,27 @@ def read_problems(path: Path) -> list[dict[str, str]]:
 class Benchmark(ConfigurableTask):
     """One benchmark for lm-eval.
 
-    name: of the benchmark; path: its parquet file; grader: the task whose verifier judges a response; samples:
-    responses a problem; temperature, top_p, top_k (-1: off), max_tokens: the sampling. Every sampling key is set here,
-    so that neither lm-eval's defaults nor a model's generation_config decides anything.
+    name: of the benchmark; path: its parquet file; grader: the task whose verifier judges a response; max_tokens,
+    samples: of a response and of a problem; temperature, top_p, top_k (-1: off): the sampling; generation: arguments
+    that a backend wants besides or otherwise. Every sampling key is set here, so that neither lm-eval's defaults nor a
+    model's generation_config decides anything.
 
     After an evaluation ``instances[i].resps`` are the responses of problem i and ``verdicts[id]`` their verdicts.
+    Raises UserError where the file is missing or broken.
     """
 
     def __init__(
         self,
         name: str,
-        path: Path,
+        path: Path | str,
         grader: Task,
-        samples: int,
-        temperature: float,
-        top_p: float,
-        top_k: int,
+        *,
         max_tokens: int,
+        samples: int = 32,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = -1,
+        generation: Mapping[str, Any] | None = None,
     ) -> None:
         self.path, self.grader, self.samples = Path(path), grader, samples
         self.verdicts: dict[str, list[Verdict]] = {}
@@ -102,6 +123,7 @@ class Benchmark(ConfigurableTask):
                     "top_k": max(0, top_k),  # 0 is lm-eval's "off": Hugging Face would take 50 where it is not set
                     "repetition_penalty": 1.0,
                     "max_gen_toks": max_tokens,
+                    **(generation or {}),
                 },
                 "process_results": f"{__name__}.Benchmark.process_results",
                 "metric_list": [
@@ -129,5 +151,5 @@ class Benchmark(ConfigurableTask):
             if response not in known:
                 known[response] = self.grader.verify(response, doc["ground_truth"])
         verdicts = self.verdicts[doc["id"]] = [known[r] for r in responses]
-        vote = scores.voter(self.grader)
-        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], [vote(r) for r in responses])
+        answers = [self.grader.answer(r) for r in responses]
+        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], answers)

@@ -45,6 +45,13 @@ class Task:
         """Grade the text of one response. Never raises because of the response; UserError for a bad ground truth."""
         raise NotImplementedError
 
+    def answer(self, response: str) -> str | None:
+        """What of a response a majority vote compares, in one form for equal answers; None where it holds none.
+
+        A task whose answer is a part of the response overrides this.
+        """
+        return response.strip() or None
+
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
         """Write ``<split>.parquet`` for every split of ``config.data.split_sizes``. Returns counts by split.
 

@@ -57,6 +57,12 @@ class Countdown(Task):
     def verify(self, response: str, ground_truth: str) -> Verdict:
         return grammar.verify(response, ground_truth)
 
+    def answer(self, response: str) -> str | None:
+        """The last <answer>...</answer> outside the thinking, else (no tags) the whole chain; without its spaces."""
+        tagged = any(tag in response for tag in ("<answer>", "<think>", "</think>"))
+        text = grammar.extract_answer(response) if tagged else response
+        return "".join((text or "").split()) or None
+
     # -------------------------------------------------------------------------------------------- data
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:

@@ -5,8 +5,9 @@ one prompt share the prompt's hidden states, and nothing but attention sees padd
 prompt of 7 that is 0.6 of the tokens, and forward and backward take 0.6 of the time.
 
 All hidden states lie in one list of tokens, [tokens, hidden]: each different prompt once, then its responses. Attention
-alone needs rows: its queries, keys and values are copied into [rows, width], where each row is a prompt and a response
-from column 0, so that the causal mask is all the mask there is. The layer's weights are joined as in ``sampler_qwen2``.
+alone needs rows: its queries, keys and values are copied into [rows, width], where each row is a prompt and a response,
+starting in column 0, so that the causal mask is all the mask there is. The layer's weights are joined as in
+``sampler_qwen2``.
 """
 
 from __future__ import annotations

@@ -1,0 +1,20 @@
+"""verl 0.9.1's synchronous trainer with the methods of this project; 8 GPUs and vLLM, or CPU cores in the tests.
+
+verl is neither copied nor edited: ``trainer.py`` overrides its hooks, ``worker.py`` is a mix-in for its workers,
+``losses.py`` and ``advantages.py`` register the same pure functions that the torch engine calls, and ``plugin.py`` is
+what verl imports in each of its processes. The CPU support is apart, in ``cpu/``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def train(config: DictConfig) -> dict[str, Any]:
+    """As ``bapo.engines.torch.trainer.train``; verl is imported in a process of its own."""
+    from bapo.engines.verl import launch
+
+    return launch.train(config)

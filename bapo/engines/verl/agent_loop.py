@@ -1,0 +1,58 @@
+"""The rollout of one response, with a prompt tokenised and a random seed chosen as in the torch engine."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.utils.profiler import simple_timer
+
+from bapo import seeds
+from bapo.engines.verl import cpu
+
+#: name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in ``agent_loops.yaml``
+NAME = "bapo_single_turn"
+
+
+class SeededSingleTurn(AgentLoopBase):
+    """One prompt, one response.
+
+    ``draw_key`` comes with the prompt (see ``prompts.PromptSource.batch``); validation prompts have none, and use one
+    key for every step, so that changes of their accuracy come from the policy.
+    """
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        text = self.tokenizer.apply_chat_template(
+            [dict(m) for m in row["raw_prompt"]], add_generation_prompt=True, tokenize=False
+        )
+        prompt_ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if not 0 < len(prompt_ids) <= self.rollout_config.prompt_length:
+            raise ValueError(
+                f"problem {row['extra_info']['id']} has {len(prompt_ids)} prompt tokens, allowed are 1 to "
+                f"{self.rollout_config.prompt_length}; raise sampling.max_prompt_tokens (prompts are never truncated)"
+            )
+        metrics: dict[str, Any] = {}
+        with simple_timer("generate_sequences", metrics):
+            output = await self.server_manager.generate(
+                request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=self._seeded(sampling_params, row)
+            )
+        metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
+        tokens = output.token_ids[: self.rollout_config.response_length]
+        return AgentLoopOutput(
+            prompt_ids=prompt_ids,
+            response_ids=tokens,
+            response_mask=[1] * len(tokens),
+            response_logprobs=output.log_probs[: len(tokens)] if output.log_probs else None,
+            multi_modal_data={},
+            num_turns=2,
+            metrics=AgentLoopMetrics(**metrics),
+            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
+        )
+
+    def _seeded(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+        key = row.get("draw_key") or seeds.key64(self.config.bapo.seed, "probe", row["data_source"], 0)
+        prompt_key, number = seeds.key64(row["extra_info"]["id"]), int(row["session_id"])
+        if self.rollout_config.name == cpu.ROLLOUT:
+            return {**sampling_params, "draw": (int(key), prompt_key, number)}
+        return {**sampling_params, "seed": seeds.key64(key, prompt_key, number) % 2**63}

@@ -1,0 +1,94 @@
+"""How a step's groups become verl's mini-batches: which row goes where, and the padding that equal sizes need."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from omegaconf import DictConfig
+
+from bapo import seeds
+from bapo.rollouts import ORIGINS, REPLAYED, Group, Samples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bapo.methods import Method
+
+
+@dataclass
+class Rows(Samples):
+    """A group's responses and the keys of their rows in TransferQueue ("" where they are no longer there)."""
+
+    keys: list[str]
+
+    def select(self, index: Sequence[int]) -> Rows:
+        return Rows.of(super().select(index), [self.keys[i] for i in index])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Samples]) -> Rows:
+        keys = [key for part in parts for key in getattr(part, "keys", [""] * len(part.lengths))]
+        return Rows.of(Samples.concatenate(parts), keys)
+
+    @staticmethod
+    def of(samples: Samples, keys: list[str] | None = None) -> Rows:
+        return Rows(samples.tokens, samples.lengths, samples.logprobs, keys or [""] * len(samples.lengths))
+
+
+def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
+    """The batch, shuffled and cut, exactly as ``bapo.engines.torch.learner.Learner.mini_batches`` does."""
+    units = method.units(groups)
+    units = [units[i] for i in seeds.generator(seed, "mini-batches", step).permutation(len(units))]
+    size, full = train.mini_batch_size, train.batch_size // train.mini_batch_size
+    if train.underfilled == "fewer-updates":
+        cut = [units[i : i + size] for i in range(0, len(units), size)]
+    else:
+        cut = [list(part) for part in np.array_split(np.array(units, dtype=object), min(full, len(units)))]
+    return [[group for unit in part for group in unit] for part in cut]
+
+
+@dataclass
+class Layout:
+    """Rows in the order in which verl must see them.
+
+    order: for each place the row's number (rows of all groups in the order of the mini-batches), or a number from
+    ``rows`` on for padding. rows: without padding. rows_per_update: the same for every mini-batch, a multiple of the
+    number of data-parallel ranks. columns: float64 [places, 6], see ``losses.COLUMNS``.
+    """
+
+    order: list[int]
+    rows: int
+    rows_per_update: int
+    columns: np.ndarray
+
+
+def lay_out(parts: list[list[Group]], train: DictConfig, ranks: int) -> Layout:
+    """verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run.
+
+    So the order is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
+    """
+    sizes = [sum(g.size for g in part) for part in parts]
+    width = math.ceil(max(sizes) / ranks) * ranks
+    total, padding = sum(sizes), sum(sizes)
+    shares: list[list[list[int]]] = []
+    columns = np.empty((width * len(parts), 6))
+    start = 0
+    for part, size in zip(parts, sizes, strict=True):
+        lengths = np.concatenate([g.samples.lengths for g in part])
+        rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
+        origins = np.concatenate([np.full(g.size, ORIGINS.index(g.origin)) for g in part])
+        replayed = origins == ORIGINS.index(REPLAYED)
+        counts = [
+            train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else size,
+            int((~replayed).sum()), int(replayed.sum()), int(lengths[~replayed].sum()), int(lengths[replayed].sum()),
+        ]  # fmt: skip
+        columns[start : start + size, 0], columns[start : start + size, 1:] = origins, counts
+        extra = range(padding, padding + width - size)
+        columns[extra.start : extra.stop, 0], columns[extra.start : extra.stop, 1:] = -1, counts
+        padding, start = extra.stop, start + size
+        dealt = [*rows, *extra]
+        shares.append([dealt[r::ranks] for r in range(ranks)])
+    order = [row for rank in range(ranks) for share in shares for row in share[rank]]
+    return Layout(order, total, width, columns[order])

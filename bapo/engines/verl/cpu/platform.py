@@ -1,0 +1,97 @@
+"""verl's view of a machine without accelerator."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from verl.plugin.platform.platform_base import PlatformBase
+from verl.plugin.platform.platform_manager import PlatformRegistry
+
+
+def _device_module() -> types.ModuleType:
+    """``torch.cpu`` and the functions that verl calls on ``torch.cuda``, without effect."""
+    module = types.ModuleType("bapo_torch_cpu")
+    for name in dir(torch.cpu):
+        if not name.startswith("__"):
+            setattr(module, name, getattr(torch.cpu, name))
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+        setattr(module, name, lambda *_, **__: 0)
+    for name in ("empty_cache", "reset_peak_memory_stats", "ipc_collect"):
+        setattr(module, name, lambda *_, **__: None)
+    module.mem_get_info = lambda *_, **__: (1, 1)
+    module.get_device_name = lambda *_, **__: "CPU"
+    module.manual_seed = module.manual_seed_all = torch.manual_seed
+    module.get_rng_state, module.set_rng_state = torch.get_rng_state, torch.set_rng_state
+    return module
+
+
+@PlatformRegistry.register(platform="cpu")
+class CPUPlatform(PlatformBase):
+    """One logical device a process, gloo between them."""
+
+    device_name = "cpu"
+    vendor_name = "cpu"
+    device_module = _device_module()
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def device_count(self) -> int:
+        return 1
+
+    def set_device(self, device_index: int) -> None:
+        """Nothing to choose."""
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Nothing runs asynchronously."""
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def set_allocator_settings(self, settings: str) -> None:
+        """No allocator."""
+
+    def empty_cache(self) -> None:
+        """No cache."""
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
+
+    def profiler_start(self) -> None:
+        """No profiler."""
+
+    def profiler_stop(self) -> None:
+        """No profiler."""
+
+    def ray_resource_name(self) -> str:
+        # verl's resource pools count GPU or NPU only; the job starts Ray with a logical one
+        return "GPU"
+
+    def ray_noset_envvars(self) -> list[str]:
+        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
+
+    def is_ipc_supported(self) -> bool:
+        return False
+
+    def cudart(self) -> Any:
+        return None

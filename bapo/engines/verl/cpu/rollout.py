@@ -1,0 +1,184 @@
+"""A rollout server for verl: one Hugging Face model in a Ray actor, sampled with the torch engine's sampler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.rollout.base import BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, TokenOutput
+
+from bapo.engines.torch.sampler import SamplingParameters, sample
+
+#: seconds to wait for more requests before a batch begins
+GATHER = 0.02
+
+
+@dataclass
+class Request:
+    """One response to generate. key, prompt_key, sample: what its random numbers depend on, as in the torch engine."""
+
+    tokens: list[int]
+    parameters: SamplingParameters
+    key: int
+    prompt_key: int
+    sample: int
+    result: asyncio.Future
+
+
+def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[float]]]:
+    """(tokens, log-probabilities) for each request, batched where sampling parameters, key and sample number agree."""
+    together: dict[tuple[SamplingParameters, int, int], list[int]] = defaultdict(list)
+    for place, request in enumerate(requests):
+        together[request.parameters, request.key, request.sample].append(place)
+    answers: list[Any] = [None] * len(requests)
+    for (parameters, key, number), places in together.items():
+        chosen = [requests[i] for i in places]
+        keys = np.array([r.prompt_key for r in chosen], dtype=np.uint64)
+        found = sample(model, [r.tokens for r in chosen], 1, keys, key, parameters, first_sample=number)
+        for place, samples in zip(places, found, strict=True):
+            n = int(samples.lengths[0])
+            answers[place] = (samples.tokens[0, :n].tolist(), samples.logprobs[0, :n].tolist())
+    return answers
+
+
+class Server:
+    """Ray actor: tokens in, tokens out, requests gathered into batches."""
+
+    def __init__(self, config: Any, model_config: Any) -> None:
+        from transformers import AutoModelForCausalLM
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        self.config, self.model_config = omega_conf_to_dataclass(config), omega_conf_to_dataclass(model_config)
+        # weights come from the trainer before the first request
+        self.model = AutoModelForCausalLM.from_config(self.model_config.hf_config, attn_implementation="sdpa")
+        self.model.to(torch.float32).eval()
+        self.tokenizer = self.model_config.tokenizer
+        self.version: int | None = None
+        self.waiting: list[Request] = []
+        self.arrived = asyncio.Event()
+        self.busy = asyncio.Lock()
+        self.loop: asyncio.Task | None = None
+
+    async def ready(self) -> bool:
+        self.loop = self.loop or asyncio.create_task(self._serve())
+        return True
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_: Any
+    ) -> TokenOutput:
+        p = sampling_params
+        parameters = SamplingParameters(
+            temperature=float(p.get("temperature", 1.0)),
+            top_p=float(p.get("top_p", 1.0)),
+            top_k=int(p.get("top_k", -1)),
+            max_tokens=int(p.get("max_tokens") or self.config.response_length),
+            eos_ids=(self.tokenizer.eos_token_id,),
+            pad_id=self.tokenizer.pad_token_id,
+        )
+        key, prompt_key, number = p["draw"]
+        result = asyncio.get_running_loop().create_future()
+        self.waiting.append(Request([int(t) for t in prompt_ids], parameters, key, prompt_key, number, result))
+        self.arrived.set()
+        tokens, logprobs, version = await result
+        ended = bool(tokens) and tokens[-1] in parameters.eos_ids
+        return TokenOutput(
+            token_ids=tokens,
+            log_probs=logprobs if p.get("logprobs") else None,
+            stop_reason="completed" if ended else "length",
+            extra_fields={"global_steps": version},
+        )
+
+    async def _serve(self) -> None:
+        while True:
+            await self.arrived.wait()
+            await asyncio.sleep(GATHER)
+            batch, self.waiting = self.waiting, []
+            self.arrived.clear()
+            async with self.busy:
+                try:
+                    answers = await asyncio.to_thread(generate, self.model, batch)
+                except Exception as error:
+                    for request in batch:
+                        request.result.set_exception(error)
+                    continue
+                for request, answer in zip(batch, answers, strict=True):
+                    request.result.set_result((*answer, self.version))
+
+    async def load_weights(self, named: dict[str, torch.Tensor], version: int | None) -> None:
+        async with self.busy:
+            missing, unexpected = self.model.load_state_dict(named, strict=False)
+            tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
+            if unexpected or set(missing) - tied:
+                raise RuntimeError(f"weights do not fit the rollout model: missing {missing}, unexpected {unexpected}")
+            self.version = version
+
+    async def set_global_steps(self, version: int) -> None:
+        self.version = version
+
+    # ------------------------------------------------------------------ part of verl's interface, nothing to do here
+    async def wake_up(self, *_: Any, **__: Any) -> None: ...
+
+    async def sleep(self, *_: Any, **__: Any) -> None: ...
+
+    async def clear_kv_cache(self) -> None: ...
+
+    async def release_kv_cache(self) -> None: ...
+
+    async def resume_kv_cache(self) -> None: ...
+
+    async def abort_all_requests(self, reject_request: bool = False) -> None: ...
+
+    async def resume_generation(self) -> None: ...
+
+    async def start_profile(self, **_: Any) -> None: ...
+
+    async def stop_profile(self) -> None: ...
+
+
+def server_name(rank: int, suffix: str = "") -> str:
+    return f"bapo_cpu_server_{rank}{suffix}"
+
+
+class Replica(RolloutReplica):
+    """Starts the server."""
+
+    async def launch_servers(self) -> None:
+        name = server_name(self.replica_rank, self.name_suffix)
+        options = {"name": name, "max_concurrency": self.max_concurrency, "num_cpus": 1}
+        server = ray.remote(Server).options(**options).remote(self.config, self.model_config)
+        await server.ready.remote()
+        self.servers, self._server_handle, self._server_address = [server], server, name
+
+
+class Adapter(BaseRollout):
+    """Lives in the training worker and pushes its weights to the server."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
+        super().__init__(config, model_config, device_mesh)
+        size = self.config.tensor_model_parallel_size * self.config.data_parallel_size
+        rank = int(os.environ.get("RANK", 0))
+        self.replica_rank = rank // size if replica_rank == -1 else replica_rank
+        self.leads = rank % size == 0
+        self.server: Any = None
+
+    async def resume(self, tags: list[str]) -> None:
+        """The server never sleeps."""
+
+    async def release(self) -> None:
+        """The server never sleeps."""
+
+    async def update_weights(
+        self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: Any
+    ) -> None:
+        named = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
+        if self.leads:
+            self.server = self.server or ray.get_actor(server_name(self.replica_rank))
+            await self.server.load_weights.remote(named, global_steps)

@@ -1,0 +1,59 @@
+"""The process that holds Ray's driver: ``python -m bapo.engines.verl.job FOLDER`` (started by ``launch.py``)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+
+def main(work: Path) -> int:
+    """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
+    from omegaconf import OmegaConf
+
+    from bapo.engines.verl import verl_config
+
+    def stop(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(f"signal {number}")
+
+    signal.signal(signal.SIGTERM, stop)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    import ray
+    from verl.trainer.main_ppo import run_ppo
+
+    config = OmegaConf.create((work / "config.yaml").read_text(encoding="utf-8"))
+    try:
+        verl = verl_config.resolve(config, work=work)
+        verl_config.validate(verl)
+        from bapo.engines.verl.trainer import TaskRunner
+
+        with_environment = {"env_vars": verl_config.environment(verl.trainer.device)}
+        OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)
+        run_ppo(verl, task_runner_class=TaskRunner)
+        latest = Path(verl.trainer.default_local_dir) / "latest_checkpointed_iteration.txt"
+        (work / "done.json").write_text(json.dumps({"steps": int(latest.read_text())}), encoding="utf-8")
+        return 0
+    except BaseException as error:
+        traceback.print_exc()
+        text = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        (work / "error.json").write_text(json.dumps({"error": text}), encoding="utf-8")
+        return 130 if isinstance(error, KeyboardInterrupt) else 1
+    finally:
+        ray.shutdown()
+
+
+def _end_with(parent: int) -> None:
+    """End this session when the process that started it is gone: it can no longer clean up."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

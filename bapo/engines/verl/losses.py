@@ -1,0 +1,126 @@
+"""The method's loss inside verl: registered as the policy loss ``bapo``, called with verl's mini-batches.
+
+verl's own ``ppo_loss`` hands a policy loss neither the stored behaviour log-probabilities beside pi_k nor the origin of
+a row, so :func:`loss_function` takes its place (``set_loss_fn``, verl's interface for this) and hands over both.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.utils.padding import no_padding_2_padding
+
+from bapo.losses import LossInputs
+from bapo.rollouts import ORIGINS, REPLAYED
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bapo.methods import Method
+
+#: name in ``actor_rollout_ref.actor.policy_loss.loss_mode``
+NAME = "bapo"
+#: field of a row in TransferQueue: what it is (see ``batches.Layout``) and the denominators of its mini-batch
+LAYOUT = "bapo_layout"
+#: its columns; origin is an index into ORIGINS, or -1 for a padding row
+COLUMNS = (
+    "origin", "nominal_sequences", "fresh_sequences", "replayed_sequences", "fresh_tokens", "replayed_tokens",
+)  # fmt: skip
+
+
+@register_policy_loss(NAME)
+def policy_loss(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "",
+    config: Any = None,
+    rollout_is_weights: Tensor | None = None,
+    *,
+    method: Method,
+    layout: Tensor,
+    behaviour_log_prob: Tensor,
+    reference_log_prob: Tensor | None = None,
+    entropy: Tensor | None = None,
+    dp_size: int = 1,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """``method.loss`` in verl's signature; all [N, T], ``layout`` [N, 6].
+
+    The method's own aggregation applies, not ``loss_agg_mode``. The result is multiplied by ``dp_size`` because FSDP
+    averages gradients over the ranks while every denominator counts the whole mini-batch.
+    """
+    mask = response_mask.to(log_prob.dtype)
+    counts = {name: int(value) for name, value in zip(COLUMNS[1:], layout[0, 1:].tolist(), strict=True)}
+    loss, metrics = method.loss(
+        LossInputs(
+            logprobs=log_prob,
+            behaviour_logprobs=behaviour_log_prob,
+            advantages=advantages[:, 0],  # the same for every token of a response
+            mask=mask,
+            replayed=layout[:, 0] == ORIGINS.index(REPLAYED),
+            reference_logprobs=reference_log_prob,
+            step_logprobs=old_log_prob if method.needs_step_policy else None,
+            entropy=entropy,
+            nominal_sequences=counts["nominal_sequences"],
+            nominal_tokens=counts["fresh_tokens"] + counts["replayed_tokens"],
+            part_sequences=(counts["fresh_sequences"], counts["replayed_sequences"]),
+            part_tokens=(counts["fresh_tokens"], counts["replayed_tokens"]),
+        )
+    )
+    return loss * dp_size, metrics
+
+
+def loss_function(
+    model_output: Any, data: Any, dp_group: Any = None, *, method: Method
+) -> tuple[Tensor, dict[str, Any]]:
+    """verl's loss function of one micro-batch: ``model_output`` holds log_probs and entropy, ``data`` the rows.
+
+    The metrics are sums over the mini-batch (``*_sum``) and their weights, so that means stay exact however verl cuts
+    it into micro-batches and ranks.
+    """
+    log_prob = no_padding_2_padding(model_output["log_probs"], data)
+    entropy = None
+    if method.needs_entropy:
+        entropy = no_padding_2_padding(model_output["entropy"], data)
+    fields = ["response_mask", "old_log_probs", "rollout_log_probs", "advantages", LAYOUT]
+    fields += ["ref_log_prob"] if method.needs_reference else []
+    rows = data.select(*fields).to_padded_tensor()
+    loss, metrics = get_policy_loss_fn(NAME)(
+        old_log_prob=rows["old_log_probs"],
+        log_prob=log_prob,
+        advantages=rows["advantages"],
+        response_mask=rows["response_mask"],
+        method=method,
+        layout=rows[LAYOUT],
+        behaviour_log_prob=rows["rollout_log_probs"],
+        reference_log_prob=rows.get("ref_log_prob", None),
+        entropy=entropy,
+        dp_size=data["dp_size"],
+    )
+    mask = rows["response_mask"].to(log_prob.dtype)
+    tokens = mask.sum()
+    sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
+    if entropy is not None:
+        sums["entropy_sum"] = (entropy.detach() * mask).sum()
+    sums |= _divergence(log_prob.detach(), rows["rollout_log_probs"], mask, rows[LAYOUT][:, 0])
+    return loss, {f"bapo/{n}": Metric(value=float(v), aggregation=AggregationType.SUM) for n, v in sums.items()}
+
+
+def _divergence(logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor) -> dict[str, Tensor]:
+    """1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``."""
+    distance = 0.5 * (torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20)) - 1).abs()
+    found = {}
+    for number in range(len(ORIGINS)):
+        chosen = origin == number
+        found[f"tv_x{number + 1}_sum"], found[f"tv_x{number + 1}_count"] = distance[chosen].sum(), chosen.sum()
+    return found
+
+
+def for_method(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
+    return partial(loss_function, method=method)

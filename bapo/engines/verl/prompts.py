@@ -1,0 +1,48 @@
+"""Training prompts for verl, drawn from the same seeded stream as in the torch engine."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tensordict import TensorDict
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+
+from bapo import seeds
+from bapo.engines.torch.data import PromptStream
+from bapo.rollouts import Prompt
+
+
+@dataclass(frozen=True)
+class Row:
+    """Where a prompt is in verl's training set."""
+
+    index: int
+
+
+class PromptSource:
+    """verl's training set as prompts with persistent ids, and as rows to submit."""
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self.dataset, self.seed = dataset, seed
+        ids = [extra["id"] for extra in dataset.dataframe["extra_info"]]
+        if len(set(ids)) < len(ids):
+            raise ValueError("extra_info.id of the training set is not unique; make the data again")
+        prompts = [Prompt(name, Row(i)) for i, name in enumerate(ids)]
+        self.by_id = {p.id: p for p in prompts}
+        self.stream = PromptStream(prompts, seed)
+
+    def batch(self, prompts: list[Prompt], group_size: int, step: int, purpose: tuple[object, ...]) -> TensorDict:
+        """Rows for verl's agent loop, one a prompt; the key of their random numbers is that of the torch engine."""
+        columns = collate_fn([self.dataset[p.row.index] for p in prompts])
+        count = len(prompts)
+        # no "_" in it: verl makes row keys of it, {uid}_{session}_{index}
+        columns["uid"] = np.array([uuid.uuid4().hex for _ in prompts], dtype=object)
+        columns["draw_key"] = np.array([seeds.key64(self.seed, *purpose, step)] * count, dtype=object)
+        columns["__rollout_n__"] = np.array([group_size] * count, dtype=object)
+        rows = tu.get_tensordict(columns)
+        tu.assign_non_tensor_data(rows, "global_steps", step)
+        return rows

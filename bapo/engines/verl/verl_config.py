@@ -1,0 +1,310 @@
+"""This project's configuration in verl's words.
+
+:func:`resolve` starts from verl's own defaults (``ppo_trainer.yaml``) and sets what a run decides; whatever else verl
+knows can be set under ``verl.overrides``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from bapo import config as configuration
+from bapo import methods
+from bapo.engines.verl import cpu
+from bapo.errors import UserError
+
+#: what verl imports in each of its processes
+PLUGIN = "bapo.engines.verl.plugin"
+#: tokens of a padding row (verl.trainer.ppo.padding_utils), which must fit into a micro-batch
+SYNTHETIC_PADDING_SEQ_LEN = 128
+
+
+def device_of(config: DictConfig) -> str:
+    """ "cpu" or "cuda". ``auto``: a pretrained model belongs on GPUs; a scratch model goes where there is one."""
+    if config.device != "auto":
+        return config.device
+    if config.model.kind == "pretrained":
+        return "cuda"
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def environment(device: str) -> dict[str, str]:
+    """Variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
+    package = str(Path(configuration.__file__).resolve().parents[1])
+    found = {
+        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "PYTHONPATH": os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p),
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_DEDUP_LOGS": "0",
+        "HYDRA_FULL_ERROR": "1",
+    }
+    if device == "cpu":
+        found |= {
+            "VERL_PLATFORM": "cpu",
+            "OMP_NUM_THREADS": "1",
+            # a logical GPU only: workers must not be given CUDA_VISIBLE_DEVICES, nor be killed for memory
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            "RAY_memory_monitor_refresh_ms": "0",
+        }
+    return found
+
+
+def _setting(config: DictConfig, key: str, default: Any) -> Any:
+    """``verl.<key>`` of our configuration, where there is one."""
+    value = OmegaConf.select(config, f"verl.{key}", default=None)
+    return default if value is None else value
+
+
+def resolve(config: DictConfig, device: str | None = None, work: Path | None = None) -> DictConfig:
+    """verl's complete configuration of a run.
+
+    device: "cpu" or "cuda", by default :func:`device_of`. work: a folder for Ray's and Hydra's own files.
+    Raises UserError where the run cannot be expressed.
+    """
+    device = device or device_of(config)
+    GlobalHydra.instance().clear()
+    with initialize_config_module(version_base=None, config_module="verl.trainer.config"):
+        verl = compose("ppo_trainer")
+    GlobalHydra.instance().clear()
+    method = methods.build(config.method, config.train.batch_size, config.seed)
+    gpus, nodes = _setting(config, "gpus_per_node", 1 if device == "cpu" else 8), _setting(config, "nodes", 1)
+    ranks = gpus * nodes
+    if config.train.mini_batch_size * config.train.group_size % ranks:
+        raise UserError(
+            f"train.mini_batch_size={config.train.mini_batch_size}: a mini-batch of {config.train.mini_batch_size} x "
+            f"{config.train.group_size} responses does not divide by {ranks} GPUs"
+        )
+    values = _run(config, method, ranks, work) | {"trainer": _trainer(config, device, gpus, nodes)}
+    with open_dict(verl):
+        verl = OmegaConf.merge(verl, values)
+        if method.needs_step_policy:  # pi_k's log-probabilities are computed; no correction on top
+            verl.algorithm.rollout_correction = None
+        verl = OmegaConf.merge(verl, _cpu(gpus, work) if device == "cpu" else _gpu(config))
+        extra = OmegaConf.select(config, "verl.overrides", default=None)
+        if extra:
+            verl = OmegaConf.merge(verl, extra)
+    return verl
+
+
+def _run(config: DictConfig, method: methods.Method, ranks: int, work: Path | None) -> dict[str, Any]:
+    """What the method, the task and the hyper-parameters decide."""
+    s, t = config.sampling, config.train
+    data, folder = configuration.data_directory(config).absolute(), configuration.run_directory(config).absolute()
+    probe = (work or folder) / "probe.parquet"
+    model = config.model.path if config.model.kind == "pretrained" else str(_base_checkpoint(config))
+    plain = OmegaConf.to_container(config, resolve=True)
+    rows = s.max_prompt_tokens + s.max_response_tokens
+    micro = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
+    sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, SYNTHETIC_PADDING_SEQ_LEN)}
+    return {
+        "bapo": {
+            "config": plain, "folder": str(folder), "identity": configuration.train_identity(config),
+            "seed": config.seed, "stalled_after": float(_setting(config, "stalled_after", 1800.0)),
+        },
+        "algorithm": {
+            "adv_estimator": "bapo",
+            "use_kl_in_reward": False,
+            "rollout_correction": {"bypass_mode": not method.needs_step_policy},
+            # DAPO's filter is the method's own: verl's would also filter on later steps' refills
+            "filter_groups": {"enable": False},
+        },
+        "critic": {"enable": False},
+        "data": {
+            "train_files": str(data / "train.parquet"),
+            "val_files": str(probe if config.probe.prompts else data / "probe.parquet"),
+            "val_max_samples": -1 if config.probe.prompts else 1,
+            "max_prompt_length": s.max_prompt_tokens,
+            "max_response_length": s.max_response_tokens,
+            "train_batch_size": t.batch_size,
+            "truncation": "error",
+            "filter_overlong_prompts": False,
+            "shuffle": False,  # prompts come from our own seeded stream
+            "seed": config.seed,
+            "dataloader_num_workers": 0,
+        },
+        "actor_rollout_ref": {
+            "bapo": {
+                "method": plain["method"], "batch_size": t.batch_size, "seed": config.seed,
+                "warmup_updates": t.warmup_updates,
+            },
+            "model": {
+                "path": model,
+                "override_config": {"attn_implementation": config.model.attention},
+            },
+            "actor": {
+                **sizes,
+                "strategy": "fsdp2",
+                "fsdp_config": {"strategy": "fsdp2", "seed": config.seed},
+                "ppo_mini_batch_size": t.mini_batch_size,
+                "ppo_epochs": 1,
+                "shuffle": False,
+                "grad_clip": t.grad_clip,
+                "policy_loss": {"loss_mode": "bapo"},
+                # the method's loss contains its own clip, KL and entropy terms; these name them for verl's own use
+                "clip_ratio": method.config.clip_low,
+                "clip_ratio_low": method.config.clip_low,
+                "clip_ratio_high": method.config.clip_high,
+                "clip_ratio_c": method.config.dual_clip or 3.0,
+                "entropy_coeff": method.config.entropy_coef,
+                "use_kl_loss": method.needs_reference,
+                "kl_loss_coef": method.config.kl_coef,
+                "loss_agg_mode": {"sequence-mean": "seq-mean-token-mean"}.get(
+                    method.config.aggregation, method.config.aggregation
+                ),
+                "data_loader_seed": config.seed,
+                "optim": {
+                    "lr": t.learning_rate,
+                    "betas": list(t.betas),
+                    "weight_decay": t.weight_decay,
+                    "clip_grad": t.grad_clip,
+                    "lr_warmup_steps": -1,  # see worker.warm_up
+                },
+                "checkpoint": {
+                    "save_contents": ["model", "optimizer", "extra", "hf_model"],
+                    "load_contents": ["model", "optimizer", "extra"],
+                },
+            },
+            "ref": {"fsdp_config": {"strategy": "fsdp2"}},
+            "rollout": {
+                "n": t.group_size,
+                "temperature": s.temperature,
+                "top_p": s.top_p,
+                "top_k": s.top_k,
+                "seed": config.seed,
+                "calculate_log_probs": True,
+                "log_prob_use_dynamic_bsz": True,
+                "val_kwargs": {
+                    "n": config.probe.samples, "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k,
+                    "do_sample": True,
+                },
+                "agent": {
+                    "default_agent_loop": "bapo_single_turn",
+                    "agent_loop_config_path": str(Path(__file__).with_name("agent_loops.yaml")),
+                },
+            },
+        },
+        "reward": {
+            "custom_reward_function": {
+                "path": "pkg://bapo.engines.verl.reward",
+                "name": "compute_score",
+                "reward_kwargs": {"task": config.task.name},
+            },
+        },
+    }  # fmt: skip
+
+
+def _base_checkpoint(config: DictConfig) -> Path:
+    return (configuration.base_directory(config) / "checkpoint").absolute()
+
+
+def _trainer(config: DictConfig, device: str, gpus: int, nodes: int) -> dict[str, Any]:
+    t = config.train
+    folder = configuration.run_directory(config).absolute()
+    return {
+        "device": device,
+        "n_gpus_per_node": gpus,
+        "nnodes": nodes,
+        "logger": ["console"] if _setting(config, "console", False) else [],
+        "project_name": config.tracking.project,
+        "experiment_name": f"{config.method.name}-seed{config.seed}",
+        "total_epochs": t.epochs or 10**6,
+        "total_training_steps": t.steps,
+        # validation is our probe and decides by itself at which steps it runs
+        "val_before_train": bool(config.probe.prompts and config.probe.points > 1),
+        "test_freq": 1 if config.probe.prompts else -1,
+        "save_freq": -1,  # after the step is recorded, by MethodTrainer
+        "resume_mode": "auto",
+        "default_local_dir": str(folder / "checkpoints" / "verl"),
+        "balance_batch": True,
+    }
+
+
+def _cpu(processes: int, work: Path | None) -> dict[str, Any]:
+    """Tiny models, Ray without dashboard. One process is enough; more (``verl.gpus_per_node``) shard with FSDP2."""
+    fsdp = {"use_torch_compile": False, "model_dtype": "fp32", "mixed_precision": {"param_dtype": "fp32"}}
+    ray = {"num_cpus": 16, "num_gpus": processes, "include_dashboard": False, "address": "local",
+           "object_store_memory": 300_000_000, "log_to_driver": True}  # fmt: skip
+    return {
+        "actor_rollout_ref": {
+            "model": {"use_remove_padding": False, "enable_gradient_checkpointing": False},
+            "actor": {"use_torch_compile": False, "fsdp_config": fsdp},
+            "ref": {"use_torch_compile": False, "fsdp_config": fsdp},
+            "rollout": {
+                "name": cpu.ROLLOUT, "tensor_model_parallel_size": 1, "dtype": "float32",
+                "free_cache_engine": False, "agent": {"num_workers": 1},
+            },
+        },
+        "reward": {"num_workers": 1},
+        "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
+        "ray_kwargs": {"ray_init": ray | ({"_temp_dir": str(work / "ray")} if work else {})},
+    }  # fmt: skip
+
+
+def _gpu(config: DictConfig) -> dict[str, Any]:
+    """vLLM and FSDP2 on every GPU, colocated."""
+    # from 7B on, one replica of the rollout engine is spread over two GPUs
+    tensor_parallel = _setting(config, "tensor_parallel", 2 if (config.model.parameters or 0) >= 6e9 else 1)
+    rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    return {
+        "actor_rollout_ref": {
+            "model": {
+                "use_remove_padding": True,
+                "enable_gradient_checkpointing": True,
+                "override_config": {"attn_implementation": "flash_attention_2"},
+            },
+            "actor": {
+                "fsdp_config": {"model_dtype": "fp32"},  # master weights; the forward pass runs in bfloat16
+                # the entropy of 152k tokens' logits is what fills the memory otherwise
+                "entropy_from_logits_with_chunking": True,
+                "entropy_checkpointing": True,
+            },
+            "ref": {"fsdp_config": {"model_dtype": "bf16"}},
+            "rollout": {
+                "name": "vllm",
+                "dtype": config.model.dtype,
+                "tensor_model_parallel_size": tensor_parallel,
+                "gpu_memory_utilization": _setting(config, "gpu_memory_utilization", 0.5),
+                "free_cache_engine": True,
+                "max_model_len": rows,
+                "max_num_batched_tokens": max(8192, rows),
+                "enable_chunked_prefill": True,
+            },
+        },
+        "transfer_queue": {
+            "backend": {
+                # G responses a prompt, up to 4 generation batches (DAPO), and as many replayed
+                "SimpleStorage": {"total_storage_size": 8 * config.train.batch_size * config.train.group_size * 2}
+            }
+        },
+        "ray_kwargs": {"ray_init": {"include_dashboard": False}},
+    }
+
+
+def as_yaml(config: DictConfig) -> str:
+    """What ``python -m bapo train engine=verl ... --cfg job`` prints: the configuration that verl gets."""
+    os.environ.update(environment(device_of(config)))
+    return OmegaConf.to_yaml(resolve(config), resolve=True)
+
+
+def validate(verl: DictConfig) -> None:
+    """Check against verl's own rules and configuration classes. Raises UserError with verl's words."""
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import omega_conf_to_dataclass, validate_config
+
+    plain = OmegaConf.create(OmegaConf.to_container(verl, resolve=True))
+    try:
+        validate_config(plain, use_reference_policy=need_reference_policy(plain), use_critic=need_critic(plain))
+        for node in (plain.actor_rollout_ref.rollout, plain.algorithm, plain.actor_rollout_ref.actor.optim):
+            omega_conf_to_dataclass(node)
+    except (AssertionError, ValueError, TypeError, HydraException) as error:
+        raise UserError(f"engine=verl: verl refuses this configuration: {error}") from error

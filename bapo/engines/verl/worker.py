@@ -1,0 +1,128 @@
+"""A mix-in for verl's training worker: the method's loss, and a second set of weights for a delayed rollout policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from verl.models.transformers import monkey_patch
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine_workers import ActorRolloutRefWorker
+
+from bapo import methods
+from bapo.engines.verl import losses
+
+CURRENT, DELAYED = "current", "delayed"
+
+
+def local(parameter: Tensor) -> Tensor:
+    """This rank's shard of an FSDP2 parameter; the whole tensor where nothing is sharded."""
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+
+def warm_up(optimizer: torch.optim.Optimizer, learning_rate: float, updates: int) -> None:
+    """Raise the learning rate over the first updates, as the torch engine does; verl's schedule moves once a step.
+
+    The number of updates so far is the optimiser's own, so it is in its checkpoint.
+    """
+
+    def before_step(*_: Any) -> None:
+        state = next(iter(optimizer.state.values()), {})
+        done = int(state["step"]) if "step" in state else 0
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate * min(1.0, (done + 1) / max(1, updates))
+
+    optimizer.register_step_pre_hook(before_step)
+
+
+class MethodWorker:
+    """Comes before ``ActorRolloutRefWorker`` in a class's bases.
+
+    alpha is kept as a copy of this rank's own shards in host memory, so no rank ever holds a full model. It is pushed
+    to the rollout engine by putting it in the parameters' place for the time of verl's own ``update_weights``.
+    """
+
+    _snapshot: list[Tensor] | None = None
+    _pushes = CURRENT
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        # verl patches a class of trl, where that is installed, which trl 1.x no longer has
+        monkey_patch.is_trl_available = lambda: False
+        super().init_model()
+        run = self.config.bapo
+        self.actor.set_loss_fn(losses.for_method(methods.build(run.method, run.batch_size, run.seed)))
+        warm_up(self.actor.engine.optimizer, self.config.actor.optim.lr, run.warmup_updates)
+
+    def _shards(self) -> list[Tensor]:
+        return [local(p) for p in self.actor.engine.module.parameters()]
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def snapshot_rollout_policy(self) -> None:
+        """alpha <- pi_theta_t (Algorithm 1, line 4)."""
+        self._snapshot = [s.detach().to("cpu", copy=True) for s in self._shards()]
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def choose_rollout_policy(self, which: str) -> None:
+        """What the next ``update_weights`` pushes: CURRENT or DELAYED."""
+        if which == DELAYED and self._snapshot is None:
+            raise RuntimeError("no rollout policy was kept; snapshot_rollout_policy comes first")
+        self._pushes = which
+
+    @contextmanager
+    def _swapped(self) -> Iterator[None]:
+        with torch.no_grad():
+            shards = self._shards()
+            own = [s.detach().to("cpu", copy=True) for s in shards]
+            for shard, value in zip(shards, self._snapshot, strict=True):
+                shard.copy_(value)
+            try:
+                yield
+            finally:
+                for shard, value in zip(shards, own, strict=True):
+                    shard.copy_(value)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
+    async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:
+        if self._pushes == CURRENT:
+            return await super().update_weights(global_steps=global_steps, mode=mode)
+        with self._swapped():
+            return await super().update_weights(global_steps=global_steps, mode=mode)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor(self, data: Any) -> Any:
+        """verl's update, with mini-batches of the size that the batch was laid out for."""
+        tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
+        return super().update_actor(data)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def parameter_count(self) -> int:
+        """Of the whole model, not of this rank's shards."""
+        return sum(p.numel() for p in self.actor.engine.module.parameters())
+
+    # ------------------------------------------------------------------ checkpoints
+    def _snapshot_file(self, folder: str) -> Path:
+        return Path(folder) / f"rollout_policy_rank{self.rank}_of_{self.world_size}.safetensors"
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_rollout_policy(self, folder: str) -> None:
+        tensors = {str(i): s.contiguous() for i, s in enumerate(self._snapshot)}
+        save_file(tensors, self._snapshot_file(folder))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_rollout_policy(self, folder: str) -> None:
+        path = self._snapshot_file(folder)
+        if not path.is_file():
+            raise RuntimeError(f"{path} is missing: a run resumes on as many GPUs as it was started on")
+        tensors = load_file(path)
+        self._snapshot = [tensors[str(i)] for i in range(len(tensors))]
+
+
+class GPUMethodWorker(MethodWorker, ActorRolloutRefWorker):
+    """On GPUs."""

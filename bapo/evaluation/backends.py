@@ -1,0 +1,179 @@
+"""What samples the responses: the torch engine, vLLM in this process, or an OpenAI-compatible server.
+
+Each is an lm-eval model, of which :func:`bapo.evaluation.run.run_benchmark` needs ``generate_until`` and, where it has
+them, ``tokens[benchmark, problem id]``, the lengths of the responses.
+
+=======  ==============================  ================================  ======================================
+backend  random numbers                  column ``seed``                   column ``tokens``
+=======  ==============================  ================================  ======================================
+torch    of (seed, task, problem,        evaluation.seed                   as sampled, with the end token
+         repeat) alone
+vllm     one stream of the engine        evaluation.seed (the engine's)    of the text tokenised again: lm-eval
+                                                                           hands on the text alone
+server   the server's own, never again   -1: none is sent                  the server's ``usage``; without it, of
+         the same                                                          the text tokenised again
+=======  ==============================  ================================  ======================================
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from bapo.errors import UserError
+from bapo.evaluation.prompts import Limits, revision_of
+
+NO_SEED = -1
+
+#: vLLM's remaining sampling keys, neutral: a server would take them from the model's generation_config otherwise.
+_NEUTRAL = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+#: Generation arguments for lm-eval's ``vllm``. No ``seed`` here: it would seed every request alike. lm-eval keeps
+#: special tokens in the text; the torch engine, like a server, does not.
+VLLM_ARGUMENTS = {**_NEUTRAL, "skip_special_tokens": True}
+#: Generation arguments for lm-eval's ``local-completions``, which sends ``"seed": 1234`` with every request unless told
+#: otherwise: a server that honours it then gives the same answer 32 times.
+SERVER_ARGUMENTS = {**_NEUTRAL, "seed": None}
+
+_SERVER_PACKAGES = ("aiohttp", "requests", "tenacity", "tqdm")
+_VLLM_MISSING = (
+    "evaluation.backend=vllm: vLLM is not installed; install it on a machine with a GPU (pip install "
+    "'lm_eval[vllm]==0.4.13'), start a vLLM server elsewhere and set evaluation.backend=server, or use "
+    "evaluation.backend=torch"
+)
+
+
+def check(config: DictConfig) -> None:
+    """Raises UserError naming the key of ``evaluation`` that its backend cannot use."""
+    e = config.evaluation
+
+    def require(ok: bool, key: str, value: Any, rule: str) -> None:
+        if not ok:
+            raise UserError(f"evaluation.{key}={value}: {rule}")
+
+    require(e.backend in ("torch", "vllm", "server"), "backend", e.backend, "must be one of torch, vllm, server")
+    if e.backend == "vllm":
+        v = e.vllm
+        require(v.tensor_parallel_size >= 1, "vllm.tensor_parallel_size", v.tensor_parallel_size, "must be at least 1")
+        share, length = v.gpu_memory_utilization, v.max_model_len
+        require(0 < share <= 1, "vllm.gpu_memory_utilization", share, "must be in (0, 1]")
+        require(length is None or length >= 1, "vllm.max_model_len", length, "must be null or at least 1")
+        if importlib.util.find_spec("vllm") is None:
+            raise UserError(_VLLM_MISSING)
+    if e.backend == "server":
+        s = e.server
+        for key in ("num_concurrent", "max_attempts"):
+            require(s[key] >= 1, f"server.{key}", s[key], "must be at least 1")
+        require(s.timeout > 0, "server.timeout", s.timeout, "must be positive (seconds)")
+        completions_url(s.base_url)
+        missing = [name for name in _SERVER_PACKAGES if importlib.util.find_spec(name) is None]
+        if missing:
+            raise UserError(
+                f"evaluation.backend=server: {', '.join(missing)} not installed, which lm-eval needs for it; pip "
+                "install 'lm_eval[api]==0.4.13'"
+            )
+
+
+def completions_url(base_url: str | None) -> str:
+    """The URL of a server's completions: ``.../v1`` and ``.../v1/completions`` are both understood."""
+    url = (base_url or "").rstrip("/")
+    if not url.startswith(("http://", "https://")) or url.endswith("/chat/completions"):
+        raise UserError(
+            f"evaluation.server.base_url={base_url}: must be the URL of a server's completions, for example "
+            "http://127.0.0.1:8000/v1/completions (not those of a chat: the prompt is ready and tokenised)"
+        )
+    return url if url.endswith("/completions") else f"{url}/completions"
+
+
+def arguments(config: DictConfig) -> Mapping[str, Any]:
+    """What a benchmark's generation arguments need besides the common ones."""
+    if config.evaluation.backend == "torch":
+        return {}
+    own = VLLM_ARGUMENTS if config.evaluation.backend == "vllm" else SERVER_ARGUMENTS
+    # -1, "off", as it is: vLLM takes 0 for it too, but its servers up to 0.8, and others, refuse 0
+    return {**own, "top_k": config.sampling.top_k}
+
+
+def seed(config: DictConfig) -> int:
+    """The ``seed`` column."""
+    return NO_SEED if config.evaluation.backend == "server" else config.evaluation.seed
+
+
+def build(config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None]) -> Any:
+    """The backend's lm-eval model, built once for all benchmarks.
+
+    checkpoint: a folder, or a name on the hub; advance: called with a number of finished responses.
+    """
+    if config.evaluation.backend == "torch":
+        return _torch(config, checkpoint, advance)
+    if config.evaluation.backend == "vllm":
+        return _vllm(config, checkpoint)
+    return _server(config, checkpoint, limits, advance)
+
+
+def _torch(config: DictConfig, checkpoint: Path | str, advance: Callable[[int], None]) -> Any:
+    from lm_eval.api.registry import get_model
+
+    from bapo.engines.torch import models
+    from bapo.evaluation import lm_model  # noqa: F401 (registers bapo-torch)
+
+    models.prepare_process(config.threads)
+    model, tokenizer = models.load(checkpoint, config, models.device_of(config))
+    return get_model("bapo-torch")(
+        model=model,
+        tokenizer=tokenizer,
+        seed=config.evaluation.seed,
+        max_prompt_tokens=config.sampling.max_prompt_tokens,
+        batch_size=config.evaluation.batch_size,
+        advance=advance,
+    )
+
+
+def _vllm(config: DictConfig, checkpoint: Path | str) -> Any:
+    """lm-eval's own vLLM model: one engine, whose seed is the evaluation's."""
+    from lm_eval.api.registry import get_model
+
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    v, s = config.evaluation.vllm, config.sampling
+    try:
+        model = get_model("vllm")
+    except ImportError as error:
+        raise UserError(
+            f"evaluation.backend=vllm: vLLM is installed but cannot be imported ({error}); install it again, for this "
+            "machine's CUDA (pip install 'lm_eval[vllm]==0.4.13')"
+        ) from error
+    return model(
+        pretrained=str(checkpoint),
+        revision=revision_of(config, checkpoint),
+        tokenizer_revision=revision_of(config, checkpoint),
+        dtype=v.dtype,
+        tensor_parallel_size=v.tensor_parallel_size,
+        gpu_memory_utilization=v.gpu_memory_utilization,
+        max_model_len=v.max_model_len or s.max_prompt_tokens + s.max_response_tokens,
+        add_bos_token=False,  # the chat template has placed it where it belongs, as in training
+        batch_size="auto",  # everything at once: vLLM schedules
+        seed=config.evaluation.seed,
+    )
+
+
+def _server(config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None]) -> Any:
+    from lm_eval.api.registry import get_model
+
+    from bapo.evaluation import server  # noqa: F401 (registers bapo-server)
+
+    s = config.evaluation.server
+    return get_model("bapo-server")(
+        base_url=completions_url(s.base_url),
+        model=s.model or str(checkpoint),
+        tokenizer=str(checkpoint),
+        revision=revision_of(config, checkpoint) or "main",
+        limits=limits,
+        num_concurrent=s.num_concurrent,
+        timeout=s.timeout,
+        max_attempts=s.max_attempts,
+        advance=advance,
+    )

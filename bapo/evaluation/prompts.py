@@ -1,0 +1,87 @@
+"""Prompts as every backend gets them: through the chat template, counted, never cut."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    from bapo.evaluation.tasks import Benchmark
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The tokens that a prompt and a response may have, and the model's context (None: unknown)."""
+
+    prompt: int
+    response: int
+    context: int | None = None
+
+    def check(self, benchmark: str, problem: str, count: int) -> None:
+        """Raises UserError where a prompt of ``count`` tokens does not fit: lm-eval would cut it from the left."""
+        name = f"{benchmark}: problem {problem} has a prompt of {count} tokens"
+        if not 0 < count <= self.prompt:
+            raise UserError(
+                f"{name}, allowed are 1 to {self.prompt}; raise sampling.max_prompt_tokens (prompts are never "
+                "truncated)"
+            )
+        if self.context is not None and count + self.response > self.context:
+            raise UserError(
+                f"{name}, which with sampling.max_response_tokens={self.response} exceeds the model's context of "
+                f"{self.context}; lower sampling.max_response_tokens"
+            )
+
+
+def chat(tokenizer: Any, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+    """The text of a conversation in the model's own template."""
+    return tokenizer.apply_chat_template(
+        messages,
+        tokenize=False,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=not add_generation_prompt,
+    )
+
+
+def encode(tokenizer: Any, text: str, add_special_tokens: bool = False) -> list[int]:
+    """The tokens of a text; the chat template has already placed whatever special tokens belong into a prompt."""
+    return tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+
+
+def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> Limits:
+    """Check every prompt of every benchmark before a model is loaded or a request sent; returns the limits.
+
+    Raises UserError naming the first prompt that does not fit, or a checkpoint whose tokenizer cannot be loaded.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    revision = revision_of(config, checkpoint)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint, revision=revision)
+        model = AutoConfig.from_pretrained(checkpoint, revision=revision).get_text_config()
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{checkpoint}: no tokenizer and configuration can be loaded from it: {reason}") from error
+    contexts = [getattr(model, "max_position_embeddings", None)]
+    if config.evaluation.backend == "vllm":
+        contexts.append(config.evaluation.vllm.max_model_len)
+    limits = Limits(
+        config.sampling.max_prompt_tokens,
+        config.sampling.max_response_tokens,
+        min((c for c in contexts if c is not None), default=None),
+    )
+    for benchmark in benchmarks:
+        for problem in benchmark.eval_docs:
+            text = chat(tokenizer, [{"role": "user", "content": problem["prompt"]}])
+            limits.check(benchmark.task_name, problem["id"], len(encode(tokenizer, text)))
+    return limits
+
+
+def revision_of(config: DictConfig, checkpoint: Path | str) -> str | None:
+    """What to ask the hub for; a folder has no revisions."""
+    return None if isinstance(checkpoint, Path) else config.model.revision

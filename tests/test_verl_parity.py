@@ -1,0 +1,294 @@
+"""The same recorded groups give the same batch, advantages, loss and gradients in both engines."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
+os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
+pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+
+import torch
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from transformers import Qwen2Config, Qwen2ForCausalLM
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+from verl.workers.utils.padding import response_from_nested, response_to_nested
+
+from bapo import methods
+from bapo.engines.torch.data import Row
+from bapo.engines.torch.learner import Learner
+from bapo.engines.verl import advantages, losses
+from bapo.engines.verl.batches import Rows, lay_out, mini_batches
+from bapo.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
+
+VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
+TEMPERATURE = 0.9
+TRAIN = {
+    "batch_size": B, "mini_batch_size": MINI, "micro_batch_size": None, "group_size": G, "learning_rate": 1e-4,
+    "betas": [0.9, 0.999], "weight_decay": 0.0, "grad_clip": 1e9, "warmup_updates": 0, "underfilled": "fewer-updates",
+}  # fmt: skip
+COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
+BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
+METHODS = {
+    "grpo": COMMON,
+    "dapo": {},
+    "grpo_delayed": {"v": 5, **COMMON},
+    "repo": {"capacity": 8, "min_cached": 8, "replays": 5, "off_policy_weight": 0.7, "entropy_coef": 0.01},
+    "bapo": BAPO,
+    "bapo_without_x2": BAPO,
+    "bapo_without_x3": BAPO,
+}
+PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "", i)) for i in range(B)]
+
+
+def tiny_model(seed: int) -> Qwen2ForCausalLM:
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=256, tie_word_embeddings=True, bos_token_id=None,
+        eos_token_id=END, pad_token_id=0, attn_implementation="sdpa", initializer_range=0.3,
+    )  # fmt: skip
+    return Qwen2ForCausalLM(config).eval()
+
+
+def record(prompt: Prompt, step: int, call: int, origin: str, rows: bool, group_size: int = G) -> Group:
+    """A group that depends on its arguments only; log-probabilities near those of a tiny model."""
+    rng = np.random.default_rng([int(prompt.id[1:]), step, call])
+    lengths = rng.integers(1, 7, group_size).astype(np.int32)
+    tokens = np.zeros((group_size, int(lengths.max())), dtype=np.int32)
+    logprobs = np.zeros(tokens.shape, dtype=np.float32)
+    for i, n in enumerate(lengths):
+        tokens[i, :n] = rng.integers(2, VOCABULARY, n)
+        logprobs[i, :n] = -3.2 + rng.normal(0, 0.4, n)
+    # p0 and p1 are hard until they are looked at again; the others are of every accuracy
+    chance = 0.0 if int(prompt.id[1:]) < 2 and not call else rng.choice([0.0, 0.25, 0.5, 1.0])
+    rewards = (rng.random(group_size) < chance).astype(np.float32)
+    if call:
+        rewards[0], rewards[1] = 1.0, 0.0
+    samples = Samples(tokens, lengths, logprobs)
+    if rows:
+        samples = Rows.of(samples, [f"{prompt.id}s{step}c{call}_{i}_0" for i in range(group_size)])
+    return Group(prompt, rewards, step, step - 1, samples, origin)
+
+
+class RecordedSampler:
+    def __init__(self, step: int, rows: bool) -> None:
+        self.step, self.rows, self.calls = step, rows, 0
+
+    def draw(self, count: int) -> list[Prompt]:
+        return PROMPTS[:count]
+
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+        self.calls += 1
+        return [record(p, self.step, self.calls, REEVALUATED, self.rows, group_size or G) for p in prompts]
+
+
+def batches(name: str, rows: bool) -> tuple[methods.Method, list[list[Group]]]:
+    """The method after STEPS steps, and the groups of each step's batch."""
+    method = methods.build({"algorithm": name, **METHODS[name]}, batch_size=B, seed=SEED)
+    made = []
+    for step in range(1, STEPS + 1):
+        sampler = RecordedSampler(step, rows)
+        prompts = method.draw_prompts(step, sampler)
+        fresh = [record(p, step, 0, FRESH, rows) for p in prompts]
+        made.append(method.build_batch(step, fresh, sampler).groups)
+    return method, made
+
+
+def described(parts: list[list[Group]]) -> list[list[tuple]]:
+    return [
+        [(g.prompt.id, g.origin, g.step, g.version, g.rewards.tolist(), g.samples.tokens.tolist()) for g in part]
+        for part in parts
+    ]
+
+
+def torch_learner(method: methods.Method, model: Qwen2ForCausalLM, reference: Qwen2ForCausalLM) -> Learner:
+    config = OmegaConf.create({"train": TRAIN, "sampling": {"temperature": TEMPERATURE}, "seed": SEED})
+    return Learner(copy.deepcopy(model), reference, 0, config, method)
+
+
+# ------------------------------------------------------------------------------------------------ verl's side
+
+
+class Engine(FSDPEngineWithLMHead):
+    """verl's own forward pass and log-probabilities, without its process groups."""
+
+    def __init__(self, model: Qwen2ForCausalLM) -> None:
+        self.module, self.pad_to_length, self.use_ulysses_sp = model, False, False
+        self.engine_config = OmegaConf.create({"entropy_checkpointing": False})
+        self._autocast_dtype = torch.float32
+
+    def get_data_parallel_group(self):
+        return None
+
+
+def nested(tensors: list[torch.Tensor]) -> torch.Tensor:
+    return torch.nested.as_nested_tensor(tensors, layout=torch.jagged)
+
+
+def verl_rows(groups: list[Group]) -> list[dict[str, torch.Tensor]]:
+    """One row a response with the fields that verl's agent loop writes."""
+    rows = []
+    for group in groups:
+        prompt = torch.tensor(group.prompt.row.tokens)
+        for i in range(group.size):
+            n = int(group.samples.lengths[i])
+            response = torch.from_numpy(group.samples.tokens[i, :n].astype(np.int64))
+            ids, mask, scores = torch.cat([prompt, response]), torch.ones(n, dtype=torch.int64), torch.zeros(n)
+            scores[-1] = float(group.rewards[i])
+            rows.append({
+                "prompts": prompt, "responses": response, "input_ids": ids, "position_ids": torch.arange(len(ids)),
+                "response_mask": mask, "loss_mask": mask, "rm_scores": scores,
+                "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].copy()),
+            })  # fmt: skip
+    return rows
+
+
+def as_batch(rows: list[dict[str, torch.Tensor]], **more: object) -> TensorDict:
+    data = TensorDict({name: nested([row[name] for row in rows]) for name in rows[0]}, batch_size=len(rows))
+    tu.assign_non_tensor(data, temperature=TEMPERATURE, use_remove_padding=False, **more)
+    return data
+
+
+def verl_logprobs(model: Qwen2ForCausalLM, data: TensorDict) -> torch.Tensor:
+    with torch.no_grad():
+        _, output = Engine(model).forward_step(data, loss_function=None, forward_only=True)
+    return response_from_nested(output["model_output"]["log_probs"], data["response_mask"])
+
+
+def verl_update(
+    method: methods.Method, groups: list[Group], model: Qwen2ForCausalLM, reference: Qwen2ForCausalLM, ranks: int
+) -> tuple[float, list[torch.Tensor], torch.Tensor]:
+    """(loss, gradients, advantages of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
+    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks)
+    rows = verl_rows(groups)
+    template, _ = construct_minimal_padding_template(rows[0], {}, END)
+    template = {name: template[name] for name in rows[0]}
+    rows += [template] * (len(layout.order) - len(rows))
+    uids = [f"{g}" for g, group in enumerate(groups) for _ in range(group.size)]
+    uids += ["pad"] * (len(rows) - len(uids))
+    rows, uids = [rows[i] for i in layout.order], [uids[i] for i in layout.order]
+
+    whole = as_batch(rows)
+    padded = whole.select("rm_scores", "response_mask").to_padded_tensor()
+    advantages.use(method)
+    estimated, _ = advantages.estimate(padded["rm_scores"], padded["response_mask"], np.array(uids, dtype=object))
+    whole["advantages"] = response_to_nested(estimated, whole["response_mask"])
+    whole["old_log_probs"] = verl_logprobs(model, whole) if method.needs_step_policy else whole["rollout_log_probs"]
+    whole["ref_log_prob"] = verl_logprobs(reference, whole)
+    whole[losses.LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
+    fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118
+    rows = [{name: whole[name][i] for name in fields} for i in range(len(rows))]
+
+    loss_function = losses.for_method(method)
+    share, total, gradients = len(rows) // ranks, 0.0, None
+    for rank in range(ranks):
+        own = copy.deepcopy(model)
+        mine = rows[rank * share : (rank + 1) * share]
+        cut = max(1, len(mine) // 3)  # two micro-batches of different size
+        for part in (p for p in (mine[:cut], mine[cut:]) if p):
+            micro = as_batch(part, dp_size=ranks, calculate_entropy=method.needs_entropy)
+            loss, _ = Engine(own).forward_step(micro, loss_function, forward_only=False)
+            loss.backward()
+            total += float(loss.detach()) / ranks
+        grads = [p.grad / ranks for p in own.parameters()]
+        gradients = grads if gradients is None else [a + b for a, b in zip(gradients, grads, strict=True)]
+    places = torch.tensor([i for i, row in enumerate(layout.order) if row < layout.rows])
+    order = torch.tensor([row for row in layout.order if row < layout.rows])
+    return total, gradients, estimated[places, 0][torch.argsort(order)]
+
+
+# ------------------------------------------------------------------------------------------------ tests
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_batches_are_composed_alike(name: str) -> None:
+    torch_method, torch_batches = batches(name, rows=False)
+    verl_method, verl_batches = batches(name, rows=True)
+    learner = torch_learner(torch_method, tiny_model(0), tiny_model(1))
+    for step, (expected, found) in enumerate(zip(torch_batches, verl_batches, strict=True), start=1):
+        cut = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step, found)
+        assert described(cut) == described(learner.mini_batches(step, expected))
+    origins = {g.origin for groups in verl_batches for g in groups}
+    expected_origins = {
+        "repo": {FRESH, REPLAYED}, "bapo": set(ORIGINS), "bapo_without_x2": {FRESH, REPLAYED},
+        "bapo_without_x3": {FRESH, REEVALUATED},
+    }  # fmt: skip
+    assert origins == expected_origins.get(name, {FRESH})
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", METHODS)
+def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
+    model, reference = tiny_model(0), tiny_model(1)
+    torch_method, torch_batches = batches(name, rows=False)
+    verl_method, verl_batches = batches(name, rows=True)
+    # a step whose batch has as many origins as the method ever mixes
+    step = max(range(STEPS), key=lambda i: (len({g.origin for g in torch_batches[i]}), len(torch_batches[i])))
+    learner = torch_learner(torch_method, model, reference)
+    expected_parts = learner.mini_batches(step + 1, torch_batches[step])
+    found_parts = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step + 1, verl_batches[step])
+    for expected, found in zip(expected_parts, found_parts, strict=True):
+        learner = torch_learner(torch_method, model, reference)
+        noted: dict[str, float] = {}
+        step_logprobs = learner._step_logprobs(expected) if torch_method.needs_step_policy else None
+        learner._one_update(expected, step_logprobs, lambda key, value, _, noted=noted: noted.update({key: value}))
+        loss, gradients, advantage = verl_update(verl_method, found, model, reference, ranks)
+        own = np.concatenate([torch_method.advantages(g) for g in expected])
+        np.testing.assert_allclose(advantage.numpy(), own, atol=1e-5)
+        assert loss == pytest.approx(noted["loss"], abs=1e-5)
+        assert max(float(g.abs().max()) for g in gradients) > 1e-3
+        for gradient, parameter in zip(gradients, learner.parameters, strict=True):
+            torch.testing.assert_close(gradient, parameter.grad, atol=1e-5, rtol=1e-5)
+
+
+def test_a_mini_batch_is_never_split_between_updates() -> None:
+    """Rank by rank, mini-batch by mini-batch: what verl's contiguous split by rank and then by size makes of it."""
+    groups = [record(PROMPTS[i], 1, 0, FRESH, rows=True) for i in range(6)]
+    parts, ranks = [groups[:4], groups[4:]], 2
+    layout = lay_out(parts, OmegaConf.create(TRAIN), ranks)
+    owner = [0] * (4 * G) + [1] * (2 * G)  # row -> mini-batch; then padding, all of it in the smaller one
+    owner += [1] * (len(layout.order) - len(owner))
+    width = layout.rows_per_update // ranks
+    assert layout.rows_per_update == 4 * G
+    for rank in range(ranks):
+        run = layout.order[rank * 2 * width : (rank + 1) * 2 * width]
+        assert [owner[row] for row in run] == [0] * width + [1] * width
+    assert sorted(layout.order) == list(range(8 * G))
+    assert layout.columns[[i for i, row in enumerate(layout.order) if row >= layout.rows], 0].tolist() == [-1] * 2 * G
+
+
+def test_metrics_are_sums_over_the_mini_batch() -> None:
+    """However verl cuts a mini-batch, entropy and clip fraction come out as token means."""
+    from bapo.engines.verl.run_directory import update_metrics
+
+    method, made = batches("grpo", rows=True)
+    model = tiny_model(0)
+    rows = verl_rows(made[0][:MINI])
+    for row in rows:
+        row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], torch.ones(len(row["responses"]))
+        row["ref_log_prob"] = row["rollout_log_probs"]
+        row[losses.LAYOUT] = torch.tensor([0, 16, 16, 0, 40, 0], dtype=torch.float64)
+
+    def metrics(cuts: list[int]) -> dict[str, float]:
+        sums: dict[str, float] = {}
+        for part in np.split(np.arange(len(rows)), cuts):
+            micro = as_batch([rows[i] for i in part], dp_size=1, calculate_entropy=True)
+            with torch.no_grad():
+                _, output = Engine(model).forward_step(micro, losses.for_method(method), forward_only=True)
+            for key, metric in output["metrics"].items():
+                sums[f"actor/{key}"] = sums.get(f"actor/{key}", 0.0) + metric.aggregate()
+        return update_metrics(sums)
+
+    whole, cut = metrics([]), metrics([3, 10])
+    assert set(whole) >= {"loss", "clip_fraction", "kl", "entropy", "tv_x1"}
+    assert whole == pytest.approx(cut, rel=1e-5)
+    assert 0 < whole["clip_fraction"] < 1
+    assert whole["entropy"] > 0.1
