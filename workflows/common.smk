@@ -125,20 +125,30 @@ def memory(wildcards):
     """Megabytes of a job: 1.5 GB holds the laptop's models, Ray and verl around one take 5, the paper's need the node."""
     config = configuration_of(wildcards)
     if config.engine == "torch":
-        return 1500
+        return 16_000 if config.device == "cuda" else 1500
     return 5000 if config.model.kind == "scratch" else 200_000
 
 
 def gpus(wildcards):
     """A small model that was trained from scratch also goes through verl on CPU cores."""
     config = configuration_of(wildcards)
+    if config.device == "cuda" and config.engine == "torch":
+        return 1
     return config.verl.get("gpus_per_node", 8) if config.engine == "verl" and config.model.kind == "pretrained" else 0
+
+
+def base_gpus(wildcards):
+    config = configuration_of(wildcards)
+    return int(config.device == "cuda" and config.model.kind == "scratch")
 
 
 def evaluation_gpus(wildcards):
     """A server has its own GPUs; vLLM needs some here."""
-    evaluation = configuration_of(wildcards).evaluation
-    return evaluation.vllm.tensor_parallel_size if evaluation.backend == "vllm" else 0
+    config = configuration_of(wildcards)
+    backend = config.evaluation.backend
+    if backend == "torch":
+        return int(config.device == "cuda")
+    return config.evaluation.vllm.tensor_parallel_size if backend == "vllm" else 0
 
 
 def training_priority(wildcards):

@@ -12,6 +12,7 @@ rule base:
     threads: base_threads
     resources:
         mem_mb=memory,
+        gpu=base_gpus,
     params:
         identity=base_identity,
         call=bapo("base"),
