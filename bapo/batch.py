@@ -1,10 +1,18 @@
-"""Online filters: which fresh groups make up X1 (paper, eq. 5 and A.3)."""
+"""Which groups make up X1 (paper, eq. 5 and A.3), and how a batch is cut into mini-batches."""
 
 from __future__ import annotations
 
-import numpy as np
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
+import numpy as np
+from omegaconf import DictConfig
+
+from bapo import seeds
 from bapo.rollouts import Group, between
+
+if TYPE_CHECKING:
+    from bapo.methods import Method
 
 
 def informative(group: Group) -> bool:
@@ -34,3 +42,23 @@ def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) 
     count = round(share * len(groups))
     chosen = sorted(rng.choice(len(groups), size=count, replace=False)) if count else []
     return [groups[i] for i in chosen]
+
+
+def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
+    """The batch of a step, shuffled and cut; the method says which groups stay together.
+
+    train: the configuration's ``train`` node. An underfilled batch gives fewer updates of the usual size, or as many
+    updates as ever on smaller mini-batches; an empty one gives none.
+    """
+    units = method.units(groups)
+    units = [units[i] for i in seeds.generator(seed, "mini-batches", step).permutation(len(units))]
+    if not units:
+        return []
+    if train.underfilled == "fewer-updates":
+        size = train.mini_batch_size
+        cut = [units[i : i + size] for i in range(0, len(units), size)]
+    else:
+        count = min(train.batch_size // train.mini_batch_size, len(units))
+        edges = [round(i * len(units) / count) for i in range(count + 1)]
+        cut = [units[a:b] for a, b in pairwise(edges)]
+    return [[g for unit in part for g in unit] for part in cut]

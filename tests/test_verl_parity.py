@@ -22,10 +22,11 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
 from bapo import methods
+from bapo.batch import mini_batches
 from bapo.engines.torch.data import Row
 from bapo.engines.torch.learner import Learner
 from bapo.engines.verl import advantages, losses
-from bapo.engines.verl.batches import Rows, lay_out, mini_batches
+from bapo.engines.verl.batches import Rows, lay_out
 from bapo.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
 
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
@@ -212,10 +213,9 @@ def verl_update(
 def test_batches_are_composed_alike(name: str) -> None:
     torch_method, torch_batches = batches(name, rows=False)
     verl_method, verl_batches = batches(name, rows=True)
-    learner = torch_learner(torch_method, tiny_model(0), tiny_model(1))
     for step, (expected, found) in enumerate(zip(torch_batches, verl_batches, strict=True), start=1):
         cut = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step, found)
-        assert described(cut) == described(learner.mini_batches(step, expected))
+        assert described(cut) == described(mini_batches(torch_method, OmegaConf.create(TRAIN), SEED, step, expected))
     origins = {g.origin for groups in verl_batches for g in groups}
     expected_origins = {
         "repo": {FRESH, REPLAYED}, "bapo": set(ORIGINS), "bapo_without_x2": {FRESH, REPLAYED},
@@ -233,7 +233,7 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     # a step whose batch has as many origins as the method ever mixes
     step = max(range(STEPS), key=lambda i: (len({g.origin for g in torch_batches[i]}), len(torch_batches[i])))
     learner = torch_learner(torch_method, model, reference)
-    expected_parts = learner.mini_batches(step + 1, torch_batches[step])
+    expected_parts = mini_batches(learner.method, OmegaConf.create(TRAIN), SEED, step + 1, torch_batches[step])
     found_parts = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step + 1, verl_batches[step])
     for expected, found in zip(expected_parts, found_parts, strict=True):
         learner = torch_learner(torch_method, model, reference)

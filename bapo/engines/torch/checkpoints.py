@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from bapo import runs
 from bapo.engines.torch import models
 from bapo.errors import UserError
+from bapo.records import Tables
 from bapo.rollouts import Group, Prompt, Samples
 
 CHECKSUMS = "checksums.json"
@@ -51,7 +52,7 @@ def steps_with_trainer(run: Path) -> list[int]:
 
 def save(
     run: Path, model: Any, tokenizer: Any, optimizer: torch.optim.Optimizer, rollout_model: Any | None,
-    groups: list[Group], state: TrainerState, tables: dict[str, Any], keep_models: bool,
+    groups: list[Group], state: TrainerState, tables: Tables, keep_models: bool,
 ) -> Path:  # fmt: skip
     """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit."""
     target = folder_of(run, state.step)
@@ -68,8 +69,7 @@ def save(
         tensors, entries = pack_groups(groups)
         save_file(tensors, trainer / "groups.safetensors")
         runs.write_json(trainer / "state.json", {**asdict(state), "groups": entries})
-        for name, frame in tables.items():
-            runs.write_parquet(trainer / name, frame)
+        tables.write(trainer)
         names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
         runs.write_json(temporary / CHECKSUMS, runs.fingerprints(temporary, names))
         for path in [*temporary.rglob("*"), temporary]:

@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from bapo import seeds
+from bapo.batch import mini_batches
 from bapo.engines.torch import models
 from bapo.losses import LossInputs
 from bapo.methods import Method
@@ -76,18 +76,6 @@ class Learner:
         )
         self.updates = 0
 
-    def mini_batches(self, step: int, groups: list[Group]) -> list[list[Group]]:
-        """The batch, shuffled and cut. An underfilled batch gives fewer updates, or smaller mini-batches."""
-        units = self.method.units(groups)
-        order = seeds.generator(self.seed, "mini-batches", step).permutation(len(units))
-        units = [units[i] for i in order]
-        size, full = self.train.mini_batch_size, self.train.batch_size // self.train.mini_batch_size
-        if self.train.underfilled == "fewer-updates":
-            cut = [units[i : i + size] for i in range(0, len(units), size)]
-        else:
-            cut = [list(c) for c in np.array_split(np.array(units, dtype=object), min(full, len(units)))]
-        return [[g for unit in part for g in unit] for part in cut]
-
     def update(self, step: int, groups: list[Group]) -> dict[str, float]:
         """One pass over the batch. An empty batch changes nothing. Returns the step's metrics."""
         sums: dict[str, float] = defaultdict(float)
@@ -99,18 +87,15 @@ class Learner:
 
         step_logprobs = self._step_logprobs(groups) if self.method.needs_step_policy else None
         trained = forwards = 0
-        for part in self.mini_batches(step, groups) if groups else []:
+        for part in mini_batches(self.method, self.train, self.seed, step, groups):
             tokens = self._one_update(part, step_logprobs, note)
             trained += tokens
             forwards += tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
-        size = models.parameter_count(self.model)
         return {
             **{name: sums[name] / weights[name] for name in sums if weights[name]},
             "updates": float(weights["updates"]),
             "trained_tokens": trained,
-            # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
-            "forward_flops": 2.0 * size * forwards,
-            "backward_flops": 4.0 * size * trained,
+            "forward_tokens": forwards,
             "learning_rate": self.optimizer.param_groups[0]["lr"],
         }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,29 +11,16 @@ import numpy as np
 from bapo import seeds
 from bapo.engines.torch.data import PromptStream
 from bapo.engines.torch.sampler import SamplingParameters, sample
+from bapo.records import Ledger
 from bapo.rollouts import FRESH, REEVALUATED, Group, Prompt
 from bapo.tasks.base import Task
-
-
-@dataclass
-class Ledger:
-    """What one step cost."""
-
-    fresh_rollouts: int = 0
-    regenerated_rollouts: int = 0
-    generated_tokens: int = 0
-    forward_flops: float = 0.0
-    seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
 
 
 class Generator:
     """Samples from given weights and grades. Random numbers depend on (seed, purpose, step, prompt, sample)."""
 
-    def __init__(
-        self, tokenizer: Any, task: Task, parameters: SamplingParameters, seed: int, parameter_count: int
-    ) -> None:
+    def __init__(self, tokenizer: Any, task: Task, parameters: SamplingParameters, seed: int) -> None:
         self.tokenizer, self.task, self.parameters, self.seed = tokenizer, task, parameters, seed
-        self.parameter_count = parameter_count
 
     def generate(
         self, model: Any, prompts: list[Prompt], group_size: int, purpose: tuple[object, ...], step: int, version: int,
@@ -55,18 +41,12 @@ class Generator:
             float(self.task.verify(text, prompts[n // group_size].row.ground_truth).correct)
             for n, text in enumerate(texts)
         ]
-        tokens = int(sum(s.lengths.sum() for s in samples))
-        ledger.generated_tokens += tokens
-        prompt_tokens = sum(len(p.row.tokens) for p in prompts)  # one prefill a prompt
-        ledger.forward_flops += 2.0 * self.parameter_count * (tokens + prompt_tokens)
         ledger.seconds["regenerate" if origin == REEVALUATED else "rollout"] += sampled - start
         ledger.seconds["reward"] += time.perf_counter() - sampled
-        if origin == FRESH:
-            ledger.fresh_rollouts += len(texts)
-        else:
-            ledger.regenerated_rollouts += len(texts)
         shaped = np.array(rewards, dtype=np.float32).reshape(len(prompts), group_size)
-        return [Group(p, r, step, version, s, origin) for p, r, s in zip(prompts, shaped, samples, strict=True)]
+        groups = [Group(p, r, step, version, s, origin) for p, r, s in zip(prompts, shaped, samples, strict=True)]
+        ledger.add(groups, origin, sum(len(p.row.tokens) for p in prompts))
+        return groups
 
 
 def distinct_keys(prompts: list[Prompt]) -> list[int]:

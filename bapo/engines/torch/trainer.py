@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import signal
 import sys
 import time
@@ -12,21 +11,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import config as configuration
-from bapo import runs, tasks, theory, tracking
+from bapo import records, runs, tasks, tracking
 from bapo.engines.torch import checkpoints, models
 from bapo.engines.torch.data import PromptStream, read_prompts
 from bapo.engines.torch.learner import Learner
-from bapo.engines.torch.rollout import Generator, Ledger, StepSampler
+from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.engines.torch.sampler import SamplingParameters
 from bapo.errors import UserError
-from bapo.methods import Batch, Method
+from bapo.methods import Method
 from bapo.progress import Progress
-from bapo.rollouts import FRESH, ORIGINS, Group, Prompt
+from bapo.rollouts import FRESH, Prompt
 
 #: bytes that a run may write beside its checkpoints; with three copies of model and optimiser it bounds the disk use
 TABLE_BYTES = 20_000_000
@@ -61,7 +59,8 @@ class Trainer:
         self.model, self.tokenizer = (
             models.load(found[0], config, self.device) if found else models.load_start(config, self.device)
         )
-        runs.require_space(folder, TABLE_BYTES + 3 * 12 * models.parameter_count(self.model))
+        self.parameters = models.parameter_count(self.model)
+        runs.require_space(folder, TABLE_BYTES + 3 * 12 * self.parameters)
         prompts = read_prompts(data / "train.parquet", self.tokenizer, config.sampling.max_prompt_tokens)
         self.by_id = {p.id: p for p in prompts}
         self.total_steps = config.train.steps or config.train.epochs * len(prompts) // config.train.batch_size
@@ -87,7 +86,6 @@ class Trainer:
                 pad_id=self.tokenizer.pad_token_id,
             ),
             config.seed,
-            models.parameter_count(self.model),
         )
         reference = None
         if self.method.needs_reference:
@@ -95,7 +93,7 @@ class Trainer:
         self.learner = Learner(self.model, reference, self.tokenizer.pad_token_id, config, self.method)
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in runs.TABLES}
+        self.tables = records.Tables()
         self.step = 0
         if found:
             self._restore(*found)
@@ -111,7 +109,7 @@ class Trainer:
             seed=config.seed,
             device=str(self.device),
             threads=config.threads,
-            parameters=models.parameter_count(self.model),
+            parameters=self.parameters,
         )
         runs.write_text(self.folder / runs.CONFIG, OmegaConf.to_yaml(config, resolve=True))
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
@@ -141,7 +139,7 @@ class Trainer:
 
     def _train_step(self, step: int) -> dict[str, Any]:
         begun = time.perf_counter()
-        ledger, method, group_size = Ledger(), self.method, self.config.train.group_size
+        ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
         sampler = StepSampler(self.model, self.generator, self.stream, group_size, step, ledger)
 
         prompts = method.draw_prompts(step, sampler)
@@ -154,12 +152,14 @@ class Trainer:
         batch = method.build_batch(step, fresh, sampler)
         update_begun = time.perf_counter()
         metrics = self.learner.update(step, batch.groups)
+        ledger.trained_tokens, ledger.forwards = metrics.pop("trained_tokens"), metrics.pop("forward_tokens")
         seconds = {**ledger.seconds, "update": time.perf_counter() - update_begun}
         self.step = step
         seconds["probe"] = self._probe() if step in self._probe_steps() else 0.0
-        row = self._step_row(step, rollout_version, fresh, batch, metrics, ledger, seconds, begun)
-        self.rows[runs.STEPS].append(row)
-        self.rows[runs.GROUPS] += group_rows(step, batch)
+        seconds["total"] = time.perf_counter() - begun
+        row = records.step_row(step, rollout_version, fresh, batch, method, self.parameters, ledger, metrics, seconds)
+        self.tables.rows[runs.STEPS].append(row)
+        self.tables.rows[runs.GROUPS] += records.group_rows(step, batch)
         return row
 
     def _sync_rollout_policy(self, version: int) -> None:
@@ -170,50 +170,7 @@ class Trainer:
                     own.copy_(new)
         self.rollout_version = version
 
-    # ------------------------------------------------------------------ what is recorded
-    def _step_row(
-        self, step: int, rollout_version: int, fresh: list[Group], batch: Batch, metrics: dict[str, float],
-        ledger: Ledger, seconds: dict[str, float], begun: float,
-    ) -> dict[str, Any]:  # fmt: skip
-        means = np.array([g.mean for g in fresh])
-        nan = math.nan
-        extra = {"generation_batches": 1.0, "reevaluated_prompts": 0.0, **dict.fromkeys(
-            ("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan), **batch.metrics}  # fmt: skip
-        group_size = self.config.train.group_size
-        c1 = getattr(self.method.config, "c1", None)
-        constants = (
-            theory.k1(group_size),
-            nan if c1 is None else theory.k2(c1),
-            nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
-        )
-        return {
-            "step": step,
-            "policy_version": step - 1,
-            "rollout_version": rollout_version,
-            "staleness": step - 1 - rollout_version,
-            "reward_mean": float(means.mean()),
-            "groups_fresh": len(fresh),
-            "groups_none_correct": int((means == 0).sum()),
-            "groups_all_correct": int((means == 1).sum()),
-            "batch_groups": len(batch.groups),
-            **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
-            **{name: float(value) for name, value in extra.items()},
-            "updates": int(metrics["updates"]),
-            **{name: metrics.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
-            "response_length": float(np.concatenate([g.samples.lengths for g in fresh]).mean()),
-            **{name: metrics.get(name, nan) for name in ("tv_x1", "tv_x2", "tv_x3")},
-            **{f"k{i}": value for i, value in enumerate(constants, start=1)},
-            "learning_rate": metrics["learning_rate"],
-            "fresh_rollouts": ledger.fresh_rollouts,
-            "regenerated_rollouts": ledger.regenerated_rollouts,
-            "generated_tokens": ledger.generated_tokens,
-            "trained_tokens": int(metrics["trained_tokens"]),
-            "forward_flops": ledger.forward_flops + metrics["forward_flops"],
-            "backward_flops": metrics["backward_flops"],
-            **{f"seconds_{phase}": value for phase, value in seconds.items()},
-            "seconds_total": time.perf_counter() - begun,
-        }
-
+    # ------------------------------------------------------------------ the probe
     def _probe_steps(self) -> set[int]:
         points = self.config.probe.points
         return {round(i * self.total_steps / (points - 1)) for i in range(points)} if points > 1 else {self.total_steps}
@@ -224,9 +181,9 @@ class Trainer:
         for name, prompts in self.probe_sets.items():
             # one fixed key: the same random numbers at every step, so that changes come from the policy
             groups = self.generator.generate(
-                self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, Ledger()
+                self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, records.Ledger()
             )
-            self.rows[runs.PROBE] += [
+            self.tables.rows[runs.PROBE] += [
                 {"step": self.step, "set": name, "prompt_id": g.prompt.id, "correct": int(g.rewards.sum()),
                  "samples": g.size, "mean": g.mean}
                 for g in groups
@@ -234,14 +191,8 @@ class Trainer:
         return time.perf_counter() - begun
 
     # ------------------------------------------------------------------ checkpoints
-    def _tables(self) -> dict[str, Any]:
-        import pandas as pd
-
-        return {name: pd.DataFrame(rows) for name, rows in self.rows.items()}
-
     def _checkpoint(self) -> None:
         method_state, groups = self.method.state()
-        tables = self._tables()
         checkpoints.save(
             self.folder,
             self.model,
@@ -252,11 +203,10 @@ class Trainer:
             checkpoints.TrainerState(
                 self.step, self.learner.updates, self.stream.position, self.rollout_version, method_state
             ),
-            tables,
+            self.tables,
             self.config.checkpoint.keep_models,
         )
-        for name, frame in tables.items():
-            runs.write_parquet(self.folder / name, frame)
+        self.tables.write(self.folder)
 
     def _restore(self, folder: Path, state: dict[str, Any]) -> None:
         trainer = folder / "trainer"
@@ -267,8 +217,7 @@ class Trainer:
             checkpoints.load_weights(self.rollout_model, trainer / "rollout_policy.safetensors")
         groups = checkpoints.unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self._prompt)
-        for name in self.rows:
-            self.rows[name] = runs.read_table(trainer / name).to_dict("records")
+        self.tables.read(trainer)
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
 
     def _prompt(self, prompt_id: str) -> Prompt:
@@ -276,37 +225,11 @@ class Trainer:
 
     def _finish(self) -> dict[str, Any]:
         """Tables and ``summary.json``, the last file to be written."""
-        tables = self._tables()
-        for name, frame in tables.items():
-            runs.write_parquet(self.folder / name, frame)
-        steps = tables[runs.STEPS]
-        sums = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens", "updates",
-                "forward_flops", "backward_flops")  # fmt: skip
-        totals = {name: steps[name].sum().item() for name in sums}
-        summary = {
-            "identity": self.identity,
-            "steps": self.total_steps,
-            "checkpoint": str(checkpoints.folder_of(self.folder, self.total_steps).relative_to(self.folder)),
-            "totals": {
-                "rollouts": totals["fresh_rollouts"] + totals["regenerated_rollouts"],
-                **totals,
-                "seconds": float(steps["seconds_total"].sum() - steps["seconds_probe"].sum()),
-            },
-            "final": {"reward_mean": float(steps["reward_mean"].tail(10).mean())},
-            "files": runs.fingerprints(self.folder, runs.TABLES),
-        }
+        self.tables.write(self.folder)
+        last = checkpoints.folder_of(self.folder, self.total_steps)
+        summary = records.summary(self.folder, self.identity, self.total_steps, last)
         runs.write_json(self.folder / runs.SUMMARY, summary)
         return summary
-
-
-def group_rows(step: int, batch: Batch) -> list[dict[str, Any]]:
-    """``groups.parquet``: every group of the step, used or not and why."""
-    entries = [(g, True, "") for g in batch.groups] + [(g, False, why) for g, why in batch.rejected]
-    return [
-        {"step": step, "prompt_id": g.prompt.id, "origin": g.origin, "version": g.version, "generated_step": g.step,
-         "rewards": g.rewards.tolist(), "mean": g.mean, "used": used, "reason": why}
-        for g, used, why in entries
-    ]  # fmt: skip
 
 
 @contextmanager

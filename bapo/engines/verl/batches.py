@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import DictConfig
 
-from bapo import seeds
 from bapo.rollouts import ORIGINS, REPLAYED, Group, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from bapo.methods import Method
 
 
 @dataclass
@@ -35,18 +32,6 @@ class Rows(Samples):
     @staticmethod
     def of(samples: Samples, keys: list[str] | None = None) -> Rows:
         return Rows(samples.tokens, samples.lengths, samples.logprobs, keys or [""] * len(samples.lengths))
-
-
-def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
-    """The batch, shuffled and cut, exactly as ``bapo.engines.torch.learner.Learner.mini_batches`` does."""
-    units = method.units(groups)
-    units = [units[i] for i in seeds.generator(seed, "mini-batches", step).permutation(len(units))]
-    size, full = train.mini_batch_size, train.batch_size // train.mini_batch_size
-    if train.underfilled == "fewer-updates":
-        cut = [units[i : i + size] for i in range(0, len(units), size)]
-    else:
-        cut = [list(part) for part in np.array_split(np.array(units, dtype=object), min(full, len(units)))]
-    return [[group for unit in part for group in unit] for part in cut]
 
 
 @dataclass

@@ -20,7 +20,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import config as configuration
-from bapo import runs
+from bapo import records, runs
 from bapo.errors import UserError
 
 VERSION = "0.9.1"  # v1/ of verl changes between releases
@@ -103,10 +103,8 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
     _write_probe(config, work / "probe.parquet")
     time_limit = float(OmegaConf.select(config, "verl.time_limit", default=0) or 0)
     _run_job(work, device, time_limit, folder.absolute() / LOG)
-    from bapo.engines.verl import run_directory
-
     steps = runs.read_json(work / "done.json")["steps"]
-    summary = run_directory.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}")
+    summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}")
     runs.write_json(folder / runs.SUMMARY, summary)
     runs.end_manifest(folder, manifest)
     return summary

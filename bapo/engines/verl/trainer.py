@@ -36,11 +36,11 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.debug import marked_timer
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from bapo import methods, runs, tracking
+from bapo import methods, records, runs, tracking
+from bapo.batch import mini_batches
 from bapo.engines.torch.checkpoints import pack_groups, unpack_groups
-from bapo.engines.torch.trainer import group_rows
 from bapo.engines.verl import advantages, losses, run_directory
-from bapo.engines.verl.batches import Rows, lay_out, mini_batches
+from bapo.engines.verl.batches import Rows, lay_out
 from bapo.engines.verl.launch import PROGRESS
 from bapo.engines.verl.prompts import PromptSource
 from bapo.engines.verl.replay_buffer import MethodReplayBuffer
@@ -84,7 +84,7 @@ class MethodTrainer(PPOTrainerSync):
         self.method = methods.build(self.run.method, batch_size=self.run.train.batch_size, seed=self.run.seed)
         advantages.use(self.method)
         super().__init__(config)
-        self.tables = run_directory.Tables()
+        self.tables = records.Tables()
         self.updates = 0
         self.rollout_version = 0  # of alpha
         self.loaded: int | None = None  # version of the weights that the rollout engine holds
@@ -92,7 +92,7 @@ class MethodTrainer(PPOTrainerSync):
         self.live: dict[str, dict] = {}  # rows of this step in TransferQueue, and their tags
         self.fresh: list[Group] = []
         self.batch = Batch([])
-        self.ledger = run_directory.Ledger()
+        self.ledger = records.Ledger()
         self.seconds: dict[str, float] = defaultdict(float)
         self.probed: list[tuple[str, str, float]] = []
 
@@ -164,7 +164,7 @@ class MethodTrainer(PPOTrainerSync):
             self._load(self.rollout_version, self.global_steps)
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
-        self.ledger, self.seconds = run_directory.Ledger(), defaultdict(float)
+        self.ledger, self.seconds = records.Ledger(), defaultdict(float)
         self.sampler = StepSampler(self, self.global_steps)
         self.submitted = time.perf_counter()
         prompts = self.method.draw_prompts(self.global_steps, self.sampler)
@@ -349,12 +349,12 @@ class MethodTrainer(PPOTrainerSync):
             "probe": timing_raw.get("testing", 0.0),
             "total": timing_raw["step"] + timing_raw.get("testing", 0.0),
         }
-        row = run_directory.step_row(
+        row = records.step_row(
             global_steps, self.used_version, self.fresh, self.batch, self.method, self.parameters, self.ledger, update,
             seconds,
         )  # fmt: skip
         self.tables.rows[runs.STEPS].append(row)
-        self.tables.rows[runs.GROUPS] += group_rows(global_steps, self.batch)
+        self.tables.rows[runs.GROUPS] += records.group_rows(global_steps, self.batch)
         metrics.update({f"bapo/{k}": v for k, v in row.items() if k != "step"})
         self.tracker.log({k: v for k, v in row.items() if k != "step"}, global_steps)
         self._say(

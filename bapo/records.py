@@ -1,0 +1,133 @@
+"""What a training step leaves in the run directory, for both engines: costs, rows of the tables, the summary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bapo import runs, theory
+from bapo.methods import Batch, Method
+from bapo.rollouts import FRESH, ORIGINS, Group
+
+
+@dataclass
+class Ledger:
+    """What one step cost. forwards: tokens that went forward during the update, once for each policy."""
+
+    fresh_rollouts: int = 0
+    regenerated_rollouts: int = 0
+    generated_tokens: int = 0
+    prompt_tokens: int = 0
+    trained_tokens: int = 0
+    forwards: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
+
+    def add(self, groups: list[Group], origin: str, prompt_tokens: int) -> None:
+        """Groups that were just generated; one prefill a prompt."""
+        rollouts = sum(g.size for g in groups)
+        if origin == FRESH:
+            self.fresh_rollouts += rollouts
+        else:
+            self.regenerated_rollouts += rollouts
+        self.generated_tokens += int(sum(g.samples.lengths.sum() for g in groups))
+        self.prompt_tokens += prompt_tokens
+
+
+def step_row(
+    step: int, rollout_version: int, fresh: list[Group], batch: Batch, method: Method, parameters: int, ledger: Ledger,
+    update: dict[str, float], seconds: dict[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    """One row of ``steps.parquet``.
+
+    parameters: of the model, a count. update: metrics of the policy update (none for an empty batch). seconds: by
+    phase; "total" is one of them.
+    """
+    means = np.array([g.mean for g in fresh])
+    nan = math.nan
+    extra = {"generation_batches": 1.0, "reevaluated_prompts": 0.0, **dict.fromkeys(
+        ("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan), **batch.metrics}  # fmt: skip
+    c1 = getattr(method.config, "c1", None)
+    constants = (
+        theory.k1(fresh[0].size),
+        nan if c1 is None else theory.k2(c1),
+        nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
+    )
+    generated = ledger.generated_tokens + ledger.prompt_tokens
+    return {
+        "step": step,
+        "policy_version": step - 1,
+        "rollout_version": rollout_version,
+        "staleness": step - 1 - rollout_version,
+        "reward_mean": float(means.mean()),
+        "groups_fresh": len(fresh),
+        "groups_none_correct": int((means == 0).sum()),
+        "groups_all_correct": int((means == 1).sum()),
+        "batch_groups": len(batch.groups),
+        **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
+        **{name: float(value) for name, value in extra.items()},
+        "updates": int(update.get("updates", 0)),
+        **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
+        "response_length": float(np.concatenate([g.samples.lengths for g in fresh]).mean()),
+        **{name: update.get(name, nan) for name in ("tv_x1", "tv_x2", "tv_x3")},
+        **{f"k{i}": value for i, value in enumerate(constants, start=1)},
+        "learning_rate": update.get("learning_rate", nan),
+        "fresh_rollouts": ledger.fresh_rollouts,
+        "regenerated_rollouts": ledger.regenerated_rollouts,
+        "generated_tokens": ledger.generated_tokens,
+        "trained_tokens": ledger.trained_tokens,
+        # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
+        "forward_flops": 2.0 * parameters * (generated + ledger.forwards),
+        "backward_flops": 4.0 * parameters * ledger.trained_tokens,
+        **{f"seconds_{phase}": value for phase, value in seconds.items()},
+    }
+
+
+def group_rows(step: int, batch: Batch) -> list[dict[str, Any]]:
+    """``groups.parquet``: every group of the step, used or not and why."""
+    entries = [(g, True, "") for g in batch.groups] + [(g, False, why) for g, why in batch.rejected]
+    return [
+        {"step": step, "prompt_id": g.prompt.id, "origin": g.origin, "version": g.version, "generated_step": g.step,
+         "rewards": g.rewards.tolist(), "mean": g.mean, "used": used, "reason": why}
+        for g, used, why in entries
+    ]  # fmt: skip
+
+
+class Tables:
+    """Rows of the three tables, in memory until they are written."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in runs.TABLES}
+
+    def write(self, folder: Path) -> None:
+        import pandas as pd
+
+        for name, rows in self.rows.items():
+            runs.write_parquet(folder / name, pd.DataFrame(rows))
+
+    def read(self, folder: Path) -> None:
+        for name in self.rows:
+            self.rows[name] = runs.read_table(folder / name).to_dict("records")
+
+
+def summary(folder: Path, identity: str, total_steps: int, checkpoint: Path) -> dict[str, Any]:
+    """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
+    steps = runs.read_table(folder / runs.STEPS)
+    sums = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens", "updates",
+            "forward_flops", "backward_flops")  # fmt: skip
+    totals = {name: steps[name].sum().item() for name in sums}
+    return {
+        "identity": identity,
+        "steps": total_steps,
+        "checkpoint": str(checkpoint.relative_to(folder)),
+        "totals": {
+            "rollouts": totals["fresh_rollouts"] + totals["regenerated_rollouts"],
+            **totals,
+            "seconds": float(steps["seconds_total"].sum() - steps["seconds_probe"].sum()),
+        },
+        "final": {"reward_mean": float(steps["reward_mean"].tail(10).mean())},
+        "files": runs.fingerprints(folder, runs.TABLES),
+    }
