@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
 
 from bapo import config as configuration
 from bapo import runs, tasks
+from bapo.errors import UserError
+
+
+def data_folder(config: DictConfig) -> Path:
+    """The folder of the problems that ``config`` asks for.
+
+    Raises UserError where they are missing, or were made under another configuration.
+    """
+    folder = configuration.data_directory(config)
+    command = f"python -m bapo data scale={config.scale.name} task={config.task.name}"
+    if not (folder / runs.SUMMARY).exists():
+        raise UserError(f"{folder}: the problems are missing; make them first with `{command}`")
+    if runs.read_json(folder / runs.SUMMARY).get("identity") != configuration.data_identity(config):
+        raise UserError(f"{folder}: the problems were made under another configuration; make them again: `{command}`")
+    return folder
 
 
 def make_data(config: DictConfig) -> dict[str, Any]:

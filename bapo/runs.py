@@ -115,7 +115,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"{path} is damaged ({reason}); delete summary.json beside it and give the same command again: it is "
-            "rebuilt from the last checkpoint"
+            "made again, a run's from the last checkpoint"
         ) from None
 
 

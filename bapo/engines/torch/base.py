@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo import config as configuration
 from bapo import runs, seeds
+from bapo.data import data_folder
 from bapo.engines.torch import models
 from bapo.errors import UserError
 from bapo.progress import Progress
@@ -88,7 +89,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
 
 def _documents(config: DictConfig, tokenizer: Any) -> list[tuple[np.ndarray, int]]:
     """Tokenised documents by shape: (ids int64 [n, L] with the end token, length of the prompt)."""
-    path = configuration.data_directory(config) / "base.parquet"
+    path = data_folder(config) / "base.parquet"
     table = runs.read_table(path, ["prompt", "response"])
     prompts = tokenizer(table["prompt"].tolist(), add_special_tokens=False)["input_ids"]
     responses = tokenizer(table["response"].tolist(), add_special_tokens=False)["input_ids"]

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo import config as configuration
 from bapo import records, runs, tasks, tracking
+from bapo.data import data_folder
 from bapo.engines.torch import checkpoints, models
 from bapo.engines.torch.data import PromptStream, read_prompts
 from bapo.engines.torch.learner import Learner
@@ -54,7 +55,7 @@ class Trainer:
         self.device = models.device_of(config)
         self.method: Method = configuration.to_method(config)
         self.task = tasks.get(config.task.name)
-        data = configuration.data_directory(config)
+        data = data_folder(config)
         found = checkpoints.newest_intact(folder)
         self.model, self.tokenizer = (
             models.load(found[0], config, self.device) if found else models.load_start(config, self.device)
