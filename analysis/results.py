@@ -17,7 +17,8 @@ AVERAGE = "avg"
 #: a difference is called real below this Holm-adjusted p
 LEVEL = 1 - statistics.CONFIDENCE
 #: columns of the cost ledger: table column -> totals of a run's summary.json
-COSTS = {"rollouts": "rollouts", "generated_tokens": "generated_tokens", "seconds": "seconds"}
+COSTS = {"rollouts": "rollouts", "generated_tokens": "generated_tokens", "seconds": "seconds", "updates": "updates",
+         "forward_flops": "forward_flops", "backward_flops": "backward_flops"}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,15 @@ def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Com
 
 
 def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, str], Comparison]) -> dict[str, str]:
-    """Bold: the best row, if really above the second; underlined: then the second, if really above the third."""
+    """Bold: the best row, if really above every other; underlined: then the second, if really above all below it."""
 
     def real(a: Result, b: Result) -> bool:
         return (comparisons.get((a.method, b.method)) or comparisons[(b.method, a.method)]).real
 
     ranked = sorted(results, key=lambda r: -r.mean(column).mean)
-    if len(ranked) < 2 or not real(ranked[0], ranked[1]):
+    if len(ranked) < 2 or not all(real(ranked[0], r) for r in ranked[1:]):
         return {}
     found = {ranked[0].method: text.BOLD}
-    if len(ranked) > 2 and real(ranked[1], ranked[2]):
+    if len(ranked) > 2 and all(real(ranked[1], r) for r in ranked[2:]):
         found[ranked[1].method] = text.UNDERLINE
     return found

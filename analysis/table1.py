@@ -239,8 +239,8 @@ def notes(sections: list[Section], study: Study) -> list[str]:
     )
     over = "over problems" if single else "over problems and training seeds"
     lines.append(
-        "Bold: the best of a column, only where its difference to the second is real; underlined: then the second, "
-        f"only where its difference to the third is real. Real: paired t test on the same problems, error {over}, "
+        "Bold: the best of a column, only where it is really above every other row; underlined: then the second, "
+        f"only where it is really above all below it. Real: paired t test on the same problems, error {over}, "
         f"p below {results.LEVEL:.2g} after Holm's correction for all pairs of rows in that column (within a model). "
         "No mark: no such difference was found."
     )

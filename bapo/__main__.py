@@ -139,23 +139,34 @@ def _evaluate(config: Any, arguments: Any) -> int:
     from pathlib import Path
 
     from bapo import config as configuration
-    from bapo import runs
     from bapo.evaluation.run import evaluate
 
     if arguments.checkpoint:
         checkpoint, home = Path(arguments.checkpoint), Path(arguments.checkpoint)
     elif arguments.base:
         home = configuration.base_directory(config)
+        if config.model.kind == "scratch":
+            _require_identity(home, configuration.base_identity(config))
         checkpoint = config.model.path if config.model.kind == "pretrained" else home / "checkpoint"
     else:
         home = configuration.run_directory(config)
-        checkpoint = home / runs.read_json(home / runs.SUMMARY)["checkpoint"]
+        checkpoint = home / _require_identity(home, configuration.train_identity(config))["checkpoint"]
     summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / "eval")
     for name, result in summary["benchmarks"].items():
         error = result["standard_error"]  # None for a single problem
         spread = "" if error is None else f" +- {100 * error:.2f}"
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
     return 0
+
+
+def _require_identity(home: Any, identity: str) -> dict[str, Any]:
+    """The summary of what was trained in ``home``. Raises UserError where that was something else."""
+    from bapo import runs
+
+    summary = runs.read_json(home / runs.SUMMARY)
+    if summary.get("identity") != identity:
+        raise UserError(f"{home}: this was trained under another configuration; train it again, or correct the command")
+    return summary
 
 
 def _methods(as_json: bool) -> int:

@@ -279,6 +279,12 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
     names += [f"method={method}"] if method else []
     config = copy.deepcopy(_composed((*names, *extra)))
     config.seed = seed
+    for group, asked in (("task", task), ("model", model), ("method", method)):
+        if asked and config[group].name != asked:
+            raise UserError(
+                f"experiments/{group}/{asked}.yaml: name is '{config[group].name}', so its runs would lie in another's "
+                f"folder; set name: {asked}"
+            )
     return config
 
 
@@ -295,6 +301,16 @@ def check(config: DictConfig) -> None:
     one_of("engine", "torch", "verl")
     one_of("device", "auto", "cpu", "cuda")
     one_of("model.kind", "scratch", "pretrained")
+    one_of("model.dtype", "float32", "bfloat16", "float16")
+    for key in ("probe.samples", "evaluation.batch_size", "base.batch_size", "base.threads"):
+        require(OmegaConf.select(config, key) >= 1, key, "must be at least 1")
+    for key in ("train", "base"):
+        node = config[key]
+        require(node.grad_clip > 0, f"{key}.grad_clip", "must be positive")
+        require(node.weight_decay >= 0, f"{key}.weight_decay", "must be 0 or more")
+        require(len(node.betas) == 2 and all(0 <= b < 1 for b in node.betas), f"{key}.betas", "two values in [0, 1)")
+    micro = config.train.micro_batch_size
+    require(micro is None or micro >= 1, "train.micro_batch_size", "must be at least 1, or null")
     require(
         config.model.kind == "scratch" or config.model.path,
         "model.path",
@@ -329,6 +345,10 @@ def check(config: DictConfig) -> None:
 # ------------------------------------------------------------------------------------------------ meaning
 
 
+#: Raised when a change of the code changes what the same configuration means; part of the identities below.
+REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1}
+
+
 def digest(content: Any) -> str:
     """16 hex digits of the SHA-256 of the sorted compact JSON of ``content``."""
     if isinstance(content, DictConfig):
@@ -347,14 +367,18 @@ def _without(node: Any, *keys: str) -> dict[str, Any]:
 
 def data_identity(config: DictConfig) -> str:
     """Changes when the problems change."""
-    return digest({"task": config.task.name, "data": _plain(config.data)})
+    return digest({"task": config.task.name, "data": _plain(config.data), "revision": REVISIONS["data"]})
 
 
 def base_identity(config: DictConfig) -> str:
     """Changes when the model that reinforcement learning starts from changes."""
     content = {"data": data_identity(config), "model": _without(config.model, "name", "title", "parameters")}
     if config.model.kind == "scratch":
-        content |= {"base": _plain(config.base), "sampling": _without(config.sampling, "temperature", "top_p", "top_k")}
+        content |= {
+            "revision": REVISIONS["base"],
+            "base": _plain(config.base),
+            "sampling": _without(config.sampling, "temperature", "top_p", "top_k"),
+        }
     return digest(content)
 
 
@@ -374,7 +398,7 @@ def train_identity(config: DictConfig) -> str:
             "train": _without(config.train, "micro_batch_size", "kl_coef", "entropy_coef"),
             "probe": _plain(config.probe),
             "method": _without(config.method, "name", "title", "kind"),
-            "revision": methods.get(config.method.algorithm).revision,
+            "revision": [REVISIONS[config.engine], methods.get(config.method.algorithm).revision],
         }
     )
 
@@ -389,6 +413,8 @@ def evaluation_identity(config: DictConfig) -> str:
         "data": data_identity(config),
         "evaluation": _without(e, "backend", "batch_size", "vllm", "server"),
         "sampling": _plain(config.sampling),
+        "model": [config.model.dtype, config.model.attention],
+        "revision": REVISIONS["evaluation"],
     }
     if e.backend != "torch":
         content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]

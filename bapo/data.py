@@ -21,6 +21,9 @@ def data_folder(config: DictConfig) -> Path:
     command = f"python -m bapo data scale={config.scale.name} task={config.task.name}"
     if not (folder / runs.SUMMARY).exists():
         raise UserError(f"{folder}: the problems are missing; make them first with `{command}`")
+    problems = runs.damaged_files(folder, runs.read_json(folder / runs.SUMMARY).get("files", {}))
+    if problems:
+        raise UserError(f"{problems[0]}; make the problems again: `{command}`")
     if runs.read_json(folder / runs.SUMMARY).get("identity") != configuration.data_identity(config):
         raise UserError(f"{folder}: the problems were made under another configuration; make them again: `{command}`")
     return folder
@@ -31,6 +34,7 @@ def make_data(config: DictConfig) -> dict[str, Any]:
     folder = configuration.data_directory(config)
     with runs.locked(folder):
         runs.require_space(folder, 50_000_000)
+        (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
         counts = tasks.get(config.task.name).write_data(config, folder)
         files = sorted(p.name for p in folder.glob("*.parquet"))
         summary = {

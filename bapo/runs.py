@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -62,6 +63,20 @@ def _explained(error: OSError, path: Path) -> Exception:
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return UserError(f"{path}: cannot be written ({error.strerror}); make the folder writable or set paths.results")
     return error
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Errors of writing as sentences; safetensors reports the operating system's only as text."""
+    try:
+        yield
+    except OSError as error:
+        raise _explained(error, path) from error
+    except Exception as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if type(error).__name__ != "SafetensorError" or not number:
+            raise
+        raise _explained(OSError(int(number[1]), str(error)), path) from error
 
 
 def sync(path: Path) -> None:

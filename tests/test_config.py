@@ -112,7 +112,7 @@ def test_composing_does_not_import_torch():
     ("overrides", "message"),
     [
         (["method=bpo"], r"method=bpo: unknown method 'bpo' \(did you mean 'bapo'\?\); allowed: bapo, .*grpo"),
-        (["scale=laptpo"], r"unknown scale 'laptpo' \(did you mean 'laptop'\?\); allowed: laptop, paper, smoke"),
+        (["scale=laptpo"], r"unknown scale 'laptpo' \(did you mean 'laptop'\?\); allowed: gpu, laptop, paper, smoke"),
         (["task=cuntdown"], "unknown task 'cuntdown'.*allowed: .*countdown"),
         (["train.stesp=3"], r"train.stesp: no such key 'stesp' \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
         (["trian.steps=3"], r"trian: no such key 'trian' \(did you mean 'train'\?\); allowed: seed, engine, .*"),
@@ -245,9 +245,11 @@ def test_the_base_model_changes_the_run_but_not_the_data():
     config = composed()
     for values in (
         {"base__iterations": 7}, {"base__seed": 7}, {"base__learning_rate": 1.0},
-        {"model__architecture__hidden_size": 32}, {"model__dtype": "bfloat16"},
+        {"model__architecture__hidden_size": 32},
     ):  # fmt: skip
         assert changed(config, **values) == {"base", "train"}, values
+    # a hub model's checkpoint is known by its name alone, so the evaluation must know its arithmetic
+    assert changed(config, model__dtype="bfloat16") == {"base", "train", "evaluation"}
 
 
 def test_sampling_of_the_run_does_not_train_the_base_anew():

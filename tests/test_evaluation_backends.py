@@ -491,8 +491,10 @@ def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Pa
             "data": configuration.data_identity(config),
             "evaluation": {"benchmarks": list(config.evaluation.benchmarks), **e},
             "sampling": OmegaConf.to_container(config.sampling),
+            "model": ["float32", "sdpa"],
+            "revision": configuration.REVISIONS["evaluation"],
         }
-    )  # as before there were backends: what is evaluated stays evaluated
+    )  # nothing of the backends' settings: they do not change what the torch backend gives
     found = [config]
     for backend in ("vllm", "server"):
         other = changed(config, evaluation__backend=backend)

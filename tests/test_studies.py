@@ -114,7 +114,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
     with pytest.raises(UserError, match=r"did you mean 'table1'.*figures, table1"):
         load_study("tabel1", "laptop")
     (experiments / "scale" / "huge.yaml").write_text("name: huge\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, paper"):
+    with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, gpu, paper"):
         load_study("figures", "huge")
 
 

@@ -338,3 +338,23 @@ def test_the_analysis_never_imports_torch_or_the_engines() -> None:
         imported = re.findall(r"^\s*(?:from|import) (bapo[\w.]*|torch\w*)(?: import (\w+))?", path.read_text(), re.M)
         for module, name in imported:
             assert module in ("bapo.runs", "bapo.errors") or (module, name) == ("bapo", "runs"), (path, module, name)
+
+
+def test_the_best_is_bold_only_when_it_is_above_every_other_row() -> None:
+    """A winner that beats the second, but not a noisier third, is not marked."""
+    from types import SimpleNamespace
+
+    from analysis import results, text
+
+    def row(name: str, mean: float) -> SimpleNamespace:
+        return SimpleNamespace(method=name, mean=lambda column: SimpleNamespace(mean=mean))
+
+    rows = [row("a", 0.9), row("b", 0.8), row("c", 0.7)]
+
+    def compared(ab: bool, ac: bool, bc: bool) -> dict:
+        real = {("a", "b"): ab, ("a", "c"): ac, ("b", "c"): bc}
+        return {pair: SimpleNamespace(real=value) for pair, value in real.items()}
+
+    assert results.marks(rows, "avg", compared(True, False, True)) == {}
+    assert results.marks(rows, "avg", compared(True, True, False)) == {"a": text.BOLD}
+    assert results.marks(rows, "avg", compared(True, True, True)) == {"a": text.BOLD, "b": text.UNDERLINE}

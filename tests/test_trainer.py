@@ -249,3 +249,46 @@ def test_another_architecture_from_a_local_folder(tiny_world: list[str], tmp_pat
     config = compose_config([*tiny_world, *model, "method=bapo", "train.steps=2"])
     assert train(config)["steps"] == 2
     assert pd.read_parquet(configuration.run_directory(config) / runs.STEPS)["fresh_rollouts"].tolist() == [64, 64]
+
+
+def test_an_evaluation_under_another_configuration_is_refused(tiny_world: list[str], undisturbed: Path) -> None:
+    command = [sys.executable, "-m", "bapo", "evaluate", *tiny_world, *BUSY, "seed=11"]
+    result = subprocess.run([*command, "method.v=3"], capture_output=True, text=True)
+    assert result.returncode == 2 and "was trained under another configuration" in result.stderr
+    result = subprocess.run([*command, "--base", "base.iterations=601"], capture_output=True, text=True)
+    assert result.returncode == 2 and "was trained under another configuration" in result.stderr
+
+
+def test_a_full_disk_gives_one_sentence_and_no_half_checkpoint(tmp_path: Path) -> None:
+    """safetensors reports the operating system's errors only as text."""
+    from safetensors.torch import save_file
+    from torch import zeros
+
+    missing = tmp_path / "missing" / "file.safetensors"
+    with pytest.raises(FileNotFoundError), runs.explained(missing):
+        save_file({"a": zeros(1)}, missing)
+
+    class SafetensorError(Exception):
+        """As safetensors words it."""
+
+    with pytest.raises(UserError, match="no space left on the device; free some"), runs.explained(tmp_path):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
+    tiny_world: list[str], undisturbed: Path
+) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "damaged-later")
+    shutil.copytree(undisturbed, folder)
+    (folder / runs.SUMMARY).unlink()
+    for step in checkpoints.steps_with_trainer(folder):
+        (checkpoints.folder_of(folder, step) / "trainer" / "state.json").write_text("{")
+    process = start(overrides)
+    state = checkpoints.folder_of(folder, 2) / "trainer" / "state.json"
+    while not state.exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert checkpoints.newest_intact(folder) is not None
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)

@@ -31,9 +31,10 @@ def figure(study: Study) -> tuple[Figure, pd.DataFrame]:
     across = max(len(shown(b)) for b in study.blocks)
     data = [[_read(b, m, study) for m in shown(b)] for b in study.blocks]
     samples = data[0][0]["samples"]
+    seeds = common.seed_words(study.blocks, [m for b in study.blocks for m in shown(b)])
     words = (
         f"A fixed set of training prompts by the number of correct answers out of {samples}, of the base and during "
-        f"training, mean over {common.seed_words(study.blocks, SHOWN)}; red: no correct answer. Improved: share of the "
+        f"training, mean over {seeds}; red: no correct answer. Improved: share of the "
         f"base's 0/{samples} prompts with at least one correct answer at the last step (lowest to highest seed). "
     )
     if any(np.isfinite(d["chance"]) for line in data for d in line):

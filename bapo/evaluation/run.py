@@ -23,6 +23,7 @@ from omegaconf import DictConfig
 
 from bapo import config as configuration
 from bapo import runs, tasks
+from bapo.data import data_folder
 from bapo.errors import UserError
 from bapo.evaluation import backends, scores
 from bapo.progress import Progress
@@ -248,7 +249,7 @@ def _benchmark(config: DictConfig, name: str) -> Benchmark:
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation
-    path = configuration.data_directory(config) / f"{name}.parquet"
+    path = data_folder(config) / f"{name}.parquet"
     return Benchmark(
         name,
         path,

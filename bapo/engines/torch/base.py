@@ -75,7 +75,8 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     temporary = folder / f".checkpoint.{os.getpid()}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    models.save(model, tokenizer, temporary)
+    with runs.explained(temporary):
+        models.save(model, tokenizer, temporary)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     os.replace(temporary, folder / "checkpoint")
     return {

@@ -62,26 +62,26 @@ def save(
     trainer = temporary / "trainer"
     trainer.mkdir(parents=True)
     try:
-        models.save(model, tokenizer, temporary)
-        save_file(optimizer_tensors(model, optimizer), trainer / "optimizer.safetensors")
-        if rollout_model is not None:
-            save_file(_weights(rollout_model), trainer / "rollout_policy.safetensors")
-        tensors, entries = pack_groups(groups)
-        save_file(tensors, trainer / "groups.safetensors")
-        runs.write_json(trainer / "state.json", {**asdict(state), "groups": entries})
-        tables.write(trainer)
-        names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
-        runs.write_json(temporary / CHECKSUMS, runs.fingerprints(temporary, names))
-        for path in [*temporary.rglob("*"), temporary]:
-            runs.sync(path)
-        if target.exists():
-            shutil.rmtree(target)
-        os.replace(temporary, target)
-        runs.sync(target.parent)
-    except OSError as error:
+        with runs.explained(target):
+            models.save(model, tokenizer, temporary)
+            save_file(optimizer_tensors(model, optimizer), trainer / "optimizer.safetensors")
+            if rollout_model is not None:
+                save_file(_weights(rollout_model), trainer / "rollout_policy.safetensors")
+            tensors, entries = pack_groups(groups)
+            save_file(tensors, trainer / "groups.safetensors")
+            runs.write_json(trainer / "state.json", {**asdict(state), "groups": entries})
+            tables.write(trainer)
+            names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
+            runs.write_json(temporary / CHECKSUMS, runs.fingerprints(temporary, names))
+            for path in [*temporary.rglob("*"), temporary]:
+                runs.sync(path)
+            if target.exists():
+                shutil.rmtree(target)
+            os.replace(temporary, target)
+            runs.sync(target.parent)
+    finally:
         shutil.rmtree(temporary, ignore_errors=True)
-        raise runs._explained(error, target) from error
-    for old in steps_with_trainer(run)[KEPT:]:
+    for old in [s for s in steps_with_trainer(run) if s <= state.step][KEPT:]:  # damaged later ones do not count
         shutil.rmtree(folder_of(run, old) / "trainer" if keep_models else folder_of(run, old))
     return target
 

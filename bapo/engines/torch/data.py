@@ -28,6 +28,8 @@ def read_prompts(path: Path, tokenizer: Any, max_prompt_tokens: int) -> list[Pro
     Raises UserError naming the file and the problem where a prompt is empty, too long, or has no ground truth.
     """
     table = runs.read_table(path, ["prompt", "reward_model", "extra_info"])
+    if not tokenizer.chat_template:
+        raise UserError(f"{path}: the model's tokenizer has no chat template to write prompts with; add one to it")
     texts = [
         tokenizer.apply_chat_template([dict(m) for m in messages], add_generation_prompt=True, tokenize=False)
         for messages in table["prompt"]

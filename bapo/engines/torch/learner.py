@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bapo.batch import mini_batches
 from bapo.engines.torch import models
+from bapo.errors import UserError
 from bapo.losses import LossInputs
 from bapo.methods import Method
 from bapo.rollouts import ORIGINS, REPLAYED, Group
@@ -96,7 +97,7 @@ class Learner:
             "updates": float(weights["updates"]),
             "trained_tokens": trained,
             "forward_tokens": forwards,
-            "learning_rate": self.optimizer.param_groups[0]["lr"],
+            "learning_rate": self._rate(max(1, self.updates)),
         }
 
     def _one_update(
@@ -148,12 +149,11 @@ class Learner:
             self._note_divergence(scored.logprobs.detach(), rows, mask, note)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
         if not torch.isfinite(norm):
-            raise FloatingPointError(
+            raise UserError(
                 f"the gradient is not finite at update {self.updates + 1}; lower train.learning_rate, check the rewards"
             )
-        warm = min(1.0, (self.updates + 1) / max(1, self.train.warmup_updates))
         for group in self.optimizer.param_groups:
-            group["lr"] = self.train.learning_rate * warm
+            group["lr"] = self._rate(self.updates + 1)
         self.optimizer.step()
         self.updates += 1
         note("loss", total_loss, 1.0)
@@ -164,6 +164,10 @@ class Learner:
     def _weights(self, groups: list[Group], index: list[tuple[int, int]]) -> Tensor | None:
         weights = [self.method.weight(groups[g]) for g, _ in index]
         return None if all(w == 1 for w in weights) else torch.tensor(weights, device=self.device)
+
+    def _rate(self, update: int) -> float:
+        """The learning rate of an update (1-based)."""
+        return self.train.learning_rate * min(1.0, update / max(1, self.train.warmup_updates))
 
     def _micro_batches(self, groups: list[Group], index: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
         """Rows of similar length together, so that little of the work is padding."""

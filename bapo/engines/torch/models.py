@@ -97,6 +97,12 @@ def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
     return load(folder / "checkpoint", config, device)
 
 
+def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], int]:
+    """(tokens that end a response, padding token); not every tokenizer names both."""
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    return (() if end is None else (end,)), (pad if pad is not None else end or 0)
+
+
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Weights as safetensors, configuration and tokenizer, in Hugging Face format."""
     with contextlib.suppress(AttributeError):  # sampling is configured by us, never by a file beside the weights

@@ -65,6 +65,11 @@ class Trainer:
         prompts = read_prompts(data / "train.parquet", self.tokenizer, config.sampling.max_prompt_tokens)
         self.by_id = {p.id: p for p in prompts}
         self.total_steps = config.train.steps or config.train.epochs * len(prompts) // config.train.batch_size
+        if self.total_steps < 1:
+            raise UserError(
+                f"train.batch_size={config.train.batch_size}: larger than the {len(prompts)} problems of "
+                f"train.epochs={config.train.epochs}; there would be no step"
+            )
         self.stream = PromptStream(prompts, config.seed)
         self.probe_sets = {
             "train": prompts[: config.probe.prompts],
@@ -75,6 +80,7 @@ class Trainer:
             else [],
         }
         s = config.sampling
+        eos_ids, pad_id = models.special_tokens(self.tokenizer)
         self.generator = Generator(
             self.tokenizer,
             self.task,
@@ -83,15 +89,15 @@ class Trainer:
                 top_p=s.top_p,
                 top_k=s.top_k,
                 max_tokens=s.max_response_tokens,
-                eos_ids=(self.tokenizer.eos_token_id,),
-                pad_id=self.tokenizer.pad_token_id,
+                eos_ids=eos_ids,
+                pad_id=pad_id,
             ),
             config.seed,
         )
         reference = None
         if self.method.needs_reference:
             reference = models.load_start(config, self.device)[0].requires_grad_(False)
-        self.learner = Learner(self.model, reference, self.tokenizer.pad_token_id, config, self.method)
+        self.learner = Learner(self.model, reference, pad_id, config, self.method)
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
         self.tables = records.Tables()
