@@ -6,7 +6,6 @@ Nothing here imports torch: Snakemake reads configurations in every one of its p
 from __future__ import annotations
 
 import copy
-import dataclasses
 import difflib
 import hashlib
 import json
@@ -454,8 +453,3 @@ def data_directory(config: DictConfig) -> Path:
 def to_method(config: DictConfig) -> methods.Method:
     """The method object of a run, ready for its hooks."""
     return methods.build(config.method, batch_size=config.train.batch_size, seed=config.seed)
-
-
-def as_dict(node: Any) -> dict[str, Any]:
-    """A configuration node or dataclass as plain data."""
-    return dataclasses.asdict(node) if dataclasses.is_dataclass(node) else _plain(node)

@@ -21,10 +21,11 @@ def data_folder(config: DictConfig) -> Path:
     command = f"python -m bapo data scale={config.scale.name} task={config.task.name}"
     if not (folder / runs.SUMMARY).exists():
         raise UserError(f"{folder}: the problems are missing; make them first with `{command}`")
-    problems = runs.damaged_files(folder, runs.read_json(folder / runs.SUMMARY).get("files", {}))
+    summary = runs.read_json(folder / runs.SUMMARY)
+    problems = runs.damaged_files(folder, summary.get("files", {}))
     if problems:
         raise UserError(f"{problems[0]}; make the problems again: `{command}`")
-    if runs.read_json(folder / runs.SUMMARY).get("identity") != configuration.data_identity(config):
+    if summary.get("identity") != configuration.data_identity(config):
         raise UserError(f"{folder}: the problems were made under another configuration; make them again: `{command}`")
     return folder
 

@@ -47,12 +47,11 @@ def atomic(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        yield temporary
-        sync(temporary)
-        os.replace(temporary, path)
-        sync(path.parent)
-    except OSError as error:
-        raise _explained(error, path) from error
+        with explained(path):
+            yield temporary
+            sync(temporary)
+            os.replace(temporary, path)
+            sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -303,7 +302,9 @@ def require_space(folder: Path, needed: int) -> None:
 
 
 def set_aside(folder: Path, identity: str) -> Path | None:
-    """Move a run made under another configuration out of the way; nothing is ever deleted. Returns its new place.
+    """Move a run made under another configuration out of the way and say so; nothing is ever deleted.
+
+    Returns its new place.
 
     A run of unknown identity (no readable manifest) counts as another one if it holds checkpoints or tables.
     """
@@ -323,4 +324,5 @@ def set_aside(folder: Path, identity: str) -> Path | None:
     for entry in folder.iterdir():
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
+    print(f"{folder}: the run that was here has another configuration; moved to {target.name}", file=sys.stderr)
     return target

@@ -40,9 +40,7 @@ def train(config: DictConfig) -> dict[str, Any]:
     folder = configuration.run_directory(config)
     identity = configuration.train_identity(config)
     with runs.locked(folder):
-        moved = runs.set_aside(folder, identity)
-        if moved:
-            print(f"{folder}: the run that was here has another configuration; moved to {moved.name}", file=sys.stderr)
+        runs.set_aside(folder, identity)
         return Trainer(config, folder, identity).run()
 
 

@@ -46,9 +46,7 @@ def train(config: DictConfig) -> dict[str, Any]:
     folder = configuration.run_directory(config)
     identity = configuration.train_identity(config)
     with runs.locked(folder):
-        moved = runs.set_aside(folder, identity)
-        if moved:
-            print(f"{folder}: the run that was here has another configuration; moved to {moved.name}", file=sys.stderr)
+        runs.set_aside(folder, identity)
         _require_base(config)
         _remove_stale_work()
         # a short path: Ray's sockets lie below it, and their names may have 107 characters
