@@ -18,12 +18,14 @@ Progress = Callable[[str], None]
 class Problem:
     """One problem. ``id`` is persistent: the same problem has the same id in every split, epoch and run.
 
-    prompt: the content of the user's message; ground_truth: JSON text that only the task's verifier reads.
+    prompt: the content of the user's message, with one ``<image>`` for each of ``images``, the bytes of PNG or JPEG
+    files; ground_truth: JSON text that only the task's verifier reads.
     """
 
     id: str
     prompt: str
     ground_truth: str
+    images: tuple[bytes, ...] = ()
 
 
 class Verdict(NamedTuple):
@@ -63,6 +65,10 @@ class Task:
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
         """The Hugging Face tokenizer of a model trained from scratch. Raises UserError where the task has none."""
         raise NotImplementedError
+
+    def build_processor(self, config: DictConfig, tokenizer: PreTrainedTokenizerFast) -> Any | None:
+        """The Hugging Face processor of a scratch model that reads images, around ``tokenizer``; None: text only."""
+        return None
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         """Grade one line of a file of responses. Raises UserError naming the field that is missing or wrong."""

@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ability: str, split: str) -> None:
     """Write one split: data_source, prompt (one user message), ability, reward_model and extra_info, a row a problem.
 
+    Problems with images make a column ``images`` more, a list of {"bytes", "path"} a row (the hub's image feature).
     Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
 
     text = pa.string()
-    schema = pa.schema(
-        {
-            "data_source": text,
-            "prompt": pa.list_(pa.struct({"role": text, "content": text})),
-            "ability": text,
-            "reward_model": pa.struct({"style": text, "ground_truth": text}),
-            "extra_info": pa.struct({"split": text, "index": pa.int64(), "id": text}),
-        }
-    )
+    with_images = any(problem.images for problem in problems)
+    fields = {
+        "data_source": text,
+        "prompt": pa.list_(pa.struct({"role": text, "content": text})),
+        "ability": text,
+        "reward_model": pa.struct({"style": text, "ground_truth": text}),
+        "extra_info": pa.struct({"split": text, "index": pa.int64(), "id": text}),
+    }
+    if with_images:
+        fields["images"] = pa.list_(pa.struct({"bytes": pa.binary(), "path": text}))
     rows = [
         {
             "data_source": data_source,
@@ -39,10 +41,11 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
             "ability": ability,
             "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
             "extra_info": {"split": split, "index": index, "id": problem.id},
+            **({"images": [{"bytes": image, "path": None} for image in problem.images]} if with_images else {}),
         }
         for index, problem in enumerate(problems)
     ]
-    _write(path, pa.Table.from_pylist(rows, schema=schema))
+    _write(path, pa.Table.from_pylist(rows, schema=pa.schema(fields)))
 
 
 def write_documents(path: Path, ids: Sequence[str], prompts: Sequence[str], responses: Sequence[str]) -> None:
@@ -62,10 +65,14 @@ def read_problems(path: Path) -> list[Problem]:
     import pyarrow.parquet as pq
 
     try:
-        rows = pq.read_table(path, columns=["prompt", "reward_model", "extra_info"]).to_pylist()
         return [
-            Problem(row["extra_info"]["id"], row["prompt"][-1]["content"], row["reward_model"]["ground_truth"])
-            for row in rows
+            Problem(
+                row["extra_info"]["id"],
+                row["prompt"][-1]["content"],
+                row["reward_model"]["ground_truth"],
+                tuple(image["bytes"] for image in row.get("images") or ()),
+            )
+            for row in pq.read_table(path).to_pylist()
         ]
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `python -m bapo data` writes it") from None
