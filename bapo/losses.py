@@ -45,6 +45,16 @@ def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
     return torch.exp((logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
 
 
+def sequence_ratio(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -> Tensor:
+    """GSPO's ratio [N, T]: exp of the sequence's mean log-ratio, with the gradient of each token's log-probability.
+
+    s(y) pi(y_t) / sg[pi(y_t)] (Zheng et al. 2507.18071, eq. 7 and GSPO-token; the log clamped at 10 as in verl's
+    ``gspo``).
+    """
+    mean = ((logprobs - behaviour_logprobs) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)
+    return torch.exp((logprobs - logprobs.detach() + mean.detach()).clamp(max=10.0))
+
+
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float = 0.0, centre: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

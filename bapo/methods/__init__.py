@@ -19,9 +19,14 @@ _BUILT_IN = {
     "dapo": "bapo.methods.dapo:DAPO",
     "grpo_delayed": "bapo.methods.grpo_delayed:DelayedGRPO",
     "repo": "bapo.methods.repo:RePO",
+    "gspo": "bapo.methods.gspo:GSPO",
+    "mopps": "bapo.methods.mopps:MoPPS",
     "bapo": "bapo.methods.bapo:BAPO",
     "bapo_without_x2": "bapo.methods.bapo_without_x2:BAPOWithoutX2",
     "bapo_without_x3": "bapo.methods.bapo_without_x3:BAPOWithoutX3",
+    "bapo_duplicates": "bapo.methods.bapo_duplicates:BAPODuplicates",
+    "bapo_shuffled": "bapo.methods.bapo_shuffled:BAPOShuffled",
+    "grpo_random_reward": "bapo.methods.grpo_random_reward:RandomReward",
 }
 
 

@@ -67,7 +67,8 @@ class MethodConfig:
     clip_high: float = 0.2
     dual_clip: float = 3.0  # 0: off
     clip_centre: str = "one"  # "one": [1-low, 1+high]; "step-policy": centred at pi_k / alpha
-    ratio: str = "behaviour"  # pi / alpha (eq. 3); "truncated": pi / pi_k, weighted by min(pi_k / alpha, ratio_cap)
+    ratio: str = "behaviour"  # pi / alpha (eq. 3); "truncated": pi / pi_k, weighted by min(pi_k / alpha, ratio_cap);
+    # "sequence": GSPO's geometric mean of pi / alpha over the response
     ratio_cap: float = 3.0
     kl_coef: float = 0.001
     kl_to: str = "reference"  # "reference" (eq. 1), "rollout" (alpha, eq. 3), "step-policy" (pi_k) or "none"
@@ -80,12 +81,12 @@ class MethodConfig:
     def __post_init__(self) -> None:
         self.one_of("kind", "on", "off")
         self.one_of("clip_centre", "one", "step-policy")
-        self.one_of("ratio", "behaviour", "truncated")
+        self.one_of("ratio", "behaviour", "truncated", "sequence")
         self.require(self.ratio_cap > 0, "ratio_cap", "must be positive")
         self.require(
             self.ratio == "behaviour" or self.clip_centre == "one",
             "clip_centre",
-            "must be one with method.ratio=truncated, whose ratio is already relative to pi_k",
+            f"must be one with method.ratio={self.ratio}, which is not the token's pi / alpha",
         )
         self.one_of("kl_to", "reference", "rollout", "step-policy", "none")
         self.one_of("aggregation", "sequence-mean", "token-mean")
@@ -171,7 +172,11 @@ class Method:
         # "truncated" (the authors' code) is pi / pi_k, the rest of pi / alpha entering as a bounded constant weight
         truncated = c.ratio == "truncated"
         old = inputs.step_logprobs if truncated else inputs.behaviour_logprobs
-        ratio, centre = losses.importance_ratio(inputs.logprobs, old), None
+        if c.ratio == "sequence":
+            ratio = losses.sequence_ratio(inputs.logprobs, old, inputs.mask)
+        else:
+            ratio = losses.importance_ratio(inputs.logprobs, old)
+        centre = None
         if c.clip_centre == "step-policy":
             centre = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
         values, clipped = losses.clipped_surrogate(

@@ -1,0 +1,31 @@
+"""A control: BAPO whose replayed responses belong to other prompts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bapo.methods.bapo import BAPO
+from bapo.methods.base import Sampler
+from bapo.rollouts import Group
+
+
+class BAPOShuffled(BAPO):
+    """The responses of X3 change places: each replayed prompt gets the responses and rewards of another.
+
+    This must hurt. If it does not, X3 does not act through what its responses say. A single replayed group has no other
+    to change with, and is dropped.
+    """
+
+    summary = "control: BAPO whose replayed responses are shuffled between prompts"
+    source = "control of paper eq. 5"
+
+    def high_quality(self, step: int, c2: float, c3: float, room: int, sampler: Sampler) -> list[Group]:
+        chosen = super().high_quality(step, c2, c3, room, sampler)
+        if len(chosen) < 2:
+            return []
+        order = self.random("shuffled", step).permutation(len(chosen))
+        # each takes the place of the next in a random circle, so that none keeps its own
+        other = dict(zip(order.tolist(), [*order[1:].tolist(), int(order[0])], strict=True))
+        return [
+            replace(g, rewards=chosen[other[i]].rewards, samples=chosen[other[i]].samples) for i, g in enumerate(chosen)
+        ]

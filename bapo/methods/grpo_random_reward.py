@@ -1,0 +1,36 @@
+"""A control: GRPO on rewards that know nothing of the responses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.rollouts import Group
+
+
+@dataclass
+class RandomRewardConfig(MethodConfig):
+    chance: float = 0.5  # of a reward of 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.chance < 1, "chance", "must be in (0, 1)")
+
+
+class RandomReward(Method):
+    """GRPO trained on coin flips (the control of Shao et al. 2506.10947, "Spurious Rewards").
+
+    Whatever this gains over the base is not learnt from the verifier: it is the pull of clipping and KL on a policy, or
+    noise. ``reward_mean`` and the probe keep the verifier's rewards; the batch, and so ``groups.parquet``, has the
+    random ones.
+    """
+
+    Config = RandomRewardConfig
+    summary = "control: GRPO on coin flips instead of the verifier's rewards"
+    source = "control; Shao et al. 2506.10947"
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        rng = self.random("random reward", step)
+        return Batch([replace(g, rewards=(rng.random(g.size) < self.config.chance).astype(np.float32)) for g in fresh])

@@ -1,0 +1,33 @@
+"""GSPO: one importance ratio a sequence instead of one a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bapo.methods.base import Method, MethodConfig
+
+
+@dataclass
+class GSPOConfig(MethodConfig):
+    ratio: str = "sequence"
+    clip_low: float = 3e-4
+    clip_high: float = 4e-4
+    dual_clip: float = 0.0
+    kl_to: str = "none"
+    kl_coef: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.ratio == "sequence", "ratio", "must be sequence; method=grpo has the others")
+
+
+class GSPO(Method):
+    """Group sequence policy optimization (Zheng et al. 2507.18071, eq. 5-7; verl's policy loss ``gspo``).
+
+    GRPO whose ratio is s(y) = (pi_theta(y) / alpha(y))^(1/|y|), clipped to [1 - 3e-4, 1 + 4e-4]. Any other method has
+    it with ``ratio=sequence``.
+    """
+
+    Config = GSPOConfig
+    summary = "GRPO with one importance ratio a sequence"
+    source = "Zheng et al. 2507.18071; verl policy loss gspo"

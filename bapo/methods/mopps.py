@@ -1,0 +1,85 @@
+"""MoPPS: train on the prompts whose predicted difficulty is medium, without generating from the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.rollouts import Group, Prompt
+
+
+@dataclass
+class MoPPSConfig(MethodConfig):
+    """The reference's values for Countdown and Geometry3K; mathematics has candidates 16 and memory 1."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.28
+    kl_to: str = "none"
+    kl_coef: float = 0.0
+    candidates: int = 8  # rho: candidates a prompt of the batch
+    memory: float = 0.5  # lambda: share of a posterior that the next one keeps; 1 forgets nothing
+    prior_successes: float = 1.0  # a0 of Beta(a0, b0)
+    prior_failures: float = 1.0  # b0
+    target: float = 0.5  # gamma*: the success probability that is looked for
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.candidates >= 1, "candidates", "must be at least 1")
+        self.require(0 <= self.memory <= 1, "memory", "must be in [0, 1]")
+        self.require(0 <= self.target <= 1, "target", "must be in [0, 1]")
+        for key in ("prior_successes", "prior_failures"):
+            self.require(getattr(self, key) > 0, key, "must be positive")
+
+
+class MoPPS(Method):
+    """Model predictive prompt selection (Qu et al. 2507.04632; thu-rllab/MoPPS ``recipe/ours/mopps.py``).
+
+    Each prompt x has a posterior Beta(a, b) of its success probability. From rho * B candidates of the stream,
+    gamma ~ Beta(a, b) is sampled (Thompson), and the B prompts nearest to the target are trained on. After the rewards
+    a <- lambda a + (1 - lambda) a0 + successes, and b likewise with failures. The loss is GRPO's with "clip higher" and
+    no KL. Candidates that are not chosen cost nothing, but count as drawn from the stream.
+    """
+
+    Config = MoPPSConfig
+    summary = "prompts of medium difficulty by a Beta posterior and Thompson sampling"
+    source = "Qu et al. 2507.04632; thu-rllab/MoPPS"
+
+    def __init__(self, config: MoPPSConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.posteriors: dict[str, tuple[float, float]] = {}  # prompt id -> (a, b)
+
+    def posterior(self, prompt_id: str) -> tuple[float, float]:
+        """(a, b) of a prompt; the prior where it has never been trained on."""
+        return self.posteriors.get(prompt_id, (self.config.prior_successes, self.config.prior_failures))
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        drawn = sampler.draw(self.config.candidates * self.batch_size)
+        candidates = list({p.id: p for p in drawn}.values())
+        if len(candidates) < self.batch_size:  # fewer problems than the batch has places: some must come twice
+            candidates = drawn
+        a, b = np.array([self.posterior(p.id) for p in candidates]).T
+        predicted = self.random("mopps", step).beta(a, b)
+        nearest = np.argsort((predicted - self.config.target) ** 2, kind="stable")[: self.batch_size]
+        return [candidates[i] for i in nearest]
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        c = self.config
+        for group in fresh:
+            successes = float(group.rewards.sum(dtype=np.float64))
+            a, b = self.posterior(group.prompt.id)
+            self.posteriors[group.prompt.id] = (
+                c.memory * a + (1 - c.memory) * c.prior_successes + successes,
+                c.memory * b + (1 - c.memory) * c.prior_failures + group.size - successes,
+            )
+        return Batch(list(fresh))
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {"posteriors": {name: list(ab) for name, ab in self.posteriors.items()}}, []
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.posteriors = {name: (a, b) for name, (a, b) in state["posteriors"].items()}
