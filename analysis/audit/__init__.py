@@ -1,0 +1,25 @@
+"""What a paper's published numbers say about themselves, by arithmetic alone: ``python -m analysis.audit``.
+
+No training is needed, and nothing is known beforehand: each check computes from a table as it is printed
+(``analysis/paper/table1.yaml``) and from the paper's statements about it (``analysis/paper/setup.yaml``). Another
+paper's table in the same format is audited with ``--setup FILE``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from analysis.audit.published import Finding, Published, load
+
+SETUP = Path(__file__).resolve().parents[1] / "paper" / "setup.yaml"
+
+__all__ = ["SETUP", "Finding", "Published", "audit", "load"]
+
+
+def audit(published: Published) -> list[Finding]:
+    """Every finding, check by check, in the order of the table."""
+    from analysis.audit import cells, statements, theorem
+
+    checks = (cells.averages, cells.granularity, cells.marks, cells.best, statements.gains, statements.ratios,
+              statements.budgets, statements.same, statements.sums, theorem.constants)  # fmt: skip
+    return [finding for check in checks for finding in check(published)]
