@@ -64,7 +64,7 @@ def granularity(published: Published) -> Iterator[Finding]:
                 )
                 yield Finding(
                     "granularity", f"{where}, {row.title}, {title}",
-                    f"{cell.text} is no mean of {n} problems x {runs} runs, rounded or cut off: the nearest counts give "
+                    f"{cell.text} is no mean of {n} problems x {runs} runs, rounded or cut off: the nearest give "
                     + near
                     + (" (a row from another paper)" if row.borrowed else ""),
                     {"printed": cell.value, "problems": n, "runs": runs, "count": count},
