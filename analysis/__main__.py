@@ -13,14 +13,16 @@ from bapo.errors import UserError
 STUDY_FORMAT = """\
 The study file (JSON; the workflow writes it) says which runs to compare. Paths are relative to where the command runs.
 {
- "scale": "laptop",                      # heading, and the cure in error messages
+ "scale": "laptop",                      # heading
+ "config": ["scale=laptop", "seeds=[1]"],  # optional: the workflow's --config, for the cure in error messages
  "note": "...",                          # what the scale can show; printed below every table and figure
  "cells": [{"task": "countdown", "task_title": "Countdown", "model": "qwen2-112k", "model_title": "Qwen2 112k",
             "method": "bapo", "method_title": "+BAPO (Ours)", "kind": "off", "seed": 1,
             "run": "results/laptop/countdown/qwen2-112k/bapo/seed1",
             "paper_model": "qwen2.5-math-1.5b"}],   # optional; else the model's own key, else the task's first model
  "bases": [{"task": "countdown", "model": "qwen2-112k", "model_title": "Qwen2 112k", "run": ".../qwen2-112k/base"}],
- "benchmarks": {"countdown": [["cd34", "CD-34"], ["cd4", "CD-4"]]}
+ "benchmarks": {"countdown": [["cd34", "CD-34"], ["cd4", "CD-4"]]}   # a third entry: the paper's benchmark that it
+                                         # stands for, where the name differs: ["steps_5", "5 steps", "aime24"]
 }
 Required in a cell: task, model, method, seed, run. Required in a base: task, model, run.
 """
@@ -53,13 +55,53 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--method", help="the method that migration_matrix shows (default: bapo, or the first there is)"
         )
+    log = commands.add_parser("import", help="a logged history of another project as a run directory")
+    log.add_argument(
+        "file", type=Path, help="JSON lines, plain or .gz: accuracy histories, tracking logs, verl metrics"
+    )
+    log.add_argument("--format", choices=["histories", "tracking", "verl"], help="default: by the first line's fields")
+    for name in ("task", "model", "method"):
+        log.add_argument(f"--{name}", required=True, help="a folder's name and a title in figures")
+    log.add_argument("--seed", type=int, default=1)
+    log.add_argument("--batch", type=int, default=128, help="prompts a step (default: 128)")
+    log.add_argument("--group", type=int, default=8, help="responses a prompt (default: 8)")
+    asked = commands.add_parser("what-if", help="the batches that BAPO would have drawn from a recorded run")
+    asked.add_argument("run", type=Path, help="a run directory with groups.parquet")
+    asked.add_argument("options", nargs="*", metavar="KEY=VALUE", help="of the method, for example m=10 c1=0.25")
+    asked.add_argument("--algorithm", default="bapo")
+    asked.add_argument("--batch", type=int, help="B (default: the largest step of the run)")
+    for sub in (log, asked):
+        sub.add_argument("--out", type=Path, default=Path("results/imported"), help="default: results/imported")
     return top
+
+
+def _import(options: argparse.Namespace) -> str:
+    from analysis.imports.folders import STUDY, import_log
+    from analysis.imports.formats import Settings
+
+    settings = Settings(batch=options.batch, group=options.group)
+    names = (options.task, options.model, options.method, options.seed)
+    folder = import_log(options.file, options.out, *names, settings, options.format)
+    return f"{folder} and {options.out / options.task / STUDY}"
+
+
+def _what_if(options: argparse.Namespace) -> str:
+    import yaml
+
+    from analysis.imports.what_if import write_what_if
+
+    given = dict(word.partition("=")[::2] for word in options.options)
+    values = {key: yaml.safe_load(value) for key, value in given.items()}
+    return str(write_what_if(options.run, options.out, options.algorithm, values, options.batch))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after one clear sentence on stderr."""
     options = parser().parse_args(arguments)
     try:
+        if options.command in ("import", "what-if"):
+            print("wrote " + (_import if options.command == "import" else _what_if)(options))
+            return 0
         from analysis import study
 
         target = "table1" if options.command == "table1" else "figures"
