@@ -1,0 +1,133 @@
+"""Where the noise of a benchmark's accuracy comes from, and how many training seeds a difference needs.
+
+Pure functions; the symbols are those of ``analysis.statistics``. Sources: Cornfield and Tukey 1956 (expected mean
+squares); Satterthwaite 1946; Colas et al. 2018 "How Many Random Seeds?".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+#: more seeds than anybody would train
+MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True)
+class Components:
+    """Variances of one 0/1 outcome (accuracies are fractions), each 0 or more; NaN where the design cannot tell.
+
+    problem: between problems, the same for all trained models; seed: between training seeds; checkpoint: between the
+    checkpoints of one training run; problem_seed, problem_checkpoint: a seed or checkpoint that is better at some
+    problems than at others; sample: between samples of one problem from one checkpoint.
+    """
+
+    problem: float
+    seed: float
+    checkpoint: float
+    problem_seed: float
+    problem_checkpoint: float
+    sample: float
+
+    def of_mean(self, problems: int, seeds: int, checkpoints: int = 1, samples: int = 1) -> dict[str, float]:
+        """What each part adds to the variance of a mean over such a design; their sum is its squared standard error."""
+        n, s, c, k = problems, seeds, checkpoints, samples
+        return {
+            "problem": self.problem / n,
+            "seed": self.seed / s,
+            "checkpoint": self.checkpoint / (s * c),
+            "problem_seed": self.problem_seed / (n * s),
+            "problem_checkpoint": self.problem_checkpoint / (n * s * c),
+            "sample": self.sample / (n * s * c * k),
+        }
+
+
+def components(outcomes: np.ndarray) -> Components:
+    """Split the variance of outcomes [S, C, n, K]: seeds, checkpoints of each, problems, samples.
+
+    A random-effects analysis of variance: problems crossed with seeds and with the checkpoints inside them, samples
+    inside all. With one checkpoint (C = 1) its parts are NaN and within the seeds'; with one seed likewise. Estimates
+    below 0 are set to 0. Raises ValueError for another shape or fewer than two problems or samples.
+    """
+    y = np.asarray(outcomes, dtype=np.float64)
+    if y.ndim != 4 or y.shape[2] < 2 or y.shape[3] < 2:
+        raise ValueError(f"expected [seeds, checkpoints, problems >= 2, samples >= 2], got shape {y.shape}")
+    s, c, n, k = y.shape
+    cell = y.mean(axis=3)  # [S, C, n]
+    grand, by_problem = cell.mean(), cell.mean(axis=(0, 1))
+    by_seed, by_checkpoint, by_both = cell.mean(axis=(1, 2)), cell.mean(axis=2), cell.mean(axis=1)
+
+    within = float(((y - cell[..., None]) ** 2).sum() / (s * c * n * (k - 1)))
+    ms_problem = s * c * k * float(((by_problem - grand) ** 2).sum()) / (n - 1)
+    ms_checkpoint = ms_problem_checkpoint = np.nan
+    if c > 1:
+        ms_checkpoint = n * k * float(((by_checkpoint - by_seed[:, None]) ** 2).sum()) / (s * (c - 1))
+        rest = cell - by_both[:, None] - by_checkpoint[..., None] + by_seed[:, None, None]
+        ms_problem_checkpoint = k * float((rest**2).sum()) / (s * (c - 1) * (n - 1))
+    ms_seed = ms_problem_seed = np.nan
+    if s > 1:
+        ms_seed = n * c * k * float(((by_seed - grand) ** 2).sum()) / (s - 1)
+        rest = by_both - by_problem - by_seed[:, None] + grand
+        ms_problem_seed = c * k * float((rest**2).sum()) / ((s - 1) * (n - 1))
+
+    # below the parts that the design cannot tell apart, the next finer one takes their place
+    fine = ms_problem_checkpoint if c > 1 else within
+    crossed = ms_problem_seed if s > 1 else fine
+    between = (ms_checkpoint if c > 1 else fine) - fine  # what checkpoints add to the seeds' mean square
+    return Components(
+        problem=_positive((ms_problem - crossed) / (s * c * k)),
+        seed=_positive((ms_seed - ms_problem_seed - between) / (n * c * k)),
+        checkpoint=_positive((ms_checkpoint - ms_problem_checkpoint) / (n * k)),
+        problem_seed=_positive((ms_problem_seed - fine) / (c * k)),
+        problem_checkpoint=_positive((ms_problem_checkpoint - within) / k),
+        sample=within,
+    )
+
+
+def _positive(value: float) -> float:
+    return value if np.isnan(value) else max(0.0, float(value))
+
+
+# ------------------------------------------------------------------------------------------------ power
+
+
+def power(difference: float, problem_variance: float, seed_variance: float, seeds: int, level: float = 0.05) -> float:
+    """The chance that a two-sided t test finds a true ``difference`` between two methods with ``seeds`` seeds each.
+
+    problem_variance: of the paired mean difference from the choice of problems (its squared standard error; seeds do
+    not lower it, more problems do); seed_variance: between single seeds of one method; fractions squared. The degrees
+    of freedom are those of the seeds, 2 (S - 1), which is cautious.
+    """
+    from scipy.stats import nct, norm, t
+
+    if seeds < 2:
+        return float("nan")
+    error = np.sqrt(problem_variance + 2 * seed_variance / seeds)
+    if error == 0:
+        return 1.0 if difference else level
+    df = 2 * (seeds - 1)
+    limit, shift = t.isf(level / 2, df), abs(difference) / error
+    if df > 60 or shift > 10:  # scipy's non-central t fails far out; there it is as good as normal
+        spread = np.sqrt(1 + limit**2 / (2 * df))
+        return float(norm.sf((limit - shift) / spread) + norm.cdf((-limit - shift) / spread))
+    return float(nct.sf(limit, df, shift) + nct.cdf(-limit, df, shift))
+
+
+def seeds_needed(
+    difference: float, problem_variance: float, seed_variance: float, wanted: float = 0.8, level: float = 0.05
+) -> int | None:
+    """The fewest seeds of each method that find ``difference`` with the ``wanted`` power.
+
+    None where no number does: then the problems are too few, or the difference is 0.
+    """
+    if difference == 0 or power(difference, problem_variance, seed_variance, MOST_SEEDS, level) < wanted:
+        return None
+    low, high = 1, MOST_SEEDS
+    while high - low > 1:
+        middle = (low + high) // 2
+        if power(difference, problem_variance, seed_variance, middle, level) >= wanted:
+            high = middle
+        else:
+            low = middle
+    return high
