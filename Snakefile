@@ -3,6 +3,7 @@
 #   snakemake --cores all table1                          at the laptop scale (the default)
 #   snakemake --cores all table1 --config scale=paper     the paper's own runs
 #   snakemake -n all                                      what would be done
+#   snakemake --cores all runs_figure6                    the runs of one study, nothing drawn
 #
 # The keys of --config: workflows/schemas/config.schema.yaml. Which runs a table needs: experiments/study/.
 # profiles/default is loaded by itself.

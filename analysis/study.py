@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ class Block:
     base: Base | None
     methods: Mapping[str, tuple[Cell, ...]]  # in the paper's row order; the cells of each by seed
     benchmarks: tuple[tuple[str, str], ...]  # (name, title)
+    roles: Mapping[str, str]  # benchmark -> the paper's column whose part it plays
     paper_model: str | None  # key in analysis/paper/table1.yaml; None: chosen by the task
 
     @property
@@ -68,12 +70,13 @@ class Study:
     note: str
     blocks: tuple[Block, ...]
     target: str  # the Snakemake target that makes what is missing
+    config: tuple[str, ...] = ()  # what the workflow was given after --config
 
     @property
     def command(self) -> str:
         """What a user types to make a missing or broken run."""
-        extra = "" if self.scale == "laptop" else f" --config scale={self.scale}"
-        return f"snakemake --cores all {self.target}{extra}"
+        words = ["snakemake", "--cores", "all", self.target]
+        return shlex.join([*words, "--config", *self.config] if self.config else words)
 
     def having(self, method: str) -> tuple[Block, ...]:
         """The blocks that hold runs of a method. Raises UserError listing the methods there are."""
@@ -114,7 +117,7 @@ def load(path: Path, target: str) -> Study:
     blocks = []
     for task, model in dict.fromkeys((c.task, c.model) for c, _ in cells):
         if not benchmarks.get(task):
-            raise UserError(f"{path}: benchmarks.{task} is missing; list its [name, title] pairs")
+            raise UserError(f"{path}: benchmarks.{task} is missing; list its [name, title, paper's name]")
         mine = [c for c, _ in cells if (c.task, c.model) == (task, model)]
         methods: dict[str, list[Cell]] = {}
         for cell in mine:
@@ -135,11 +138,14 @@ def load(path: Path, target: str) -> Study:
                 model_title=mine[0].model_title or (base.model_title if base else "") or model,
                 base=base,
                 methods=named,
-                benchmarks=tuple((name, title) for name, title in benchmarks[task]),
+                benchmarks=tuple((name, title) for name, title, *_ in benchmarks[task]),
+                roles={name: role[0] for name, _, *role in benchmarks[task] if role},
                 paper_model=paper_models[(task, model)],
             )
         )
-    return Study(str(content.get("scale", "")), str(content.get("note", "")), tuple(blocks), target)
+    scale = str(content.get("scale", ""))
+    config = content.get("config", [f"scale={scale}"] if scale not in ("", "laptop") else [])
+    return Study(scale, str(content.get("note", "")), tuple(blocks), target, tuple(map(str, config)))
 
 
 def _titled(cell: Cell) -> Cell:

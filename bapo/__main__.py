@@ -42,8 +42,12 @@ def _parser() -> argparse.ArgumentParser:
     evaluate.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last one")
     evaluate.add_argument("--out", metavar="FOLDER", help="where to write (default: eval/ beside the run)")
     grade = commands.add_parser("grade", help="Grade responses in a JSONL file; one JSON verdict a line.")
-    grade.add_argument("--task", required=True, help="countdown")
-    grade.add_argument("file", metavar="FILE.jsonl", help="for countdown: {'numbers', 'target', 'response'} a line")
+    grade.add_argument("--task", required=True, help="countdown, geometry or mathematics")
+    grade.add_argument(
+        "file", metavar="FILE.jsonl",
+        help="countdown: {'numbers', 'target', 'response'} a line; geometry and mathematics: {'gold', 'response'}, "
+        "where gold is a text or a list of texts, any of which is right; geometry: also 'choices', a list of texts",
+    )  # fmt: skip
     listing = commands.add_parser("methods", help="List the methods.")
     listing.add_argument("--json", action="store_true", help="machine-readable")
     return parser
@@ -113,8 +117,7 @@ def _run(arguments: Any) -> int:
 def _data(config: Any, _: Any) -> int:
     from bapo.data import make_data
 
-    counts = make_data(config)["problems"]
-    print("  ".join(f"{name} {count}" for name, count in counts.items()), file=sys.stderr)
+    make_data(config, lambda line: print(line, file=sys.stderr))
     return 0
 
 
@@ -181,7 +184,7 @@ def _methods(as_json: bool) -> int:
     from bapo import methods
 
     rows = [
-        {"name": name, "type": cls.Config().kind, "summary": cls.summary, "source": cls.source}
+        {"name": name, "type": cls.Config().kind, "summary": cls.summary, "cost": cls.cost, "source": cls.source}
         for name, cls in methods.table().items()
     ]
     if as_json:
@@ -189,7 +192,7 @@ def _methods(as_json: bool) -> int:
         return 0
     width = max(len(r["name"]) for r in rows)
     for r in rows:
-        print(f"{r['name']:<{width}}  {r['type']:<3}  {r['summary']}  [{r['source']}]")
+        print(f"{r['name']:<{width}}  {r['type']:<3}  {r['summary']}  ({r['cost']})  [{r['source']}]")
     return 0
 
 

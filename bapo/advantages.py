@@ -1,4 +1,4 @@
-"""Group-relative advantages."""
+"""Advantages: relative to the group, or to a critic's values."""
 
 from __future__ import annotations
 
@@ -25,3 +25,42 @@ def group_relative(
     variance = (centred**2).sum() / (len(r) - (std == "unbiased"))
     scale = np.sqrt(variance + eps) if eps_inside else np.sqrt(variance) + eps
     return (centred / scale).astype(np.float32)
+
+
+def gae(
+    rewards: np.ndarray, values: np.ndarray, mask: np.ndarray, gamma: float = 1.0, lam: float = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Generalised advantage estimation (Schulman et al. 2016), as verl's ``compute_gae_advantage_return``.
+
+    rewards, values, mask [N, T]: reward of each token, the critic's value of the state before it, 1 on response tokens.
+    Returns (advantages, returns), float32 [N, T], zero where the mask is: A_t = sum of (gamma * lam)^k * delta_(t+k),
+    delta_t = r_t + gamma * V_(t+1) - V_t, V after the last token 0; the return is A_t + V_t. Not whitened.
+    """
+    r, v, inside = np.float64(rewards), np.float64(values), np.asarray(mask) > 0
+    found = np.zeros_like(v)
+    following, carried = np.zeros(len(v)), np.zeros(len(v))
+    for t in reversed(range(v.shape[1])):
+        delta = r[:, t] + gamma * following - v[:, t]
+        carried = np.where(inside[:, t], delta + gamma * lam * carried, carried)
+        following = np.where(inside[:, t], v[:, t], following)
+        found[:, t] = carried
+    return (found * inside).astype(np.float32), ((found + v) * inside).astype(np.float32)
+
+
+def whiten(values: np.ndarray, mask: np.ndarray, eps: float = 1e-8) -> np.ndarray:
+    """Mean 0 and unbiased variance 1 over the masked places (verl's ``masked_whiten``); float32 [N, T], else zero."""
+    inside = np.asarray(mask) > 0
+    chosen = np.float64(values)[inside]
+    found = np.zeros(inside.shape, dtype=np.float32)
+    if len(chosen) > 1:
+        found[inside] = (chosen - chosen.mean()) / np.sqrt(chosen.var(ddof=1) + eps)
+    return found
+
+
+def explained_variance(values: np.ndarray, returns: np.ndarray, mask: np.ndarray) -> float:
+    """1 - Var(returns - values) / Var(returns) over the masked places, as verl logs it; nan for fewer than two."""
+    inside = np.asarray(mask) > 0
+    target = np.float64(returns)[inside]
+    if len(target) < 2:
+        return float("nan")
+    return float(1 - (target - np.float64(values)[inside]).var(ddof=1) / (target.var(ddof=1) + 1e-5))

@@ -45,13 +45,22 @@ def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) 
 
 
 def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
-    """The batch of a step, shuffled and cut; the method says which groups stay together.
+    """The mini-batches of a step, as often through the batch as the method says."""
+    passes = range(method.passes(step))
+    return [part for number in passes for part in _one_pass(method, train, seed, step, groups, number)]
+
+
+def _one_pass(
+    method: Method, train: DictConfig, seed: int, step: int, groups: list[Group], number: int
+) -> list[list[Group]]:
+    """The batch, shuffled and cut; the method says which groups stay together.
 
     train: the configuration's ``train`` node. An underfilled batch gives fewer updates of the usual size, or as many
     updates as ever on smaller mini-batches; an empty one gives none.
     """
     units = method.units(groups)
-    units = [units[i] for i in seeds.generator(seed, "mini-batches", step).permutation(len(units))]
+    purpose = ("mini-batches", step) if number == 0 else ("mini-batches", step, "pass", number)
+    units = [units[i] for i in seeds.generator(seed, *purpose).permutation(len(units))]
     if not units:
         return []
     if train.underfilled == "fewer-updates":

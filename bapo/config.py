@@ -53,7 +53,8 @@ class DataConfig:
     split_sizes: dict[str, int] = field(default_factory=dict)  # split -> problems
     generator: dict[str, Any] = field(default_factory=dict)  # parameters of the task's generator
     prompt: str = MISSING  # the task's prompt template
-    hub: dict[str, Any] = field(default_factory=dict)  # repository, revision, file of each split
+    hub: dict[str, Any] = field(default_factory=dict)  # repository, revision, files of each split: docs/data.md
+    cleaning: dict[str, str] = field(default_factory=dict)  # decisions on what is wrong with a real set: docs/data.md
 
 
 @dataclass
@@ -64,6 +65,7 @@ class ModelConfig:
     path: str | None = None  # hub name or local folder (pretrained)
     revision: str | None = None
     parameters: float | None = None  # count, for cost estimates (pretrained)
+    context_length: int | None = None  # positions; a prompt and its response must fit (pretrained)
     architecture: dict[str, Any] = field(default_factory=dict)  # Hugging Face configuration (scratch)
     dtype: str = "float32"
     attention: str = "sdpa"
@@ -148,6 +150,7 @@ class EvaluationConfig:
     top_p: float = 1.0
     seed: int = 1234  # no meaning for backend=server: its samples cannot be repeated
     batch_size: int = 1024  # rows in flight (torch)
+    images: str = "own"  # own | shuffled: a control, every problem with the images of another one
     vllm: VllmConfig = field(default_factory=VllmConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
 
@@ -169,6 +172,7 @@ class TrackingConfig:
 class PathsConfig:
     results: str = "results"
     data_folder: str | None = None  # local copies of the real sets, instead of the hub
+    lock: str | None = "auto"  # SHA-256 of the real sets' files; auto: data.lock.json in experiments/; null: none
 
 
 @dataclass
@@ -320,6 +324,7 @@ def check(config: DictConfig) -> None:
     one_of("tracking.mode", "offline", "online", "disabled")
     one_of("train.underfilled", "fewer-updates", "smaller-mini-batches")
     one_of("evaluation.backend", "torch", "vllm", "server")
+    one_of("evaluation.images", "own", "shuffled")
     t = config.train
     require((t.steps is None) != (t.epochs is None), "train.steps", "set exactly one of train.steps and train.epochs")
     for key in ("train.batch_size", "train.mini_batch_size", "train.group_size", "evaluation.samples", "threads"):
@@ -337,6 +342,13 @@ def check(config: DictConfig) -> None:
         require(0 < config[part].top_p <= 1, f"{part}.top_p", "must be in (0, 1]")
     for key in ("sampling.max_prompt_tokens", "sampling.max_response_tokens"):
         require(OmegaConf.select(config, key) >= 1, key, "must be at least 1")
+    tokens = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    require(
+        config.model.context_length is None or tokens <= config.model.context_length,
+        "sampling.max_response_tokens",
+        f"with sampling.max_prompt_tokens={config.sampling.max_prompt_tokens} a sequence may take {tokens} tokens, but "
+        f"model={config.model.name} has {config.model.context_length} positions; lower either, or choose another model",
+    )
     require(config.sampling.top_k == -1 or config.sampling.top_k >= 1, "sampling.top_k", "-1 (off) or at least 1")
     require(config.checkpoint.every >= 1, "checkpoint.every", "must be at least 1")
 
@@ -366,12 +378,16 @@ def _without(node: Any, *keys: str) -> dict[str, Any]:
 
 def data_identity(config: DictConfig) -> str:
     """Changes when the problems change."""
-    return digest({"task": config.task.name, "data": _plain(config.data), "revision": REVISIONS["data"]})
+    data = _plain(config.data)
+    if not data.get("cleaning"):  # the defaults
+        data.pop("cleaning", None)
+    return digest({"task": config.task.name, "data": data, "revision": REVISIONS["data"]})
 
 
 def base_identity(config: DictConfig) -> str:
     """Changes when the model that reinforcement learning starts from changes."""
-    content = {"data": data_identity(config), "model": _without(config.model, "name", "title", "parameters")}
+    facts = ("name", "title", "parameters", "context_length")  # about the checkpoint; they do not change it
+    content = {"data": data_identity(config), "model": _without(config.model, *facts)}
     if config.model.kind == "scratch":
         content |= {
             "revision": REVISIONS["base"],
@@ -410,11 +426,13 @@ def evaluation_identity(config: DictConfig) -> str:
     e = config.evaluation
     content = {
         "data": data_identity(config),
-        "evaluation": _without(e, "backend", "batch_size", "vllm", "server"),
+        "evaluation": _without(e, "backend", "batch_size", "images", "vllm", "server"),
         "sampling": _plain(config.sampling),
         "model": [config.model.dtype, config.model.attention],
         "revision": REVISIONS["evaluation"],
     }
+    if e.images != "own":
+        content["images"] = e.images
     if e.backend != "torch":
         content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]
     return digest(content)

@@ -16,10 +16,12 @@ class LossInputs:
     """One mini-batch of N sequences of T response tokens.
 
     logprobs [N, T]: current policy, carries the gradient. behaviour_logprobs [N, T]: the policy that sampled the
-    tokens (alpha for fresh groups, alpha_B for replayed ones). advantages [N]. mask [N, T]: 1 on response tokens.
+    tokens (alpha for fresh groups, alpha_B for replayed ones). advantages [N], or [N, T] where a critic gave one to
+    each token. mask [N, T]: 1 on response tokens.
     replayed [N]: True for groups taken from a buffer. reference_logprobs, step_logprobs [N, T]: the reference policy
     and the policy at the start of this step (pi_k), where the method asks for them. entropy [N, T]: of the current
-    policy's distribution, where the method asks for it. weights [N]: of each sequence's loss, None for 1.
+    policy's distribution, where the method asks for it. weights [N]: of each sequence's loss, None for 1. step: of the
+    training, for terms that change with it.
 
     The denominators of the means, where the rows are only a part (micro-batch) of the mini-batch, or the mini-batch
     is not full: nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).
@@ -34,10 +36,25 @@ class LossInputs:
     step_logprobs: Tensor | None = None
     entropy: Tensor | None = None
     weights: Tensor | None = None
+    step: int = 0
     nominal_sequences: int | None = None
     nominal_tokens: int | None = None
     part_sequences: tuple[int, int] | None = None
     part_tokens: tuple[int, int] | None = None
+
+
+@dataclass
+class ValueInputs:
+    """One mini-batch for the critic, all [N, T]: values carry the gradient, old_values and returns are of the step's
+    start, mask is 1 on response tokens. The denominators are those of :class:`LossInputs`.
+    """
+
+    values: Tensor
+    old_values: Tensor
+    returns: Tensor
+    mask: Tensor
+    nominal_sequences: int | None = None
+    nominal_tokens: int | None = None
 
 
 def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
@@ -72,6 +89,20 @@ def clipped_surrogate(
     if dual > 1.0:
         loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * dual), loss)
     return loss, active
+
+
+def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> tuple[Tensor, Tensor]:
+    """Half the squared error of a value, and whether the clip was active; all [N, T].
+
+    As verl's ``compute_value_loss`` before its mean: the worse of the value and the value clipped to
+    old_values +- clip, so that a step cannot profit from moving further. ``clip`` 0 is off.
+    """
+    error = (values - returns) ** 2
+    if not clip:
+        return 0.5 * error, torch.zeros_like(error)
+    near = torch.maximum(torch.minimum(values, old_values + clip), old_values - clip)
+    clipped = (near - returns) ** 2
+    return 0.5 * torch.maximum(error, clipped), (clipped > error).float()
 
 
 def low_variance_kl(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:

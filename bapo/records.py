@@ -13,10 +13,17 @@ from bapo import runs, theory
 from bapo.methods import Batch, Method
 from bapo.rollouts import FRESH, ORIGINS, Group
 
+#: metrics of a critic's update; nan for a method without one
+CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
+
 
 @dataclass
 class Ledger:
-    """What one step cost. forwards: tokens that went forward during the update, once for each policy."""
+    """What one step cost.
+
+    forwards: tokens that went forward during the update, once for each policy. critic_tokens: tokens of the rows that a
+    critic of ``critic_parameters`` was trained on; they go forward twice, for the values and for the update.
+    """
 
     fresh_rollouts: int = 0
     regenerated_rollouts: int = 0
@@ -24,6 +31,8 @@ class Ledger:
     prompt_tokens: int = 0
     trained_tokens: int = 0
     forwards: int = 0
+    critic_tokens: int = 0
+    critic_parameters: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
 
     def add(self, groups: list[Group], origin: str, prompt_tokens: int) -> None:
@@ -57,6 +66,7 @@ def step_row(
         nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
     )
     generated = ledger.generated_tokens + ledger.prompt_tokens
+    critic = ledger.critic_parameters * ledger.critic_tokens
     return {
         "step": step,
         "policy_version": step - 1,
@@ -74,14 +84,15 @@ def step_row(
         "response_length": float(np.concatenate([g.samples.lengths for g in fresh]).mean()),
         **{name: update.get(name, nan) for name in ("tv_x1", "tv_x2", "tv_x3")},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
+        **{name: update.get(name, nan) for name in CRITIC},
         "learning_rate": update.get("learning_rate", nan),
         "fresh_rollouts": ledger.fresh_rollouts,
         "regenerated_rollouts": ledger.regenerated_rollouts,
         "generated_tokens": ledger.generated_tokens,
         "trained_tokens": ledger.trained_tokens,
         # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
-        "forward_flops": 2.0 * parameters * (generated + ledger.forwards),
-        "backward_flops": 4.0 * parameters * ledger.trained_tokens,
+        "forward_flops": 2.0 * (parameters * (generated + ledger.forwards) + 2 * critic),
+        "backward_flops": 4.0 * (parameters * ledger.trained_tokens + critic),
         **{f"seconds_{phase}": value for phase, value in seconds.items()},
     }
 

@@ -194,6 +194,10 @@ class Settings:
         }
         return (*(f"{key}={_hydra_value(value)}" for key, value in named.items() if value is not None), *self.set)
 
+    def overrides_of(self, method: str) -> tuple[str, ...]:
+        """Those of a job of ``method``; "": of problems or a base model, which no method's settings concern."""
+        return self.overrides if method else tuple(o for o in self.overrides if not _METHODS_OWN.match(o))
+
     def folder(self) -> str:
         """The folder of the scale's results: an engine other than the scale's own has one of its own."""
         own = OmegaConf.load(configuration.EXPERIMENTS / "scale" / f"{self.scale}.yaml").get("engine", "torch")
@@ -206,12 +210,25 @@ class Settings:
         """The configuration of a run."""
         return configuration.run_config(self.scale, cell.task, cell.model, cell.method, cell.seed, self.overrides)
 
+    def changed(self) -> dict[str, Any]:
+        """Only what differs from the defaults."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
+
     def as_json(self) -> str:
-        """Only what differs from the defaults, for a command line."""
-        changed = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default
-        }
-        return json.dumps(changed, sort_keys=True)
+        """The same for a command line."""
+        return json.dumps(self.changed(), sort_keys=True)
+
+    def as_words(self) -> list[str]:
+        """The same as ``snakemake --config`` takes it, less what only says how the work is done."""
+        given = {key: value for key, value in self.changed().items() if key not in ("device", "tracking")}
+        return [
+            f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
+            for key, value in given.items()
+        ]
+
+
+#: overrides that only some methods understand
+_METHODS_OWN = re.compile(r"[+~]*(method|fidelity)\b")
 
 
 def _hydra_value(text: str) -> str:
@@ -288,10 +305,13 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
             }
         )
         bases.setdefault((cell.task, cell.model), common | {"run": str(configuration.base_directory(config))})
-        titles = tasks.get(cell.task).benchmarks
-        benchmarks[cell.task] = [[name, titles.get(name, name)] for name in config.evaluation.benchmarks]
+        task = tasks.get(cell.task)
+        benchmarks[cell.task] = [
+            [name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in config.evaluation.benchmarks
+        ]
     return {
         "scale": study.scale,
+        "config": settings.as_words(),
         "note": note,
         "cells": cells,
         "bases": list(bases.values()),

@@ -40,8 +40,11 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
     return parser
 
 
-def make(results: Path | None, *overrides: str) -> DictConfig:
-    """The configuration of a laptop run whose data and base model exist."""
+def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) -> DictConfig:
+    """The configuration of a laptop run whose data and base model exist.
+
+    small: how a base model that is made here differs.
+    """
     from bapo.config import compose_config
 
     if results:
@@ -50,7 +53,7 @@ def make(results: Path | None, *overrides: str) -> DictConfig:
     from bapo.engines.torch.base import train_base
 
     folder = tempfile.mkdtemp(prefix="bapo-benchmark-")
-    config = compose_config(["tracking=none", *SMALL, f"paths.results={folder}", *overrides])
+    config = compose_config(["tracking=none", *small, f"paths.results={folder}", *overrides])
     print(f"making a small base model in {folder}", flush=True)
     make_data(config)
     train_base(config)

@@ -27,7 +27,7 @@ METHODS = {  # method: (title, type, final skill, rollout batches a step)
     "bapo_without_x3": ("+BAPO w/o X3 (Ours)", "off", 0.92, 1.2),
     "bapo": ("+BAPO (Ours)", "off", 0.95, 1.2),
 }
-BENCHMARKS = {"cd34": ("CD-34", 1.6), "cd4": ("CD-4", 2.4)}  # name: (title, mean difficulty)
+BENCHMARKS = {"cd34": ("CD-34", 1.6), "cd4": ("CD-4", 2.4)}  # name: (title, mean difficulty[, the paper's name])
 
 
 def _generator(*key: object) -> np.random.Generator:
@@ -46,11 +46,18 @@ def _difficulty(kind: str, count: int, mean: float = 1.8) -> np.ndarray:
     return _generator("difficulty", kind).normal(mean, 1.8, count)
 
 
-def write_evaluation(folder: Path, skill: float, seed: object, problems: int = 40, samples: int = 8) -> None:
+def write_evaluation(
+    folder: Path,
+    skill: float,
+    seed: object,
+    problems: int = 40,
+    samples: int = 8,
+    benchmarks: Mapping[str, tuple[Any, ...]] = BENCHMARKS,
+) -> None:
     """eval/: one parquet a benchmark and the summary."""
     folder.mkdir(parents=True, exist_ok=True)
-    benchmarks = {}
-    for name, (_, mean) in BENCHMARKS.items():
+    found = {}
+    for name, (_, mean, *_) in benchmarks.items():
         chance = _chance(skill, _difficulty(name, problems, mean))
         correct = (
             _generator("eval", folder.parent.parent.name, seed, name).random((problems, samples)) < chance[:, None]
@@ -61,9 +68,9 @@ def write_evaluation(folder: Path, skill: float, seed: object, problems: int = 4
             "response": "synthetic",
         })  # fmt: skip
         runs.write_parquet(folder / f"{name}.parquet", frame)
-        benchmarks[name] = {"accuracy": float(correct.mean()), "problems": problems, "samples": samples}
-    files = runs.fingerprints(folder, [f"{name}.parquet" for name in BENCHMARKS])
-    runs.write_json(folder / "summary.json", {"identity": "synthetic", "benchmarks": benchmarks, "files": files})
+        found[name] = {"accuracy": float(correct.mean()), "problems": problems, "samples": samples}
+    files = runs.fingerprints(folder, [f"{name}.parquet" for name in benchmarks])
+    runs.write_json(folder / "summary.json", {"identity": "synthetic", "benchmarks": found, "files": files})
 
 
 def write_run(
@@ -74,7 +81,7 @@ def write_run(
     batch: int = 16,
     prompts: int = 200,
     probed: int = 60,
-    **evaluation: int,
+    **evaluation: Any,
 ) -> None:
     """One finished training run with its evaluation."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -160,11 +167,14 @@ def _probe(seed: int, method: str, skill: np.ndarray, probed: int) -> pd.DataFra
 def write_study(
     root: Path, methods: Sequence[str] = tuple(METHODS), seeds: Sequence[int] = (1, 2, 3),
     model: str = "synthetic-112k", scale: str = "laptop", steps: int = 20, extra: Mapping[str, Any] | None = None,
-    **sizes: int,
+    task: str = "countdown", task_title: str = "Countdown", **sizes: Any,
 ) -> Path:  # fmt: skip
-    """A study of one task and model under ``root``; returns the study file. sizes: problems, samples, batch, probed."""
-    place = root / "results" / scale / "countdown" / model
-    evaluation = {k: v for k, v in sizes.items() if k in ("problems", "samples")}
+    """A study of one task and model under ``root``; returns the study file.
+
+    sizes: problems, samples, batch, probed, benchmarks.
+    """
+    place = root / "results" / scale / task / model
+    evaluation = {k: v for k, v in sizes.items() if k in ("problems", "samples", "benchmarks")}
     write_evaluation(place / "base" / "eval", 0.0, "base", **evaluation)
     cells = []
     for method in methods:
@@ -173,15 +183,17 @@ def write_study(
             folder = place / method / f"seed{seed}"
             write_run(folder, method, seed, steps=steps, **sizes)
             cells.append({
-                "task": "countdown", "task_title": "Countdown", "model": model, "model_title": "Synthetic 112k",
+                "task": task, "task_title": task_title, "model": model, "model_title": "Synthetic 112k",
                 "method": method, "method_title": title, "kind": kind, "seed": seed, "run": str(folder),
             })  # fmt: skip
     study = {
         "scale": scale,
         "note": "Synthetic numbers for tests: they show nothing.",
         "cells": cells,
-        "bases": [{"task": "countdown", "model": model, "model_title": "Synthetic 112k", "run": str(place / "base")}],
-        "benchmarks": {"countdown": [[name, title] for name, (title, _) in BENCHMARKS.items()]},
+        "bases": [{"task": task, "model": model, "model_title": "Synthetic 112k", "run": str(place / "base")}],
+        "benchmarks": {
+            task: [[name, title, *role] for name, (title, _, *role) in sizes.get("benchmarks", BENCHMARKS).items()]
+        },
         **(extra or {}),
     }
     path = root / "study.json"

@@ -18,6 +18,7 @@ from bapo.config import (
     digest,
     evaluation_identity,
     run_config,
+    run_directory,
     train_identity,
 )  # fmt: skip
 from bapo.errors import UserError
@@ -111,7 +112,7 @@ def test_composing_does_not_import_torch():
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["method=bpo"], r"method=bpo: unknown method 'bpo' \(did you mean 'bapo'\?\); allowed: bapo, .*grpo"),
+        (["method=bpo"], r"method=bpo: unknown method 'bpo' \(did you mean 'bapo'\?\); allowed: .*bapo, .*grpo"),
         (["scale=laptpo"], r"unknown scale 'laptpo' \(did you mean 'laptop'\?\); allowed: gpu, laptop, paper, smoke"),
         (["task=cuntdown"], "unknown task 'cuntdown'.*allowed: .*countdown"),
         (["train.stesp=3"], r"train.stesp: no such key 'stesp' \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
@@ -295,3 +296,38 @@ def test_places():
     assert str(configuration.run_directory(config)) == "results/laptop/countdown/qwen2-112k/bapo/seed3"
     assert str(configuration.base_directory(config)) == "results/laptop/countdown/qwen2-112k/base"
     assert str(configuration.data_directory(config)) == "results/laptop/countdown/data"
+
+
+# ------------------------------------------------------------------------------------------------ fidelity
+
+
+def switches(name):
+    """What a fidelity file sets, apart from the run's name."""
+    content = OmegaConf.load(configuration.EXPERIMENTS / "fidelity" / f"{name}.yaml")
+    return {key: content[key] for key in content if key not in ("name", "title")}
+
+
+@pytest.mark.parametrize("fidelity", ["code", "corrected"])
+def test_fidelity_sets_its_switches_together_and_has_a_folder_of_its_own(fidelity):
+    paper, other = compose_config(["method=bapo"]), compose_config(["method=bapo", f"fidelity={fidelity}"])
+    changed = {k for k in other.method if other.method[k] != paper.method[k]} - {"name", "title"}
+    known = {k for k, v in switches(fidelity).items() if v != paper.method[k]}
+    assert changed == known and len(known) >= 3
+    assert run_directory(other).parts[-2] == f"bapo_{fidelity}" and run_directory(paper).parts[-2] == "bapo"
+    assert train_identity(other) != train_identity(paper)
+    # the method file of the study is the same run
+    assert train_identity(compose_config([f"method=bapo_{fidelity}"])) == train_identity(other)
+
+
+def test_fidelity_is_the_papers_by_default_and_one_switch_may_differ():
+    assert train_identity(compose_config(["method=bapo"])) == train_identity(
+        compose_config(["method=bapo", "fidelity=paper"])
+    )
+    config = compose_config(["method=bapo_without_x2", "fidelity=code", "method.online_filter=range"])
+    assert config.method.name == "bapo_without_x2_code" and config.method.online_filter == "range"
+    assert config.method.x3_choice == "re-evaluated"
+
+
+def test_the_authors_switches_are_bapos_alone():
+    with pytest.raises(UserError, match=r"grpo has no such parameter"):
+        compose_config(["method=grpo", "fidelity=code"])

@@ -439,11 +439,11 @@ def test_sets_load_through_the_datasets_library(tmp_path, monkeypatch):
     ("hub", "content", "message"),
     [
         ({}, "", r"data.hub.train.repository has no value"),
-        ({"train": {"repository": "x/set", "rows": 5}}, "", r"data.hub.train.rows: no such key; allowed: repository"),
+        ({"train": {"repository": "x/set", "row": 5}}, "", r"data.hub.train.row: no such key; allowed: repository"),
         ({"train": {"repository": "x/set", "start": -1}}, "", r"data.hub.train.start=-1"),
         ({"train": {"repository": "x/other"}}, "", r"holds none of other.parquet, other.jsonl"),
         ({"train": {"repository": "x/set"}}, '{"nums": [1, 2, 3], "target": 6}\n', r"only 1 usable rows"),
-        ({"train": {"repository": "x/set"}}, '{"nums": [1, 2, 3]}\n', r"set.jsonl: .*KeyError"),
+        ({"train": {"repository": "x/set"}}, '{"nums": [1, 2, 3]}\n', r"set.jsonl line 1: no column 'target'"),
         ({"train": {"repository": "x/set"}}, "nums,target\n", r"set.jsonl: not one JSON object"),
         ({"train": {"repository": "x/set"}}, '{"nums": "1 2", "target": 6}\n', r"set.jsonl line 1: field 'numbers'"),
     ],

@@ -283,7 +283,7 @@ def test_missing_input_is_named(world: tuple[DictConfig, Path], tmp_path: Path) 
     ],
 )
 def test_broken_problems_are_named(world: tuple[DictConfig, Path], tmp_path: Path, change: Any, message: str) -> None:
-    from bapo.evaluation.tasks import read_problems
+    from bapo.evaluation.documents import read_problems
 
     path = tmp_path / "cd34.parquet"
     change(table_of_problems(world[0])).to_parquet(path)
@@ -310,6 +310,43 @@ def test_model_refuses_what_it_cannot_do(world: tuple[DictConfig, Path], model: 
             task.config.generation_kwargs[key] = value
         with pytest.raises(UserError, match=message):
             run_benchmark(model, task)
+
+
+# ------------------------------------------------------------------------------------------------ golds
+
+
+def test_gold_against_gold_is_checked_once_and_named(
+    world: tuple[DictConfig, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the data job, which says so in its summary; of a file from elsewhere when it is loaded."""
+    from bapo.evaluation.tasks import Benchmark
+    from bapo.tasks import golds
+    from bapo.tasks.base import Problem
+    from bapo.tasks.files import write_problems
+
+    summary = runs.read_json(configuration.data_directory(world[0]) / "summary.json")
+    assert summary["golds"] == {"cd34": 6, "cd4": 6}
+
+    def truth(target: int) -> str:
+        return json.dumps({"numbers": [1, 2, 3], "target": target, "format": "answer"})
+
+    countdown, path = tasks.get("countdown"), tmp_path / "own.parquet"
+    targets = [6, 77, 5, 99, *range(1000, 1020)]  # 1 + 2 + 3 and 2 * 3 - 1 are two of them
+    write_problems(path, [Problem(f"p{t}", "x", truth(t)) for t in targets], "countdown", "planning", "own")
+    message = (
+        r"own\.parquet: .* gold answer of 22 of 24 problems: row 1 \(p77: no expression.*row 3 \(p99.* and 12 more;"
+    )
+    with pytest.raises(UserError, match=message):
+        Benchmark("own", path, countdown, max_tokens=4)
+    assert len(Benchmark("own", path, countdown, max_tokens=4, check_golds=False).problems) == 24
+
+    asked = []
+    monkeypatch.setattr(type(countdown), "verify", lambda self, r, t: (asked.append(r), Verdict(True, True, ""))[1])
+    for _ in range(3):
+        assert golds.check(countdown, [("a", truth(5)), ("b", truth(6))], "here") == 2
+    assert len(asked) == 2  # the same ground truths, once a process
+    assert golds.check(countdown, [("a", truth(5))], "here") == 1 and len(asked) == 3
+    assert golds.check(Lengths(), [("a", truth(5))], "here") == 0  # it knows no gold responses
 
 
 # ------------------------------------------------------------------------------------------------ resuming

@@ -7,7 +7,6 @@ import json
 import shutil
 import socket
 import sys
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ import pandas as pd
 import pytest
 from omegaconf import DictConfig, OmegaConf
 from standin_server import StandIn, counted, serving
+from standin_vllm import installed
 
 from bapo import config as configuration
 from bapo import runs, tasks
@@ -133,6 +133,15 @@ def test_server_gives_32_samples_each_asked_for_once(
         pd.testing.assert_frame_equal(table(tmp_path), frames[0])
         assert again["benchmarks"]["cd34"] == summary["benchmarks"]["cd34"]
         assert not table(tmp_path, "cd4")["response"].equals(frames[1]["response"])
+
+
+def test_all_32_samples_of_a_problem_differ(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
+    """From a server that answers equal seeds alike and never the same without one."""
+    config, checkpoint = world
+    with serving() as server:
+        evaluate(through(server, config), checkpoint, tmp_path)
+    for name in config.evaluation.benchmarks:
+        assert table(tmp_path, name).groupby("problem_id")["response"].nunique().tolist() == [32] * 6
 
 
 def test_a_constant_seed_is_caught(
@@ -307,84 +316,11 @@ def test_settings_that_no_server_can_have_are_named(
 
 # ------------------------------------------------------------------------------------------------ vLLM
 
-#: As much of vLLM as lm-eval 0.4.13 imports. The engine honours its own seed and, like vLLM, that of a request.
-VLLM = {
-    "__init__.py": """
-        import random
-
-        engines, asked = [], []
-
-        class SamplingParams:
-            def __init__(self, **keys):
-                self.keys = keys
-
-        class TokensPrompt(dict):
-            pass
-
-        class _Config:
-            max_model_len = 10**6
-
-        class _Engine:
-            model_config = _Config()
-
-        class _Output:
-            def __init__(self, text):
-                self.text = text
-                self.outputs = [self]
-
-        class LLM:
-            llm_engine = _Engine()
-
-            def __init__(self, **keys):
-                engines.append(keys)
-                self.own = random.Random(keys["seed"])
-
-            def generate(self, prompts, sampling_params, use_tqdm, lora_request):
-                found = []
-                for prompt, parameters in zip(prompts, sampling_params, strict=True):
-                    asked.append((tuple(prompt["prompt_token_ids"]), parameters.keys))
-                    seed = parameters.keys.get("seed")
-                    rng = self.own if seed is None else random.Random(seed)
-                    found.append(_Output(f"{rng.randrange(9)} + {rng.randrange(9)} = {rng.randrange(9)}"))
-                return found
-    """,
-    "lora/__init__.py": "",
-    "lora/request.py": "class LoRARequest: pass",
-    "renderers/__init__.py": "",
-    "renderers/hf.py": "def resolve_chat_template(tokenizer, **keys): return tokenizer.chat_template",
-    "tokenizers.py": """
-        from transformers import AutoTokenizer
-
-        def get_tokenizer(name, tokenizer_mode, **keys):
-            return AutoTokenizer.from_pretrained(name, **keys)
-    """,
-}
-
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A package ``vllm`` whose engine is a stand-in, forgotten afterwards."""
-    from lm_eval.api import registry
-
-    for name, text in VLLM.items():
-        path = tmp_path / "site" / "vllm" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(textwrap.dedent(text), encoding="utf-8")
-    metadata = tmp_path / "site" / "vllm-0.18.0.dist-info" / "METADATA"
-    metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.18.0\n", encoding="utf-8")
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    known = dict(registry.model_registry._objs)
-
-    def forget() -> None:
-        for name in [m for m in sys.modules if m == "vllm" or m.startswith("vllm.") or m.endswith("vllm_causallms")]:
-            del sys.modules[name]
-        registry._materialise_placeholder.cache_clear()
-
-    forget()
-    yield importlib.import_module("vllm")
-    forget()
-    registry.model_registry._objs.update({k: v for k, v in known.items() if k == "vllm"})
+    with installed(tmp_path, monkeypatch) as module:
+        yield module
 
 
 def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(

@@ -39,6 +39,14 @@ def test_random_rewards_know_nothing_of_the_responses():
     assert np.array_equal(groups[1].rewards, rewards(8))  # the log keeps the verifier's
 
 
+def test_the_chance_of_a_random_reward():
+    drawn = [
+        g.rewards
+        for g in method("grpo_random_reward", chance=0.9).build_batch(1, fresh(1, [0] * 40), NoSampler()).groups
+    ]
+    assert 0.8 < np.mean(drawn) < 1.0
+
+
 def test_duplicates_take_the_places_of_x3():
     plain, control = second_batch("bapo"), second_batch("bapo_duplicates")
     count = sum(g.origin == REPLAYED for g in plain.groups)

@@ -198,7 +198,7 @@ def test_delayed_grpo_trains_on_every_fresh_group():
     [
         ({"kind": "both"}, "method.kind=both: must be one of on, off"),
         ({"clip_centre": "two"}, "method.clip_centre=two: must be one of one, step-policy"),
-        ({"kl_to": "alpha"}, "method.kl_to=alpha: must be one of reference, rollout, step-policy, none"),
+        ({"kl_to": "alpha"}, "method.kl_to=alpha: must be one of reference, rollout, step-policy, mixture, none"),
         ({"aggregation": "mean"}, "method.aggregation=mean"),
         ({"advantage_std": "sample"}, "method.advantage_std=sample: must be one of population, unbiased"),
         ({"clip_low": 1.0}, r"method.clip_low=1.0: must be in \(0, 1\)"),

@@ -60,7 +60,7 @@ def test_another_target_finds_other_prompts():
 
 
 def test_the_thompson_samples_are_those_of_the_posterior():
-    method = mopps(candidates=2, prior_successes=3.0, prior_failures=2.0)
+    method = mopps(candidates=2, prior_successes=3.0, prior_failures=2.0)  # Beta(3, 2) for every prompt
     expected = seeds.generator(1, "mopps", 9).beta(np.full(8, 3.0), np.full(8, 2.0))
     nearest = np.argsort((expected - 0.5) ** 2)[:B]
     assert [p.id for p in method.draw_prompts(9, stream(8))] == [f"p{i:02d}" for i in nearest]

@@ -40,20 +40,67 @@ def edit(path: Path, old: str, new: str) -> None:
 # ------------------------------------------------------------------------------------------------ what a study needs
 
 
-def test_table1_at_laptop_scale_is_seven_methods_and_three_seeds() -> None:
+STUDIES = [name for name in configuration.options("study") if name != "figures"]
+SCALES = ("smoke", "laptop", "gpu", "paper")
+VARIANTS = ["bapo_v10", "bapo_v20", "bapo_m1", "bapo_m10", "bapo_fixed_0_2", "bapo_fixed_3_4"]
+#: task, model, methods: Table 1's rows less those that it quotes from other papers, and the figures' runs
+PAPER = {
+    "table1": [
+        ("mathematics", "deepseek-r1-distill-qwen-1.5b", ["grpo", "dapo", "grpo_v5", "repo", "bapo"]),
+        ("countdown", "qwen2.5-math-1.5b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
+        ("countdown", "qwen2.5-math-7b", ["grpo", "dapo", "bapo"]),
+        ("geometry", "qwen2.5-vl-3b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
+        ("geometry", "qwen2.5-vl-7b", ["grpo", "dapo", "bapo"]),
+    ],
+    "figure5": [("mathematics", "qwen3-8b", ["grpo", "dapo", "bapo_mini", "bapo"])],
+    "figure6": [("countdown", "qwen2.5-math-1.5b", [*VARIANTS, "bapo_without_x2", "bapo_without_x3", "bapo"])],
+    "figure10": [("mathematics", "qwen3-8b", ["bapo_gaussian", "bapo_uniform", "bapo"])],
+    "figure16": [("mathematics", "qwen3-4b", ["ppo", "ba_ppo"])],
+}
+
+
+def test_table1_at_laptop_scale_is_three_tasks_seven_methods_and_three_seeds() -> None:
     study = load_study("table1", "laptop")
-    assert len(study.cells) == len(set(study.cells)) == 21
-    assert {c.method for c in study.cells} == set(METHODS)
-    assert {c.seed for c in study.cells} == {1, 2, 3}
-    assert study.models == [("countdown", "qwen2-112k")]
+    assert len(study.cells) == len(set(study.cells)) == 3 * 7 * 3
+    assert [task for task, _ in study.models] == ["mathematics", "countdown", "geometry"]
+    for task, model in study.models:
+        mine = [c for c in study.cells if (c.task, c.model) == (task, model)]
+        assert {(c.method, c.seed) for c in mine} == {(m, s) for m in METHODS for s in (1, 2, 3)}
 
 
-def test_table1_at_paper_scale_is_the_papers_planning_rows() -> None:
-    small, large = "qwen2.5-math-1.5b", "qwen2.5-math-7b"
-    wanted = [(small, m) for m in ("grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo")]
-    wanted += [(large, m) for m in ("grpo", "dapo", "bapo")]
-    study = load_study("table1", "paper")
-    assert sorted(study.cells, key=str) == sorted((Cell("countdown", m, r, 42) for m, r in wanted), key=str)
+@pytest.mark.parametrize("name", PAPER)
+def test_a_study_at_paper_scale_is_the_papers_runs(name: str) -> None:
+    wanted = [Cell(task, model, method, 42) for task, model, trained in PAPER[name] for method in trained]
+    assert list(load_study(name, "paper").cells) == wanted
+
+
+def test_table1_runs_every_row_of_the_paper_that_its_authors_ran() -> None:
+    from analysis import paper
+
+    for task, model, trained in PAPER["table1"]:
+        quoted = {"mopps", "remix"} if task == "mathematics" else set()  # "taken from the corresponding paper"
+        assert set(paper.table1()[model].rows) == {"base", *trained, *quoted}
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop"])
+def test_a_figures_runs_are_the_same_methods_at_every_scale(scale: str) -> None:
+    for name in PAPER:
+        if name != "table1":
+            at_paper, here = load_study(name, "paper").cells, load_study(name, scale).cells
+            assert {(c.task, c.method) for c in here} == {(c.task, c.method) for c in at_paper}
+
+
+def test_every_stand_in_plays_one_part_of_the_paper_in_its_order() -> None:
+    from bapo import tasks
+
+    played = {}
+    for scale in SCALES:
+        settings = Settings(scale=scale)
+        for cell in {c.task: c for c in settings.study("table1").cells}.values():  # one of each task
+            names = settings.run(cell).evaluation.benchmarks
+            played[scale, cell.task] = [tasks.get(cell.task).roles.get(name, name) for name in names]
+    for (scale, task), found in played.items():
+        assert found == played["paper", task], (scale, task)
 
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
@@ -69,19 +116,29 @@ def test_every_figure_of_the_study_can_be_drawn() -> None:
 
 def test_methods_and_seeds_replace_those_of_the_file() -> None:
     study = load_study("table1", "laptop", methods=["bapo"], seeds=[7, 8])
-    assert study.cells == tuple(Cell("countdown", "qwen2-112k", "bapo", s) for s in (7, 8))
+    wanted = [Cell(task, model, "bapo", s) for task, model in load_study("table1", "laptop").models for s in (7, 8)]
+    assert list(study.cells) == wanted
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
-def test_every_cell_has_a_complete_configuration(scale: str) -> None:
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_every_cell_has_a_complete_configuration_and_a_meaning_of_its_own(scale: str) -> None:
+    """Over all studies: runs that two studies share are the same cell, and no two cells are the same run."""
     settings = Settings(scale=scale)
-    for cell in settings.study("table1").cells:
-        config = settings.run(cell)  # composing checks every value
-        assert (config.task.name, config.model.name, config.method.name) == (cell.task, cell.model, cell.method)
-        assert config.seed == cell.seed
+    meanings: dict[str, Cell] = {}
+    for name in STUDIES:
+        for cell in settings.study(name).cells:
+            config = settings.run(cell)  # composing checks every value
+            assert (config.task.name, config.model.name, config.method.name) == (cell.task, cell.model, cell.method)
+            assert config.seed == cell.seed
+            assert meanings.setdefault(configuration.train_identity(config), cell) == cell
 
 
 # ------------------------------------------------------------------------------------------------ errors
+
+
+def test_a_model_whose_context_is_too_short_for_the_task_is_refused() -> None:
+    with pytest.raises(UserError, match=r"max_response_tokens=8192.*10240 tokens.*qwen2\.5-math-7b has 4096 positions"):
+        configuration.compose_config(["scale=paper", "task=mathematics", "model=qwen2.5-math-7b"])
 
 
 @pytest.mark.parametrize(
@@ -89,13 +146,13 @@ def test_every_cell_has_a_complete_configuration(scale: str) -> None:
     [
         ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, runs_of, scales, figures"]),
         ("  smoke:", "  smok:", ["scales.smok", "unknown scale", "laptop, paper, smoke"]),
-        ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[1].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
-        ("[grpo, dapo, bapo]", "[grpo, dapo, bpo]", ["scales.paper[1].methods", "did you mean 'bapo'?", "grpo_v5"]),
-        ("seeds: [1, 2, 3]", "seeds: [1, x]", ["scales.laptop[0].seeds", "'x'", "Integer"]),
-        ("seeds: [1, 2, 3]", "sedes: [1, 2, 3]", ["scales.laptop[0].sedes", "task, models, methods, seeds"]),
-        ("seeds: [1, 2, 3]", "seeds: []", ["scales.laptop[0].seeds is empty"]),
-        ("seeds: [1, 2, 3]", "seeds: [1, 1]", ["scales.laptop", "grpo seed 1", "twice"]),
-        ("      seeds: [1, 2, 3]\n", "", ["scales.laptop[0].seeds has no value"]),
+        ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[2].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
+        ("[grpo, dapo, grpo_v5, repo, bapo]", "[grpo, bpo]", ["scales.paper[0].methods", "did you mean 'bapo'?"]),
+        ("seeds: [1, 2]", "seeds: [1, x]", ["scales.smoke[1].seeds", "'x'", "Integer"]),
+        ("seeds: [1, 2]", "sedes: [1, 2]", ["scales.smoke[1].sedes", "task, models, methods, seeds"]),
+        ("seeds: [1, 2]", "seeds: []", ["scales.smoke[1].seeds is empty"]),
+        ("seeds: [1, 2]", "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
+        ("      seeds: [1, 2]\n", "", ["scales.smoke[1].seeds has no value"]),
         ("name: table1", "name: table2", ["name is 'table2'", "table1.yaml"]),
         ("title: Table 1", "title: [", ["not valid YAML"]),
         ("title: Table 1", "runs_of: figures", ["either scales or runs_of"]),
@@ -104,15 +161,15 @@ def test_every_cell_has_a_complete_configuration(scale: str) -> None:
 def test_a_wrong_study_file_is_named_with_its_field(experiments: Path, old: str, new: str, parts: list[str]) -> None:
     edit(experiments / "study" / "table1.yaml", old, new)
     with pytest.raises(UserError) as caught:
-        load_study("table1", "laptop")
+        load_study("table1", "smoke")
     for part in ("table1.yaml", *parts):
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> None:
-    with pytest.raises(UserError, match=r"did you mean 'table1'.*figures, table1"):
-        load_study("tabel1", "laptop")
+    with pytest.raises(UserError, match=r"did you mean 'table1'.*figure16, .*figures, table1"):
+        load_study("table_1", "laptop")
     (experiments / "scale" / "huge.yaml").write_text("name: huge\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, gpu, paper"):
         load_study("figures", "huge")
@@ -175,6 +232,15 @@ def test_settings_reach_the_configuration() -> None:
     assert (config.paths.results, config.paths.data_folder) == (folder, "d")
 
 
+def test_a_methods_settings_reach_its_runs_and_nothing_else() -> None:
+    """`data` and `base` compose with the default method, which may not know them."""
+    settings = Settings(scale="smoke", set=("method.v=2", "train.steps=7", "fidelity=code"))
+    assert settings.overrides_of("bapo") == settings.overrides
+    assert settings.overrides_of("") == ("train.steps=7",)
+    bapo = Settings(scale="smoke", set=("method.v=2",)).run(Cell("countdown", "qwen2-112k", "bapo", 1))
+    assert bapo.method.v == 2
+
+
 def test_the_schema_and_the_settings_have_the_same_keys() -> None:
     properties = yaml.safe_load(studies.SCHEMA.read_text(encoding="utf-8"))["properties"]
     assert set(properties) == {f.name for f in dataclasses.fields(Settings)}
@@ -193,16 +259,17 @@ def test_the_study_for_the_analysis(tmp_path: Path) -> None:
     asked = json.dumps({"scale": "paper", "results": str(tmp_path)})
     assert studies.main(["table1", "--settings", asked, "--out", str(out)]) == 0
     read = reader.load(out, "table1")
-    assert [(b.model, list(b.methods)) for b in read.blocks] == [
-        ("qwen2.5-math-1.5b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
-        ("qwen2.5-math-7b", ["grpo", "dapo", "bapo"]),
-    ]
-    assert read.blocks[0].benchmarks == (("cd34", "CD-34"), ("cd4", "CD-4"))
-    (cell,) = read.blocks[1].methods["bapo"]
+    assert [(b.task, b.model, list(b.methods)) for b in read.blocks] == PAPER["table1"]
+    blocks = {b.model: b for b in read.blocks}
+    block = blocks["qwen2.5-math-7b"]
+    assert block.benchmarks == (("cd34", "CD-34"), ("cd4", "CD-4"))
+    assert [name for name, _ in blocks["qwen2.5-vl-3b"].benchmarks] == ["geo3k_val", "geo3k_test"]
+    (cell,) = block.methods["bapo"]
     assert (cell.method_title, cell.kind, cell.model_title) == ("+BAPO", "off", "Qwen2.5 Math 7B")
     assert cell.run == tmp_path / "paper" / "countdown" / "qwen2.5-math-7b" / "bapo" / "seed42"
-    assert read.blocks[1].base.run == tmp_path / "paper" / "countdown" / "qwen2.5-math-7b" / "base"
+    assert block.base.run == tmp_path / "paper" / "countdown" / "qwen2.5-math-7b" / "base"
     assert "Paper scale" in read.note
+    assert read.command == f"snakemake --cores all table1 --config scale=paper results={tmp_path}"
 
 
 def test_the_study_command_explains_wrong_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,13 +320,6 @@ def before() -> dict[str, str]:
 def changed(before: dict[str, str]) -> set[str]:
     configuration._composed.cache_clear()
     return {method for method, identity in identities().items() if identity != before[method]}
-
-
-def test_no_two_runs_of_a_table_share_an_identity() -> None:
-    for scale in ("laptop", "paper"):
-        settings = Settings(scale=scale)
-        cells = settings.study("table1").cells
-        assert len({configuration.train_identity(settings.run(c)) for c in cells}) == len(cells)
 
 
 @pytest.mark.parametrize(

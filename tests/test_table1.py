@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import json
 import re
 import shutil
@@ -56,11 +58,10 @@ def run_of(study: Path, method: str, seed: int) -> Path:
 
 def test_rows_are_in_the_papers_order(written: Path) -> None:
     header, _, *rows = rows_of((written / "table1.md").read_text())
-    assert header == [
-        "Method", "CD-34", "CD-4", "Avg", "Rollouts", "Type", "Paper: CD-34", "Paper: CD-4", "Paper: Avg"
-    ]  # fmt: skip
-    assert [row[0] for row in rows] == ["Synthetic 112k", *(title for title, *_ in METHODS.values())]
-    assert [row[5] for row in rows] == ["\u2013", "on", "on", "off", "off", "off", "off", "off"]
+    assert header == ["Method", "CD-34", "CD-4", "Avg", "SE", "Rollouts", "Type"]
+    ours = [row for row in rows if not row[0].startswith("*paper")]
+    assert [row[0] for row in ours] == ["**Synthetic 112k**", *(title for title, *_ in METHODS.values())]
+    assert [row[6] for row in ours] == ["\u2013", "on", "on", "off", "off", "off", "off", "off"]
 
 
 def test_numbers_are_those_of_the_evaluations(study: Path, written: Path) -> None:
@@ -87,10 +88,14 @@ def test_numbers_are_those_of_the_evaluations(study: Path, written: Path) -> Non
 
 def test_cells_of_the_markdown_are_those_of_the_csv(written: Path) -> None:
     frame = pd.read_csv(written / "table1.csv").set_index(["method", "benchmark"])
-    cells = next(r for r in rows_of((written / "table1.md").read_text()) if r[0] == "+BAPO (Ours)")
-    row = frame.loc[("bapo", "cd34")]
+    rows = rows_of((written / "table1.md").read_text())
+    cells = next(r for r in rows if r[0] == "+BAPO (Ours)")
+    row, average = frame.loc[("bapo", "cd34")], frame.loc[("bapo", "avg")]
     assert cells[1] == f"{row['mean']:.1f} ± {(row['high'] - row['low']) / 2:.1f} (sd {row['seed_sd']:.1f})"
-    assert cells[6:] == ["73.00", "47.50", "60.25"]
+    errors = [frame.loc[("bapo", name), "se"] for name in ("cd34", "cd4")]
+    assert average["se"] == pytest.approx(np.hypot(*errors) / 2, rel=1e-5)  # of the unweighted average
+    assert cells[4:] == [f"{average['se']:.2f}", f"{row['rollouts'] / 1000:.1f}k", "off"]
+    assert rows[rows.index(cells) + 1] == ["*paper*", "*73.00*", "*47.50*", "*60.25*", *["\u2013"] * 3]
 
 
 def test_rollouts_are_means_of_the_summaries(study: Path, written: Path) -> None:
@@ -112,9 +117,9 @@ def test_sentence_of_each_claim(written: Path) -> None:
     rollouts = pd.read_csv(written / "table1.csv").groupby("method").rollouts.first()
     assert f"{rollouts.bapo / rollouts.grpo:.2f} times those of GRPO" in line
     assert any(x.startswith("- BAPO minus DAPO") for x in text.splitlines())
-    gains = next(x for x in text.splitlines() if x.startswith("- GRPO minus base on CD-34"))
+    gains = next(x for x in text.splitlines() if x.startswith("- GRPO minus base, Avg"))
     values = pd.read_csv(written / "table1.csv").set_index(["method", "benchmark"])
-    seeds = values.loc[("grpo", "cd34"), ["seed_1", "seed_2", "seed_3"]] - values.loc[("base", "cd34"), "mean"]
+    seeds = values.loc[("grpo", "avg"), ["seed_1", "seed_2", "seed_3"]] - values.loc[("base", "avg"), "mean"]
     said = [float(x) for x in re.findall(r"[+-]\d+\.\d", gains)]
     assert said == pytest.approx([min(seeds), max(seeds)], abs=0.0501)
 
@@ -132,7 +137,7 @@ def test_latex_is_a_complete_table(written: Path) -> None:
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
     body = text.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().splitlines()
     columns = len(re.search(r"\\begin{tabular}{(\w+)}", text)[1])
-    assert len(body) == 8 and all(line.count(" & ") == columns - 1 and line.endswith(r" \\") for line in body)
+    assert len(body) == 8 + 6 and all(line.count(" & ") == columns - 1 and line.endswith(r" \\") for line in body)
     assert r"+BAPO w/o $\mathcal{X}_2$ (Ours)" in text
     assert not re.search(r"(?<!\\)[%#]", text.replace("% generated", ""))  # would swallow the rest of a line
 
@@ -208,9 +213,90 @@ def test_paper_columns_by_model() -> None:
     assert paper.match("no such task", "x") is None
 
 
-def test_methods_without_a_row_in_the_paper_show_a_dash(written: Path) -> None:
-    rows = {r[0]: r for r in rows_of((written / "table1.md").read_text())}
-    assert rows["+GRPO (v = 5)"][6:] == rows["+RePO"][6:] == ["\u2013"] * 3
+def test_the_papers_numbers_stand_below_the_rows_that_it_has(written: Path) -> None:
+    rows = [row[0] for row in rows_of((written / "table1.md").read_text())]
+    followed = [a for a, b in itertools.pairwise(rows) if b.startswith("*paper")]
+    without = {"+GRPO (v = 5)", "+RePO"}  # the paper has them for mathematics only
+    assert followed == ["**Synthetic 112k**", *(t for t, *_ in METHODS.values() if t not in without)]
+
+
+# ------------------------------------------------------------------------------------------------ all three tasks
+
+STEPS = {"steps_5": "aime24", "steps_3": "amc", "mixed": "math500", "equations": "minerva", "steps_4": "olympiad"}
+PLAYED = {
+    "mathematics": {ours: (ours.title(), 1.5, theirs) for ours, theirs in STEPS.items()},
+    "countdown": {"cd34": ("CD-34", 1.6), "cd4": ("CD-4", 2.4)},
+    "geometry": {"shapes_val": ("Shapes (val)", 1.0, "geo3k_val"), "shapes_test": ("Shapes (test)", 1.0, "geo3k_test")},
+}
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a table of three tasks; geometry has no RePO and one seed."""
+    root = tmp_path_factory.mktemp("complete")
+    whole: dict = {}
+    for task, benchmarks in PLAYED.items():
+        methods = ("grpo", "bapo") if task == "geometry" else ("grpo", "repo", "bapo")
+        seeds = (1,) if task == "geometry" else (1, 2)
+        path = write_study(
+            root, methods, seeds, steps=2, problems=12, samples=4, task=task, task_title=task.title(),
+            benchmarks=benchmarks,
+        )  # fmt: skip
+        one = json.loads(path.read_text())
+        for key in ("cells", "bases"):
+            whole.setdefault(key, []).extend(one.pop(key))
+        whole.setdefault("benchmarks", {}).update(one.pop("benchmarks"))
+        whole |= one
+    path.write_text(json.dumps(whole))
+    assert main(["table1", "--study", str(path), "--out", str(root / "tables")]) == 0
+    return root / "tables"
+
+
+def test_mathematics_is_part_a_and_the_other_two_stand_side_by_side_in_part_b(complete: Path) -> None:
+    text = (complete / "table1.md").read_text()
+    part_a, part_b = re.split(r"^## \(b\) Planning and visual geometry.*$", text, flags=re.M)
+    assert "## (a) Mathematics" in part_a
+    tail = ["Avg", "SE", "Rollouts", "Type"]
+    header, _, *rows = rows_of(part_a)
+    titles = [f"{t}<br>*{p}*" for t, p in zip(
+        ("Steps_5", "Steps_3", "Mixed", "Equations", "Steps_4"), ("AIME24", "AMC", "MATH500", "Minerva.", "Olympiad."),
+        strict=True)]  # fmt: skip
+    assert header == ["Method", *titles, *tail]
+    names = ["**Synthetic 112k**", "*paper: DeepSeek R1 Distill Qwen 1.5B*", "+GRPO", "*paper*", "+RePO", "*paper*"]
+    assert [r[0] for r in rows] == [*names, "+BAPO (Ours)", "*paper*"]
+    assert rows[3][1:] == ["*30.73*", "*67.47*", "*85.40*", "*28.95*", "*45.33*", "*51.58*", "\u2013", "*677k*", "*on*"]
+
+    header, _, *rows = rows_of(part_b)
+    shapes = ["Shapes (val)<br>*Geo-3K(val)*", "Shapes (test)<br>*Geo-3K(test)*"]
+    assert header == ["Method", "CD-34", "CD-4", *tail, "Method", *shapes, *tail]
+    beside = {row[0]: row[7:] for row in rows}
+    assert beside["+GRPO"][0] == "+GRPO" and beside["+BAPO (Ours)"][0] == "+BAPO (Ours)"
+    assert beside["*paper: Qwen2.5 Math 1.5B*"][:4] == ["*paper: Qwen2.5 VL 3B*", "*14.77*", "*19.18*", "*16.98*"]
+    assert beside["+RePO"] == [""] * 7  # not run there
+    assert all(f"{task.title()}, Synthetic 112k:" in text for task in PLAYED)
+    assert "over problems alone where there is one seed" in text
+
+
+def test_every_domain_has_its_average_and_every_stand_in_its_part(complete: Path) -> None:
+    frame = pd.read_csv(complete / "table1.csv")
+    for task, benchmarks in PLAYED.items():
+        mine = frame[(frame.task == task) & (frame.method == "bapo")].set_index("benchmark")
+        assert mine.loc["avg", "mean"] == pytest.approx(mine.loc[list(benchmarks), "mean"].mean(), rel=1e-5)
+        squares = (mine.loc[list(benchmarks), "se"] ** 2).sum()
+        assert mine.loc["avg", "se"] == pytest.approx(np.sqrt(squares) / len(benchmarks), rel=1e-4)
+    row = frame[(frame.method == "bapo") & (frame.benchmark == "steps_4")].iloc[0]
+    assert (row.paper_benchmark, row.paper, row.paper_model) == ("olympiad", 50.06, "DeepSeek R1 Distill Qwen 1.5B")
+
+
+def test_latex_has_a_table_for_each_part(complete: Path) -> None:
+    text = (complete / "table1.tex").read_text()
+    tables = text.split(r"\begin{table*}")[1:]
+    assert len(tables) == 2 and text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
+    for table, columns in zip(tables, (10, 14), strict=True):
+        lines = [line for line in table.splitlines() if line.endswith(r" \\")]
+        assert all(line.count(" & ") == columns - 1 for line in lines)
+        align = re.search(r"\\begin{tabular}{([lr]+(?:@{\\quad}[lr]+)?)}", table)[1]
+        assert len(align.replace(r"@{\quad}", "")) == columns
 
 
 # ------------------------------------------------------------------------------------------------ what can go wrong
@@ -230,6 +316,29 @@ def test_missing_run(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run)
     message = failing(small, capsys)
     assert str(run) in message and "`snakemake --cores all table1`" in message
+
+
+def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
+    """As the workflow writes it, and as Snakemake reads it back."""
+    import shlex
+
+    from snakemake.cli import parse_config
+
+    from bapo import studies
+
+    settings = studies.Settings(
+        scale="smoke", engine="verl", device="cpu", results="other disk", methods=("grpo", "bapo"), seeds=(1, 2),
+        tracking="none", set=("train.steps=7", "method.c2_range=[0.1,0.2]"),
+    )  # fmt: skip
+    extra = {"config": settings.as_words()}
+    study = load(write_study(tmp_path, methods=("grpo",), seeds=(1,), steps=2, scale="smoke", extra=extra), "table1")
+    words = shlex.split(study.command)
+    assert words[:6] == ["snakemake", "--cores", "all", "table1", "--config", "scale=smoke"]
+    again = studies.read_settings(parse_config(words[5:]), studies.SCHEMA)
+    assert again == dataclasses.replace(settings, device=None, tracking=None)  # neither has a meaning
+    assert load(write_study(tmp_path, methods=("grpo",), seeds=(1,), steps=2), "table1").command == (
+        "snakemake --cores all table1"
+    )
 
 
 def test_missing_evaluation_at_another_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,11 +442,19 @@ def test_start_up_imports_nothing_heavy() -> None:
 
 
 def test_the_analysis_never_imports_torch_or_the_engines() -> None:
-    """Arrows point one way: analysis -> bapo.runs (and the errors it raises)."""
-    for path in (Path(table1.__file__).parent).rglob("*.py"):
-        imported = re.findall(r"^\s*(?:from|import) (bapo[\w.]*|torch\w*)(?: import (\w+))?", path.read_text(), re.M)
-        for module, name in imported:
-            assert module in ("bapo.runs", "bapo.errors") or (module, name) == ("bapo", "runs"), (path, module, name)
+    """Arrows point one way: analysis -> bapo.runs and the errors it raises.
+
+    The audit and the runs of others also read the algorithm, which knows no engine.
+    """
+    package = Path(table1.__file__).parent
+    algorithm = {"methods", "rollouts", "seeds", "theory"}
+    for path in package.rglob("*.py"):
+        allowed = {"runs", "errors"} | (algorithm if path.parent.name in ("audit", "imports") else set())
+        text = path.read_text(encoding="utf-8")
+        names = re.findall(r"^\s*(?:from|import) bapo\.(\w+)", text, re.M)
+        for line in re.findall(r"^\s*from bapo import (.+)$", text, re.M):
+            names += [name.split()[0] for name in line.split(",")]
+        assert set(names) <= allowed and not re.search(r"^\s*(from|import) torch", text, re.M), (path, names)
 
 
 def test_the_best_is_bold_only_when_it_is_above_every_other_row() -> None:

@@ -42,9 +42,18 @@ METHODS = {
     "dapo": {},
     "grpo_delayed": {"v": 5, **COMMON},
     "repo": {"capacity": 8, "min_cached": 8, "replays": 5, "off_policy_weight": 0.7, "entropy_coef": 0.01},
-    "bapo": BAPO,
+    "bapo": {"x2_weight": 3.0, **BAPO},
     "bapo_without_x2": BAPO,
     "bapo_without_x3": BAPO,
+    "bapo_duplicates": BAPO,
+    "bapo_shuffled": BAPO,
+    "grpo_random_reward": COMMON,
+    "gspo": {"clip_low": 0.1, "clip_high": 0.1, "entropy_coef": 0.01},
+    "mopps": {"entropy_coef": 0.01},
+    "arpo": COMMON,
+    "dots_rr": {"first_steps": 1, **COMMON},
+    "areal": {"staleness": 1, **COMMON},
+    "remix": {"switch_step": 2, **COMMON},
 }
 PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "", i)) for i in range(B)]
 
@@ -84,7 +93,7 @@ class RecordedSampler:
         self.step, self.rows, self.calls = step, rows, 0
 
     def draw(self, count: int) -> list[Prompt]:
-        return PROMPTS[:count]
+        return [PROMPTS[i % B] for i in range(count)]
 
     def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
         self.calls += 1
@@ -165,10 +174,15 @@ def verl_logprobs(model: Qwen2ForCausalLM, data: TensorDict) -> torch.Tensor:
 
 
 def verl_update(
-    method: methods.Method, groups: list[Group], model: Qwen2ForCausalLM, reference: Qwen2ForCausalLM, ranks: int
+    method: methods.Method,
+    groups: list[Group],
+    model: Qwen2ForCausalLM,
+    reference: Qwen2ForCausalLM,
+    ranks: int,
+    step: int,
 ) -> tuple[float, list[torch.Tensor], torch.Tensor]:
     """(loss, gradients, advantages of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
-    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks)
+    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks, step, method.weight)
     rows = verl_rows(groups)
     template, _ = construct_minimal_padding_template(rows[0], {}, END)
     template = {name: template[name] for name in rows[0]}
@@ -219,7 +233,8 @@ def test_batches_are_composed_alike(name: str) -> None:
     origins = {g.origin for groups in verl_batches for g in groups}
     expected_origins = {
         "repo": {FRESH, REPLAYED}, "bapo": set(ORIGINS), "bapo_without_x2": {FRESH, REPLAYED},
-        "bapo_without_x3": {FRESH, REEVALUATED},
+        "bapo_without_x3": {FRESH, REEVALUATED}, "bapo_duplicates": set(ORIGINS), "bapo_shuffled": set(ORIGINS),
+        "dots_rr": {FRESH, REPLAYED}, "areal": {FRESH, REPLAYED}, "remix": {FRESH, REPLAYED},
     }  # fmt: skip
     assert origins == expected_origins.get(name, {FRESH})
 
@@ -239,8 +254,10 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
         learner = torch_learner(torch_method, model, reference)
         noted: dict[str, float] = {}
         step_logprobs = learner._step_logprobs(expected) if torch_method.needs_step_policy else None
-        learner._one_update(expected, step_logprobs, lambda key, value, _, noted=noted: noted.update({key: value}))
-        loss, gradients, advantage = verl_update(verl_method, found, model, reference, ranks)
+        learner._one_update(
+            step + 1, expected, step_logprobs, lambda key, value, _, noted=noted: noted.update({key: value})
+        )
+        loss, gradients, advantage = verl_update(verl_method, found, model, reference, ranks, step + 1)
         own = np.concatenate([torch_method.advantages(g) for g in expected])
         np.testing.assert_allclose(advantage.numpy(), own, atol=1e-5)
         assert loss == pytest.approx(noted["loss"], abs=1e-5)
@@ -275,7 +292,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     for row in rows:
         row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], torch.ones(len(row["responses"]))
         row["ref_log_prob"] = row["rollout_log_probs"]
-        row[losses.LAYOUT] = torch.tensor([0, 16, 16, 0, 40, 0], dtype=torch.float64)
+        row[losses.LAYOUT] = torch.tensor([0, 1, 1, 16, 16, 0, 40, 0], dtype=torch.float64)
 
     def metrics(cuts: list[int]) -> dict[str, float]:
         sums: dict[str, float] = {}

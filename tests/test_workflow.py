@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from test_studies import PAPER
 
 from bapo import config as configuration
+from bapo.studies import load_study
 
 ROOT = Path(__file__).resolve().parent.parent
 FIGURES = ("training_curves", "migration_matrix", "tracking", "batch_composition", "cumulative_rollouts")
@@ -62,41 +64,52 @@ def kinds(jobs: list[str]) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------ what is done
 
 
-def test_the_laptops_table_is_21_runs_and_22_evaluations(workflow: Workflow) -> None:
+def test_the_laptops_table_is_63_runs_and_66_evaluations(workflow: Workflow) -> None:
+    """Three tasks, each with a base model, seven methods and three seeds."""
     jobs = workflow.jobs("table1")
     made = {"Table": 1, "Figure": 5, "table1": 1}
-    assert kinds(jobs) == made | {"Problems": 1, "Base": 1, "Train": 21, "Evaluate": 22, "Runs": 2}
+    assert kinds(jobs) == made | {"Problems": 3, "Base": 3, "Train": 63, "Evaluate": 66, "Runs": 2}
     assert len(set(jobs)) == len(jobs)
 
 
+def papers_jobs(study: str) -> set[str]:
+    """Everything that the runs of a study at paper scale take."""
+    jobs = set()
+    for task, model, methods in PAPER[study]:
+        jobs |= {f"Problems: {task}", f"Base model: {model}, {task}", f"Evaluate: {model} before training, {task}"}
+        jobs |= {f"{kind}: {method}, seed 42, {model}, {task}" for kind in ("Train", "Evaluate") for method in methods}
+    return jobs
+
+
 def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) -> None:
-    jobs = workflow.jobs("all", "--config", "scale=paper")
-    small, large = "qwen2.5-math-1.5b, countdown", "qwen2.5-math-7b, countdown"
-    runs = [f"{m}, seed 42, {small}" for m in ("grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo")]
-    runs += [f"{m}, seed 42, {large}" for m in ("grpo", "dapo", "bapo")]
-    wanted = ["Problems: countdown", "Table 1", "Runs of table1", "Runs of figures", "all"]
-    wanted += [f"Base model: {model}" for model in (small, large)]
-    wanted += [f"Train: {run}" for run in runs]
-    wanted += [f"Evaluate: {run}" for run in runs]
-    wanted += ["Evaluate: qwen2.5-math-1.5b before training, countdown"]
-    wanted += ["Evaluate: qwen2.5-math-7b before training, countdown"]
-    wanted += [f"Figure: {name}" for name in FIGURES]
+    products = {"Table 1", "Runs of table1", "Runs of figures", "all", *(f"Figure: {name}" for name in FIGURES)}
+    assert sorted(workflow.jobs("all", "--config", "scale=paper")) == sorted(papers_jobs("table1") | products)
+
+
+def test_the_runs_of_a_figure_are_a_target(workflow: Workflow) -> None:
+    """Shared runs once."""
+    figures = [name for name in PAPER if name != "table1"]
+    jobs = workflow.jobs(*(f"runs_{name}" for name in figures), "--config", "scale=paper")
+    wanted = {f"runs_{name}" for name in figures}.union(*map(papers_jobs, figures))
     assert sorted(jobs) == sorted(wanted)
 
 
 def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
-    settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", 'set=["train.steps=7"]', "results=out")
-    result = workflow("-n", "-p", "table1", "--config", *settings)
+    overrides = 'set=["train.steps=7","method.v=2"]'  # a method's setting is for its own jobs
+    settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", overrides, "results=out")
+    result = workflow("-n", "-p", "runs_figure6", "--config", *settings)
     calls = [line for line in result.stdout.splitlines() if " -m bapo " in line]
-    common = "tracking=none paths.results=out train.steps=7 2>&1 | tee -i out/smoke/logs/"
+    shared = "tracking=none paths.results=out train.steps=7"
+    log = "2>&1 | tee -i out/smoke/logs/"
     wanted = {
-        f"data scale=smoke task=countdown {common}data/countdown.log",
-        f"base scale=smoke task=countdown model=qwen2-112k {common}base/countdown/qwen2-112k.log",
-        f"train scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {common}"
+        f"data scale=smoke task=countdown {shared} {log}data/countdown.log",
+        f"base scale=smoke task=countdown model=qwen2-112k {shared} {log}base/countdown/qwen2-112k.log",
+        f"train scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {shared} method.v=2 {log}"
         "train/countdown/qwen2-112k/bapo/seed4.log",
-        f"evaluate scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {common}"
+        f"evaluate scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {shared} method.v=2 {log}"
         "evaluate/countdown/qwen2-112k/bapo/seed4.log",
-        f"evaluate --base scale=smoke task=countdown model=qwen2-112k {common}evaluate/countdown/qwen2-112k/base.log",
+        f"evaluate --base scale=smoke task=countdown model=qwen2-112k {shared} {log}"
+        "evaluate/countdown/qwen2-112k/base.log",
     }
     assert {call.partition(" -m bapo ")[2] for call in calls} == wanted
     assert all(sys.executable in call for call in calls)
@@ -122,8 +135,14 @@ SMOKE = ("all", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]"
 PRODUCTS = {"Table 1", "all", *(f"Figure: {name}" for name in FIGURES)}
 
 
-def jobs_of(*methods: str) -> set[str]:
-    return {f"{kind}: {method}, seed 1, qwen2-112k, countdown" for method in methods for kind in ("Train", "Evaluate")}
+#: (model, task) of the smoke scale
+PLACES = [f"{model}, {task}" for task, model in load_study("table1", "smoke").models]
+
+
+def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
+    return {
+        f"{kind}: {method}, seed 1, {place}" for method in methods for kind in ("Train", "Evaluate") for place in places
+    }
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +151,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     workflow = Workflow(tmp_path_factory.mktemp("finished"))
     listing = workflow("--summary", *SMOKE)
     outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
-    assert len(outputs) == 1 + 2 + 1 + 3 + 4 + 4 + 15  # problems, studies, base, runs, evaluations, table, figures
+    assert len(outputs) == 3 + 2 + 3 + 9 + 12 + 4 + 15  # problems, studies, bases, runs, evaluations, table, figures
     for output in outputs:
         path = workflow.folder / output
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +197,7 @@ def other_problems(workflow: Workflow) -> None:
     workflow.edit("setting/smoke_countdown.yaml", "cd34: 40", "cd34: 41")
 
 
-ALL = jobs_of("grpo", "bapo", "bapo_without_x2")
+COUNTDOWN = jobs_of("grpo", "bapo", "bapo_without_x2", places=["qwen2-112k, countdown"])
 BASE_EVALUATION = {"Evaluate: qwen2-112k before training, countdown"}
 
 
@@ -187,10 +206,10 @@ BASE_EVALUATION = {"Evaluate: qwen2-112k before training, countdown"}
     [
         (bapo_refreshes_later, PRODUCTS | jobs_of("bapo", "bapo_without_x2")),  # the ablation takes BAPO's values
         (table_label, PRODUCTS | {"Runs of table1", "Runs of figures"}),
-        (evaluation_seed, PRODUCTS | BASE_EVALUATION | {job for job in ALL if job.startswith("Evaluate")}),
+        (evaluation_seed, PRODUCTS | BASE_EVALUATION | {job for job in COUNTDOWN if job.startswith("Evaluate")}),
         (
             other_problems,
-            PRODUCTS | BASE_EVALUATION | ALL | {"Problems: countdown", "Base model: qwen2-112k, countdown"},
+            PRODUCTS | BASE_EVALUATION | COUNTDOWN | {"Problems: countdown", "Base model: qwen2-112k, countdown"},
         ),
     ],
 )

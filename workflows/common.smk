@@ -56,15 +56,13 @@ study_of = cache(user_errors(SETTINGS.study))
 @cache
 @user_errors
 def run_configuration(task, model="", method="", seed=0):
-    return configuration.run_config(SETTINGS.scale, task, model, method, int(seed), SETTINGS.overrides)
+    overrides = SETTINGS.overrides_of(method)
+    return configuration.run_config(SETTINGS.scale, task, model, method, int(seed), overrides)
 
 
 def configuration_of(wildcards):
-    """The configuration of a job. That of problems or of a base model is any of the runs' that build on them."""
-    given = dict(wildcards.items())
-    named = {key: given[key] for key in ("task", "model") if key in given}
-    like = next((vars(c) for c in study_of("table1").cells if named.items() <= vars(c).items()), {})
-    return run_configuration(**{**like, **given})
+    """The configuration of a job: of a run, or of what many runs build on."""
+    return run_configuration(**dict(wildcards.items()))
 
 
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
@@ -107,8 +105,10 @@ def bapo(command, *options):
     """`python -m bapo COMMAND` with the overrides that name the job's cell."""
 
     def call(wildcards, output):
-        names = [f"scale={SETTINGS.scale}", *(f"{key}={value}" for key, value in wildcards.items())]
-        return python("bapo", command, *options, *names, *SETTINGS.overrides)(wildcards, output)
+        given = dict(wildcards.items())
+        names = [f"scale={SETTINGS.scale}", *(f"{key}={value}" for key, value in given.items())]
+        names += SETTINGS.overrides_of(given.get("method", ""))
+        return python("bapo", command, *options, *names)(wildcards, output)
 
     return call
 

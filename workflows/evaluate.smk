@@ -1,6 +1,17 @@
 # 32 samples of every benchmark problem from each final checkpoint and each base model.
 
 
+# `runs_figure6` and the like: all runs of one study (experiments/study/) with their evaluations, nothing drawn.
+for study_name in configuration.options("study"):
+
+    rule:
+        name:
+            f"runs_{study_name}"
+        input:
+            runs_and_evaluations(study_name),
+        localrule: True
+
+
 rule evaluate:
     input:
         DATA / "summary.json",

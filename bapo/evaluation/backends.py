@@ -39,6 +39,9 @@ VLLM_ARGUMENTS = {**_NEUTRAL, "skip_special_tokens": True}
 #: otherwise: a server that honours it then gives the same answer 32 times.
 SERVER_ARGUMENTS = {**_NEUTRAL, "seed": None}
 
+#: Requests with images that vLLM is given at a time.
+IMAGE_REQUESTS = 2048
+
 _SERVER_PACKAGES = ("aiohttp", "requests", "tenacity", "tqdm")
 _VLLM_MISSING = (
     "evaluation.backend=vllm: vLLM is not installed; install it on a machine with a GPU (pip install "
@@ -103,15 +106,22 @@ def seed(config: DictConfig) -> int:
     return NO_SEED if config.evaluation.backend == "server" else config.evaluation.seed
 
 
-def build(config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None]) -> Any:
+def build(
+    config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None], images: int = 0
+) -> Any:
     """The backend's lm-eval model, built once for all benchmarks.
 
-    checkpoint: a folder, or a name on the hub; advance: called with a number of finished responses.
+    checkpoint: a folder, or a name on the hub; advance: called with a number of finished responses; images: the most of
+    a problem.
     """
     if config.evaluation.backend == "torch":
         return _torch(config, checkpoint, advance)
     if config.evaluation.backend == "vllm":
-        return _vllm(config, checkpoint)
+        return _vllm(config, checkpoint, images)
+    if images:
+        raise UserError(
+            "evaluation.backend=server: a server's completions take no images; use evaluation.backend=vllm, or torch"
+        )
     return _server(config, checkpoint, limits, advance)
 
 
@@ -130,17 +140,18 @@ def _torch(config: DictConfig, checkpoint: Path | str, advance: Callable[[int], 
         max_prompt_tokens=config.sampling.max_prompt_tokens,
         batch_size=config.evaluation.batch_size,
         advance=advance,
+        processor=models.load_processor(model, checkpoint, config),
     )
 
 
-def _vllm(config: DictConfig, checkpoint: Path | str) -> Any:
-    """lm-eval's own vLLM model: one engine, whose seed is the evaluation's."""
+def _vllm(config: DictConfig, checkpoint: Path | str, images: int) -> Any:
+    """lm-eval's own vLLM model, ``vllm-vlm`` where there are images: one engine, whose seed is the evaluation's."""
     from lm_eval.api.registry import get_model
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     v, s = config.evaluation.vllm, config.sampling
     try:
-        model = get_model("vllm")
+        model = get_model("vllm-vlm" if images else "vllm")
     except ImportError as error:
         raise UserError(
             f"evaluation.backend=vllm: vLLM is installed but cannot be imported ({error}); install it again, for this "
@@ -155,8 +166,10 @@ def _vllm(config: DictConfig, checkpoint: Path | str) -> Any:
         gpu_memory_utilization=v.gpu_memory_utilization,
         max_model_len=v.max_model_len or s.max_prompt_tokens + s.max_response_tokens,
         add_bos_token=False,  # the chat template has placed it where it belongs, as in training
-        batch_size="auto",  # everything at once: vLLM schedules
+        # everything at once: vLLM schedules; but not the pixels of all problems, 32 times
+        batch_size=IMAGE_REQUESTS if images else "auto",
         seed=config.evaluation.seed,
+        **({"max_images": images} if images else {}),
     )
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from bapo import tasks
 from bapo.errors import UserError
+from bapo.tasks import Task, Verdict
 
 
 def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> int:
     """Grade a JSONL file with a task's verifier; returns the number of lines.
 
-    One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}. The file is read as
-    a stream. A blank line within it is refused, because line n of the output would no longer answer line n of the
+    One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}, with "second", the
+    second grader's "correct", where the task has one and it disagrees. The file is read as a stream, and a summary goes
+    to stderr. A blank line within it is refused, because line n of the output would no longer answer line n of the
     input; blank lines at its end are ignored.
 
     Raises UserError naming the file, the line and the field that is wrong. The verdicts on the lines before it have
@@ -23,6 +26,7 @@ def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> i
     """
     task, path, out = tasks.get(task_name), Path(path), out or sys.stdout
     graded = blank = 0
+    counts: Counter[str] = Counter()
     try:
         with open(path, "rb") as lines:  # bytes: a broken character is reported with its line
             for number, line in enumerate(lines, start=1):
@@ -31,8 +35,14 @@ def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> i
                     continue
                 if blank:
                     raise UserError(f"{path}, line {blank}: blank; remove it (every line must be a JSON object)")
-                verdict = _graded(task, line, f"{path}, line {number}")
+                verdict, second = _graded(task, line, f"{path}, line {number}")
                 content = {"correct": verdict.correct, "parsed": verdict.parsed, "reason": verdict.reason}
+                counts["correct"] += verdict.correct
+                counts["without a readable answer"] += not verdict.parsed
+                if second is not None:
+                    counts["on which the second grader disagrees"] += second.correct != verdict.correct
+                    if second.correct != verdict.correct:
+                        content["second"] = second.correct
                 out.write(json.dumps(content) + "\n")
                 graded += 1
     except FileNotFoundError:
@@ -40,10 +50,11 @@ def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> i
     except IsADirectoryError:
         raise UserError(f"{path} is a folder; name a file with one JSON object a line") from None
     out.flush()
+    print(", ".join([f"{graded} graded", *(f"{count} {what}" for what, count in counts.items())]), file=sys.stderr)
     return graded
 
 
-def _graded(task: Any, line: bytes, where: str) -> Any:
+def _graded(task: Task, line: bytes, where: str) -> tuple[Verdict, Verdict | None]:
     try:
         record = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -55,7 +66,7 @@ def _graded(task: Any, line: bytes, where: str) -> Any:
     if not isinstance(record, dict):
         raise UserError(f"{where}: must be a JSON object, not {type(record).__name__}")
     try:
-        return task.grade_line(record)
+        return task.grade_line(record), task.second_line(record)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except KeyError as error:

@@ -12,6 +12,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 
 from bapo import seeds
+from bapo.engines.torch.images import Images, prepare
 from bapo.engines.torch.sampler import SamplingParameters, sample
 from bapo.errors import UserError
 from bapo.evaluation import prompts
@@ -29,6 +30,7 @@ class _Problem:
     id: str
     tokens: list[int]
     places: list[int]
+    images: Images | None = None
 
 
 @register_model("bapo-torch")
@@ -39,8 +41,11 @@ class TorchLM(TemplateLM):
 
     model, tokenizer: a Hugging Face causal model and its tokenizer; seed: of the evaluation; max_prompt_tokens: a
     longer prompt is an error, never cut; batch_size: rows in flight; advance: called with the number of responses
-    after each batch. Afterwards ``tokens[task, id]`` holds the length of each response, its end token included.
+    after each batch; processor: of a model that reads images, around the same tokenizer. Afterwards
+    ``tokens[task, id]`` holds the length of each response, its end token included.
     """
+
+    MULTIMODAL = True  # lm-eval's word for: requests may bring images
 
     def __init__(
         self,
@@ -50,10 +55,12 @@ class TorchLM(TemplateLM):
         max_prompt_tokens: int,
         batch_size: int = 1024,
         advance: Callable[[int], None] = lambda count: None,
+        processor: Any | None = None,
     ) -> None:
         super().__init__()
         self.model, self.tokenizer, self.seed = model, tokenizer, seed
         self.max_prompt_tokens, self.batch_size, self.advance = max_prompt_tokens, int(batch_size), advance
+        self.processor = processor
         self.tokens: dict[tuple[str, str], list[int]] = {}
 
     # -------------------------------------------------------------------------------------------- prompts
@@ -67,7 +74,7 @@ class TorchLM(TemplateLM):
         return self.tokenizer.name_or_path.replace("/", "__")
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        return prompts.chat(self.tokenizer, chat_history, add_generation_prompt)
+        return prompts.chat(self.tokenizer, chat_history, add_generation_prompt, images=self.processor is not None)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         return prompts.encode(self.tokenizer, string, bool(add_special_tokens))
@@ -87,6 +94,7 @@ class TorchLM(TemplateLM):
                 seeds.key64(self.seed, "evaluation", problems[0].task),
                 settings,
                 max_rows=self.batch_size,
+                images=[p.images for p in problems] if any(p.images is not None for p in problems) else None,
             )
             decoded = iter(
                 self.tokenizer.batch_decode(
@@ -109,7 +117,8 @@ class TorchLM(TemplateLM):
         buckets: dict[tuple[str, SamplingParameters, int], list[_Problem]] = {}
         for request, where in zip(firsts, places.values(), strict=True):
             task, settings = str(request.task_name), self._settings(request)
-            problem = _Problem(task, str(request.doc["id"]), self._prompt_tokens(request, settings), where)
+            tokens, images = self._prompt(request, settings)
+            problem = _Problem(task, str(request.doc["id"]), tokens, where, images)
             buckets.setdefault((task, settings, len(where)), []).append(problem)
         for (_, settings, count), problems in buckets.items():
             problems.sort(key=lambda p: len(p.tokens))  # equal lengths side by side need no padding
@@ -117,13 +126,19 @@ class TorchLM(TemplateLM):
             for start in range(0, len(problems), rows):
                 yield settings, count, problems[start : start + rows]
 
-    def _prompt_tokens(self, request: Instance, settings: SamplingParameters) -> list[int]:
-        """The prompt's tokens. Raises UserError where they are too many."""
-        tokens = self.tok_encode(request.args[0])
+    def _prompt(self, request: Instance, settings: SamplingParameters) -> tuple[list[int], Images | None]:
+        """The prompt's tokens and images. Raises UserError where they are too many, or the model reads no images."""
+        visual = request.args[2]["visual"] if len(request.args) > 2 else []
+        if visual and self.processor is None:
+            raise UserError(f"{request.task_name}: the problems have images, which this model cannot read")
+        if visual:
+            ((tokens, images),) = prepare(self.processor, [request.args[0]], [visual])
+        else:
+            tokens, images = self.tok_encode(request.args[0]), None
         context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         limits = Limits(self.max_prompt_tokens, settings.max_tokens, context)
         limits.check(str(request.task_name), request.doc["id"], len(tokens))
-        return tokens
+        return tokens, images
 
     def _settings(self, request: Instance) -> SamplingParameters:
         """lm-eval's generation arguments, every one of them given and supported."""

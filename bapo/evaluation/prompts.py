@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,14 @@ class Limits:
             )
 
 
-def chat(tokenizer: Any, messages: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-    """The text of a conversation in the model's own template."""
+def chat(
+    tokenizer: Any, messages: list[dict[str, str]], add_generation_prompt: bool = True, images: bool = False
+) -> str:
+    """The text of a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
+    if images:
+        from bapo.engines.torch.images import to_messages
+
+        messages = to_messages(messages)
     return tokenizer.apply_chat_template(
         messages,
         tokenize=False,
@@ -60,6 +67,8 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     """
     from transformers import AutoConfig, AutoTokenizer
 
+    from bapo.engines.torch import processors
+
     revision = revision_of(config, checkpoint)
     try:
         tokenizer = AutoTokenizer.from_pretrained(checkpoint, revision=revision)
@@ -75,11 +84,28 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
         config.sampling.max_response_tokens,
         min((c for c in contexts if c is not None), default=None),
     )
+    processor = None
     for benchmark in benchmarks:
-        for problem in benchmark.eval_docs:
-            text = chat(tokenizer, [{"role": "user", "content": problem["prompt"]}])
-            limits.check(benchmark.task_name, problem["id"], len(encode(tokenizer, text)))
+        for problem in benchmark.problems:
+            images = problem.get("images", ())
+            text = chat(tokenizer, [{"role": "user", "content": problem["prompt"]}], images=bool(images))
+            count = len(encode(tokenizer, text))
+            if images:
+                processor = processor or processors.load(checkpoint, revision)
+                count += image_tokens(processor, images) - len(images)
+            limits.check(benchmark.task_name, problem["id"], count)
     return limits
+
+
+def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
+    """How many tokens a Qwen2-VL or Qwen2.5-VL processor makes of these files, from their sizes alone."""
+    from PIL import Image
+
+    patches = 0
+    for content in images:
+        with Image.open(io.BytesIO(content)) as image:
+            patches += processor.image_processor.get_number_of_image_patches(image.height, image.width, {})
+    return patches // processor.image_processor.merge_size**2
 
 
 def revision_of(config: DictConfig, checkpoint: Path | str) -> str | None:

@@ -1,6 +1,7 @@
 """Evaluate one checkpoint on every benchmark of its configuration, through lm-eval.
 
-``folder/<benchmark>.parquet`` holds one row a problem and sample, ``folder/lm_eval.json`` lm-eval's own results, and
+``folder/<benchmark>.parquet`` holds one row a problem and sample, ``folder/<benchmark>_disagreements.jsonl`` what the
+task's second grader, where it has one, judges otherwise, ``folder/lm_eval.json`` lm-eval's own results, and
 ``folder/summary.json``, written last, the accuracies and the fingerprints of the other files. A benchmark that is
 finished and intact is not done again.
 """
@@ -23,9 +24,9 @@ from omegaconf import DictConfig
 
 from bapo import config as configuration
 from bapo import runs, tasks
-from bapo.data import data_folder
+from bapo.data import data_folder, golds_checked
 from bapo.errors import UserError
-from bapo.evaluation import backends, scores
+from bapo.evaluation import backends, disagreements, scores
 from bapo.progress import Progress
 
 if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished evaluation needs none of them
@@ -65,6 +66,9 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         if pending:
             frames |= _run(config, checkpoint, folder, identity, pending)
         runs.write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
+        differ = {n: found for n in names if (found := json.loads(frames[n].attrs.get("disagreements", "null")))}
+        for name, found in differ.items():
+            disagreements.write(folder, name, found, frames[name])
         vote = tasks.get(config.task.name).answer
         on_hub = isinstance(checkpoint, str)
         summary = {
@@ -74,8 +78,12 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             "benchmarks": {name: summarise(frames[name], vote) for name in names},
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": runs.peak_memory(),
-            "files": runs.fingerprints(folder, [*(f"{n}.parquet" for n in names), RESULTS]),
+            "files": runs.fingerprints(
+                folder, [*(f"{n}.parquet" for n in names), *map(disagreements.file_name, differ), RESULTS]
+            ),
         }
+        if differ:
+            summary["disagreements"] = {n: {k: found[k] for k in ("compared", "count")} for n, found in differ.items()}
         runs.write_json(folder / runs.SUMMARY, summary)
     return summary
 
@@ -224,7 +232,7 @@ def _run(
         done += count
         progress.update(done, current)
 
-    model = backends.build(config, checkpoint, limits, advance)
+    model = backends.build(config, checkpoint, limits, advance, images=max(b.images for b in benchmarks))
     frames = {}
     for benchmark in benchmarks:
         current = benchmark.task_name
@@ -233,12 +241,14 @@ def _run(
         frame["seed"] = backends.seed(config)
         _require_differing(config, benchmark, frame)
         frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
+        truths = {p["id"]: p["ground_truth"] for p in benchmark.problems}
         frame.attrs = {
             "identity": identity,
             "benchmark": current,
             "content": content_digest(frame),
             "seconds": time.monotonic() - start,
             "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
+            "disagreements": json.dumps(disagreements.find(benchmark.grader, truths, frame)),
         }
         runs.write_parquet(folder / f"{current}.parquet", frame)
         frames[current] = frame
@@ -260,6 +270,9 @@ def _benchmark(config: DictConfig, name: str) -> Benchmark:
         top_k=config.sampling.top_k,
         max_tokens=config.sampling.max_response_tokens,
         generation=backends.arguments(config),
+        images=e.images,
+        image_seed=e.seed,
+        check_golds=name not in golds_checked(config),
     )
 
 

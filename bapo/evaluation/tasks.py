@@ -18,24 +18,25 @@ none of lm-eval's built-in tasks, whose index takes 12 s to build, and nothing e
 
 With lm-eval's ``vllm`` add ``generation=backends.VLLM_ARGUMENTS``, with its ``local-completions``
 ``generation=backends.SERVER_ARGUMENTS``, or all samples of a problem are equal: see :mod:`bapo.evaluation.backends`.
+
+The paper's benchmarks from their public sets, by name: :mod:`bapo.evaluation.lm_eval_tasks`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import datasets
+import lm_eval.models  # noqa: F401 (lm-eval itself forgets its own models once another, like ours, is registered)
 from lm_eval.api.filter import Filter
 from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
-from bapo import runs
-from bapo.errors import UserError
-from bapo.evaluation import scores
+from bapo.evaluation import documents, scores
+from bapo.tasks import golds
 from bapo.tasks.base import Task, Verdict
 
 
@@ -47,45 +48,53 @@ class KeepAll(Filter):
         return [list(r) for r in resps]
 
 
-def read_problems(path: Path) -> list[dict[str, str]]:
-    """{"id", "prompt", "ground_truth"} of each problem of a parquet file in verl's schema.
+class Sampled(ConfigurableTask):
+    """An lm-eval task with several responses a problem, all of which ``grader`` judges.
 
-    Raises UserError naming the file and the row where something is missing, empty or there twice.
+    A subclass sets ``grader`` and ``samples``, and ``dataset`` in ``download``: documents with id, prompt, ground_truth
+    and, where there are any, images. After an evaluation ``instances[i].resps`` are the responses of problem i and
+    ``verdicts[id]`` their verdicts.
     """
-    table = runs.read_table(path)
-    missing = {"prompt", "reward_model", "extra_info"} - set(table.columns)
-    if missing:
-        raise UserError(f"{path}: column {min(missing)} is missing; make the data again with `python -m bapo data`")
-    problems: dict[str, dict[str, str]] = {}
-    rows = zip(table["prompt"], table["reward_model"], table["extra_info"], strict=True)
-    for number, (messages, reward, extra) in enumerate(rows):
-        if len(messages) != 1 or messages[0]["role"] != "user":
-            raise UserError(f"{path}: row {number}: prompt must be one message of the role 'user'")
-        problem = {
-            "id": extra.get("id"),
-            "prompt": messages[0]["content"],
-            "ground_truth": reward.get("ground_truth"),
-        }
-        for field, value in problem.items():
-            if not isinstance(value, str) or not value:
-                raise UserError(f"{path}: row {number}: {field} must be a non-empty text, not {value!r}")
-        if problem["id"] in problems:
-            raise UserError(f"{path}: row {number}: problem {problem['id']} is there twice; every id must be unique")
-        problems[problem["id"]] = problem
-    if not problems:
-        raise UserError(f"{path}: no problems in it; make the data again with `python -m bapo data`")
-    return list(problems.values())
+
+    grader: Task
+    samples: int
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.verdicts: dict[str, list[Verdict]] = {}
+        super().__init__(config=config)
+
+    def fewshot_docs(self) -> None:
+        """None: no examples are shown, and lm-eval would keep all documents, images decoded, to draw some from."""
+
+    def build_all_requests(self, **options: Any) -> None:
+        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
+            super().build_all_requests(**options)
+
+    def process_results(self, doc: dict[str, Any], results: list[Sequence[str]]) -> dict[str, Any]:
+        """Scores of one problem; results: a list of the one list of its responses."""
+        (responses,) = results
+        if len(responses) != self.samples:
+            raise RuntimeError(f"problem {doc['id']} has {len(responses)} responses instead of {self.samples}")
+        known: dict[str, Verdict] = {}  # a trained model repeats itself
+        for response in responses:
+            if response not in known:
+                known[response] = self.grader.verify(response, doc["ground_truth"])
+        verdicts = self.verdicts[doc["id"]] = [known[r] for r in responses]
+        answers = [self.grader.answer(r) for r in responses]
+        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], answers)
 
 
-class Benchmark(ConfigurableTask):
-    """One benchmark for lm-eval.
+class Benchmark(Sampled):
+    """One benchmark of a parquet file for lm-eval.
 
     name: of the benchmark; path: its parquet file; grader: the task whose verifier judges a response; max_tokens,
     samples: of a response and of a problem; temperature, top_p, top_k (-1: off): the sampling; generation: arguments
     that a backend wants besides or otherwise. Every sampling key is set here, so that neither lm-eval's defaults nor a
     model's generation_config decides anything.
 
-    After an evaluation ``instances[i].resps`` are the responses of problem i and ``verdicts[id]`` their verdicts.
+    images: "shuffled" gives every problem another one's images, by ``image_seed``; check_golds: whether the grader must
+    accept the file's own answers (the data job has asked it already).
+
     Raises UserError where the file is missing or broken.
     """
 
@@ -101,9 +110,17 @@ class Benchmark(ConfigurableTask):
         top_p: float = 1.0,
         top_k: int = -1,
         generation: Mapping[str, Any] | None = None,
+        images: str = "own",
+        image_seed: int = 0,
+        check_golds: bool = True,
     ) -> None:
         self.path, self.grader, self.samples = Path(path), grader, samples
-        self.verdicts: dict[str, list[Verdict]] = {}
+        self.problems = documents.read_problems(self.path)
+        if check_golds:
+            golds.check(grader, [(p["id"], p["ground_truth"]) for p in self.problems], self.path)
+        with_images = "images" in self.problems[0]
+        if with_images and images == "shuffled":
+            self.problems = documents.shuffle_images(self.problems, image_seed, str(self.path))
         metrics = list(scores.problem_scores([(False, False)] * samples, [""] * samples))
         super().__init__(
             config={
@@ -111,6 +128,7 @@ class Benchmark(ConfigurableTask):
                 "test_split": "test",
                 "doc_to_text": "prompt",
                 "doc_to_target": "ground_truth",
+                **({"doc_to_image": "images"} if with_images else {}),
                 "output_type": "generate_until",
                 "num_fewshot": 0,
                 "repeats": samples,
@@ -133,23 +151,11 @@ class Benchmark(ConfigurableTask):
             }
         )
 
+    @property
+    def images(self) -> int:
+        """The most images of a problem; 0: a benchmark of text."""
+        return max(len(p.get("images", ())) for p in self.problems)
+
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Reads the file into memory; ``datasets.load_dataset`` would copy it into a cache in the home folder."""
-        self.dataset = {"test": datasets.Dataset.from_list(read_problems(self.path))}
-
-    def build_all_requests(self, **options: Any) -> None:
-        with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
-            super().build_all_requests(**options)
-
-    def process_results(self, doc: dict[str, str], results: list[list[str]]) -> dict[str, float]:
-        """Scores of one problem; results: a list of the one list of its responses."""
-        (responses,) = results
-        if len(responses) != self.samples:
-            raise RuntimeError(f"problem {doc['id']} has {len(responses)} responses instead of {self.samples}")
-        known: dict[str, Verdict] = {}  # a trained model repeats itself
-        for response in responses:
-            if response not in known:
-                known[response] = self.grader.verify(response, doc["ground_truth"])
-        verdicts = self.verdicts[doc["id"]] = [known[r] for r in responses]
-        answers = [self.grader.answer(r) for r in responses]
-        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], answers)
+        """Puts the problems into memory; ``datasets.load_dataset`` would copy them into a cache in the home folder."""
+        self.dataset = {"test": documents.to_dataset(self.problems)}

@@ -98,6 +98,7 @@ class BAPO(Method):
     Config = BAPOConfig
     summary = "delayed rollout policy; X1 fresh + X2 re-evaluated hard + X3 replayed middling groups"
     source = "paper section 3, Algorithm 1, eq. 3-8"
+    cost = "1 + 1/(2m) x rollouts at most, fewer updates"
 
     def __init__(self, config: BAPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)

@@ -12,6 +12,7 @@ class BAPOWithoutX2(BAPO):
 
     summary = "BAPO with X1 and X3 only"
     source = "paper section 5.2, Table 1"
+    cost = "1 x rollouts, fewer updates"
 
     def improved_hard(self, step: int, sampler: Sampler) -> tuple[list[Group], list[Group]]:
         return [], []

@@ -9,6 +9,11 @@ One training step, in both engines::
     advantages = method.advantages(group)                # for each group of the batch
     loss, metrics = method.loss(inputs)                  # for each mini-batch
 
+A method with a critic (``uses_critic``) gets its advantages from the critic's values of the whole batch instead::
+
+    advantages, returns = method.token_advantages(rewards, values, mask)
+    loss, metrics = method.value_loss(inputs)            # for each mini-batch, before the policy's
+
 ``Method`` itself is GRPO; a method overrides what it changes, so the difference between two methods is a short file.
 """
 
@@ -26,7 +31,7 @@ from bapo.rollouts import REPLAYED, Group, Prompt
 if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
     from torch import Tensor
 
-    from bapo.losses import LossInputs
+    from bapo.losses import LossInputs, ValueInputs
 
 
 class MethodError(ValueError):
@@ -71,7 +76,8 @@ class MethodConfig:
     # "sequence": GSPO's geometric mean of pi / alpha over the response
     ratio_cap: float = 3.0
     kl_coef: float = 0.001
-    kl_to: str = "reference"  # "reference" (eq. 1), "rollout" (alpha, eq. 3), "step-policy" (pi_k) or "none"
+    kl_to: str = "reference"  # "reference" (eq. 1), "rollout" (alpha, eq. 3), "step-policy" (pi_k), "none", or a
+    # "mixture" that the method defines
     entropy_coef: float = 0.001
     aggregation: str = "sequence-mean"  # "sequence-mean" (eq. 1) or "token-mean"
     advantage_std: str = "population"  # "population" (eq. 2) or "unbiased" (verl)
@@ -88,7 +94,7 @@ class MethodConfig:
             "clip_centre",
             f"must be one with method.ratio={self.ratio}, which is not the token's pi / alpha",
         )
-        self.one_of("kl_to", "reference", "rollout", "step-policy", "none")
+        self.one_of("kl_to", "reference", "rollout", "step-policy", "mixture", "none")
         self.one_of("aggregation", "sequence-mean", "token-mean")
         self.one_of("advantage_std", "population", "unbiased")
         self.require(0 < self.clip_low < 1, "clip_low", "must be in (0, 1)")
@@ -112,6 +118,7 @@ class Method:
     revision: int = 1
     summary: str = "group-relative advantages, on policy"
     source: str = "Shao et al. 2024; paper eq. 1-2"
+    cost: str = "1 x rollouts"  #: of a step, relative to GRPO
 
     def __init__(self, config: MethodConfig, batch_size: int, seed: int) -> None:
         self.config, self.batch_size, self.seed = config, batch_size, seed
@@ -148,17 +155,45 @@ class Method:
         """What stays together when the batch is shuffled and cut into mini-batches: by default, each group alone."""
         return [[g] for g in groups]
 
+    def passes(self, step: int) -> int:
+        """How often the batch of this step is trained on (update-to-data ratio)."""
+        return 1
+
+    def resets_reference(self, step: int) -> bool:
+        """Whether the reference policy takes the current weights before this step."""
+        return False
+
+    # ------------------------------------------------------------------ with a critic
+    @property
+    def uses_critic(self) -> bool:
+        """Whether the engine trains a critic, and advantages are its."""
+        return False
+
+    def trains_policy(self, step: int) -> bool:
+        """Whether the policy is updated in this step; not while a critic is warmed up."""
+        return True
+
+    def token_advantages(
+        self, rewards: np.ndarray, values: np.ndarray, mask: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(advantages, returns), float32 [N, T], of all rows of the batch; the arguments [N, T] as in ``gae``."""
+        raise NotImplementedError(f"{self.config.algorithm} has no critic")
+
+    def value_loss(self, inputs: ValueInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        """The critic's scalar to minimise and detached metrics."""
+        raise NotImplementedError(f"{self.config.algorithm} has no critic")
+
     # ------------------------------------------------------------------ in each mini-batch
     @property
     def needs_reference(self) -> bool:
         """Whether the loss reads log-probabilities of the reference policy."""
-        return self.config.kl_to == "reference" and self.config.kl_coef > 0
+        return self.config.kl_to in ("reference", "mixture") and self.config.kl_coef > 0
 
     @property
     def needs_step_policy(self) -> bool:
         """Whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
         c = self.config
-        return "step-policy" in (c.clip_centre, c.kl_to) or c.ratio == "truncated"
+        return "step-policy" in (c.clip_centre, c.kl_to) or c.ratio == "truncated" or c.kl_to == "mixture"
 
     @property
     def needs_entropy(self) -> bool:
@@ -179,17 +214,17 @@ class Method:
         centre = None
         if c.clip_centre == "step-policy":
             centre = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
+        given = inputs.advantages
+        advantages_of_tokens = given if given.dim() == 2 else given[:, None]
         values, clipped = losses.clipped_surrogate(
-            ratio, inputs.advantages[:, None], c.clip_low, c.clip_high, c.dual_clip, centre
+            ratio, advantages_of_tokens, c.clip_low, c.clip_high, c.dual_clip, centre
         )
         if truncated:
             staleness = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
             values = values * staleness.clamp(max=c.ratio_cap)
         metrics = {"clip_fraction": losses.aggregate(clipped, inputs.mask, "token-mean")}
         if c.kl_to != "none" and c.kl_coef > 0:
-            others = {"reference": inputs.reference_logprobs, "step-policy": inputs.step_logprobs}
-            other = others.get(c.kl_to, inputs.behaviour_logprobs)
-            kl = self.penalised(losses.low_variance_kl(inputs.logprobs, other), inputs)
+            kl = self.penalised(self.divergence(inputs), inputs)
             values = values + c.kl_coef * kl
             metrics["kl"] = losses.aggregate(kl, inputs.mask, "token-mean")
         if self.needs_entropy and inputs.entropy is not None:
@@ -197,6 +232,15 @@ class Method:
         if inputs.weights is not None:
             values = values * inputs.weights[:, None]
         return self.reduce(values, inputs), {k: v.detach() for k, v in metrics.items()}
+
+    def divergence(self, inputs: LossInputs) -> Tensor:
+        """KL [N, T] of the current policy to the one that ``kl_to`` names."""
+        from bapo import losses
+
+        if self.config.kl_to == "mixture":
+            raise NotImplementedError(f"{self.config.algorithm} defines no mixture of KL divergences")
+        others = {"reference": inputs.reference_logprobs, "step-policy": inputs.step_logprobs}
+        return losses.low_variance_kl(inputs.logprobs, others.get(self.config.kl_to, inputs.behaviour_logprobs))
 
     def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
         """The KL [N, T] that is penalised: by default all of it."""

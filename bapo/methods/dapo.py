@@ -37,6 +37,7 @@ class DAPO(Method):
     Config = DAPOConfig
     summary = "dynamic sampling until the batch is full, clip-higher, token-mean, no KL"
     source = "Yu et al. 2503.14476; verl-recipe dapo"
+    cost = "1 to 4 x rollouts"
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         kept, rejected, generated = [], [], 1

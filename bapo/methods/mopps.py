@@ -47,6 +47,7 @@ class MoPPS(Method):
     Config = MoPPSConfig
     summary = "prompts of medium difficulty by a Beta posterior and Thompson sampling"
     source = "Qu et al. 2507.04632; thu-rllab/MoPPS"
+    cost = "1 x rollouts"
 
     def __init__(self, config: MoPPSConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)

@@ -88,6 +88,7 @@ class RePO(Method):
     Config = RePOConfig
     summary = "per-prompt cache of 16 responses; four retrieval strategies"
     source = "Li et al. 2506.09340; SihengLi99/RePO"
+    cost = "1 x rollouts, up to 2 x trained responses"
 
     def __init__(self, config: RePOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)

@@ -12,6 +12,8 @@ __all__ = ["Problem", "Task", "Verdict", "get", "table"]
 
 _TABLE = {
     "countdown": "bapo.tasks.countdown:Countdown",
+    "geometry": "bapo.tasks.geometry:Geometry",
+    "mathematics": "bapo.tasks.mathematics:Mathematics",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -41,6 +41,7 @@ class Task:
 
     name: ClassVar[str]
     benchmarks: ClassVar[Mapping[str, str]]  #: test split -> title in tables
+    roles: ClassVar[Mapping[str, str]] = {}  #: stand-in's test split -> the paper's, whose column of Table 1 it takes
     fields: ClassVar[tuple[str, ...]]  #: what a line given to ``python -m bapo grade`` must hold
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
@@ -53,6 +54,21 @@ class Task:
         A task whose answer is a part of the response overrides this.
         """
         return response.strip() or None
+
+    def extract(self, response: str) -> str:
+        """The part of a response that the verifier reads, as a response of its own; here, all of it."""
+        return response
+
+    def gold_responses(self, ground_truth: str) -> Sequence[str]:
+        """Responses that the verifier must accept, made of the ground truth alone; empty where the task knows none.
+
+        Raises UserError where the ground truth has no solution.
+        """
+        return ()
+
+    def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
+        """Another grader's verdict, whose disagreements an evaluation lists; None where the task has none."""
+        return None
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
         """Write ``<split>.parquet`` for every split of ``config.data.split_sizes``. Returns counts by split.
@@ -73,3 +89,7 @@ class Task:
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         """Grade one line of a file of responses. Raises UserError naming the field that is missing or wrong."""
         raise NotImplementedError
+
+    def second_line(self, line: Mapping[str, Any]) -> Verdict | None:
+        """Another grader's verdict on such a line; None where the task has none."""
+        return None

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bapo import seeds
 from bapo.errors import UserError
+from bapo.tasks import cleaning, countdown_hub, countdown_tokenizer, files
 from bapo.tasks import countdown_generator as generators
 from bapo.tasks import countdown_grammar as grammar
-from bapo.tasks import countdown_hub, countdown_tokenizer, files
 from bapo.tasks.base import Problem, Progress, Task, Verdict
-from bapo.tasks.countdown_search import to_chain
+from bapo.tasks.countdown_search import solve_steps, to_chain, to_expression
 from bapo.tasks.countdown_splits import SPLITS, problem_id
+from bapo.tasks.source_lock import SourceLock
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -63,6 +64,20 @@ class Countdown(Task):
         text = grammar.extract_answer(response) if tagged else response
         return "".join((text or "").split()) or None
 
+    def extract(self, response: str) -> str:
+        """The last <answer>...</answer> outside the thinking, "" where there is none; the paper's format only."""
+        text = grammar.extract_answer(response)
+        return "" if text is None else f"<answer>{text}</answer>"
+
+    def gold_responses(self, ground_truth: str) -> Sequence[str]:
+        """The solution of an exhaustive search, in the problem's own format."""
+        numbers, target, form = grammar.from_ground_truth(ground_truth)
+        steps = solve_steps(numbers, target)
+        if steps is None:
+            raise UserError(f"no expression of {list(numbers)} gives {target}")
+        text = to_chain(steps) if form == "chain" else to_expression(numbers, steps)
+        return (f"<answer>{text}</answer>" if form == "answer" else text,)
+
     # -------------------------------------------------------------------------------------------- data
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
@@ -78,13 +93,13 @@ class Countdown(Task):
                 raise UserError(f"data.split_sizes.{split}={size}: must be at least 1")
         counts: dict[str, Any] = {}
         if data.source == "hub":
-            for split, rows in countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder).items():
+            cleaning.options(data.get("cleaning") or {}, {})  # its splits are disjoint; there is nothing to decide
+            lock = SourceLock.of(config)
+            found = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder, lock)
+            for split, rows in found.items():
                 counts[split] = self._write_split(folder, split, rows.problems, data.prompt)
                 counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
-                say(
-                    f"{split}: {len(rows.problems)} problems; rows passed over: {rows.duplicates} duplicates, "
-                    f"{rows.overlaps} in another split"
-                )
+            countdown_hub.report(folder, found, lock, say)
             return counts
         generator = generators.build(data.generator, GENERATORS[data.prompt])
         for split, size in data.split_sizes.items():

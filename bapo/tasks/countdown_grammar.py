@@ -260,7 +260,8 @@ def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _from_ground_truth(text: str) -> tuple[tuple[int, ...], int, str]:
+def from_ground_truth(text: str) -> tuple[tuple[int, ...], int, str]:
+    """(numbers, target, format) of the JSON of :func:`to_ground_truth`. Raises UserError if it is not valid."""
     try:
         fields = json.loads(text)
         numbers, target = check_numbers("ground truth", fields["numbers"], fields["target"])
@@ -275,7 +276,7 @@ def _from_ground_truth(text: str) -> tuple[tuple[int, ...], int, str]:
 
 def verify(response: str, ground_truth: str) -> Verdict:
     """Grade a response against the JSON of :func:`to_ground_truth`. Raises UserError if that JSON is not valid."""
-    numbers, target, form = _from_ground_truth(ground_truth)
+    numbers, target, form = from_ground_truth(ground_truth)
     return VERIFIERS[form](response, numbers, target)
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from bapo import seeds
+from bapo.tasks import splits
 
 #: Share of all problems with 3 and 4 numbers that each split owns. The reduced task has only 2,569 problems with three
 #: numbers, so the splits that are trained and tested on get little more than they need and the base gets the rest.
@@ -25,12 +25,7 @@ def problem_id(numbers: Sequence[int], target: int) -> str:
 
 @lru_cache(maxsize=1 << 18)
 def _owner(identity: str, size: int) -> str:
-    place = seeds.key64("split", identity) / 2**64
-    for split, share in SHARES[size].items():
-        place -= share
-        if place < 0:
-            return split
-    return SPLITS[0]  # rounding: the shares add up to a hair less than 1
+    return splits.owner(identity, SHARES[size])
 
 
 def owner(numbers: Sequence[int], target: int) -> str:

@@ -4,42 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bapo.tasks import tokenizers
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-PAD, EOS = "<pad>", "<eos>"  # ids 0 and 1
-# verl looks these up by name and needs a line break of one token ("Ċ" in this class's alphabet)
-_CHAT = ("<|im_start|>", "<|im_end|>")
-_LINE_BREAK = "\u010a"
-_SIGNS = ("+", "-", "*", "/", "=", ",", ":")
-
-#: A message is its content: the small models know no roles.
-CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+SIGNS = ("+", "-", "*", "/", "=", ",", ":")
 
 
 def build(value_max: int) -> PreTrainedTokenizerFast:
-    """A tokenizer for the signs + - * / = , : and the numbers 0..value_max; value_max + 13 tokens.
-
-    White space separates tokens and is no token: ``12 / 3 = 4`` and ``12/3=4`` are the same five tokens, and decode to
-    ``12/3=4``. Two numbers in a row, which no answer holds, decode to their digits in a row. Characters outside the
-    vocabulary are dropped.
-
-    The class is Qwen2Tokenizer, whatever suits it less: transformers 5 makes one of any tokenizer that lies beside a
-    config.json with model_type "qwen2", and rebuilds its parts except the added tokens. So every word is an added one.
-    """
-    from transformers import AddedToken, Qwen2Tokenizer
-
-    words = [*_SIGNS, *map(str, range(value_max + 1))]
-    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, _LINE_BREAK, *words))}
-    tokenizer = Qwen2Tokenizer(
-        vocab=vocabulary,
-        merges=[],
-        unk_token=None,
-        bos_token=None,
-        eos_token=EOS,
-        pad_token=PAD,
-        extra_special_tokens=list(_CHAT),
-    )
-    tokenizer.add_tokens([AddedToken(word, lstrip=True, rstrip=True, normalized=False) for word in words])
-    tokenizer.chat_template = CHAT_TEMPLATE
-    return tokenizer
+    """A tokenizer for the signs + - * / = , : and the numbers 0..value_max; value_max + 13 tokens."""
+    return tokenizers.build(SIGNS, value_max)

@@ -48,15 +48,22 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
     _write(path, pa.Table.from_pylist(rows, schema=pa.schema(fields)))
 
 
-def write_documents(path: Path, ids: Sequence[str], prompts: Sequence[str], responses: Sequence[str]) -> None:
+def write_documents(
+    path: Path, ids: Sequence[str], prompts: Sequence[str], responses: Sequence[str], images: Sequence[bytes] = ()
+) -> None:
     """Write supervised documents: id (of the problem in the prompt), prompt and response, a row a document.
 
+    images: the one image of each document, where there are any; they make a column ``images`` as in problems.
     Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
 
     columns = {"id": ids, "prompt": prompts, "response": responses}
-    _write(path, pa.table({name: pa.array(values, type=pa.string()) for name, values in columns.items()}))
+    arrays = {name: pa.array(values, type=pa.string()) for name, values in columns.items()}
+    if images:
+        kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+        arrays["images"] = pa.array([[{"bytes": image, "path": None}] for image in images], type=kind)
+    _write(path, pa.table(arrays))
 
 
 def read_problems(path: Path) -> list[Problem]:

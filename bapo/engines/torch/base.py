@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,9 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import config as configuration
-from bapo import runs, seeds
+from bapo import runs, seeds, tasks
 from bapo.data import data_folder
-from bapo.engines.torch import models
+from bapo.engines.torch import images, models
 from bapo.errors import UserError
 from bapo.progress import Progress
 
@@ -45,8 +46,9 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     model, tokenizer = models.build_scratch(config)
     runs.require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
     model.to(device).train()
-    buckets = _documents(config, tokenizer)
-    shares = np.array([len(b[0]) for b in buckets], dtype=np.float64)
+    processor = tasks.get(config.task.name).build_processor(config, tokenizer)
+    buckets = _documents(config, tokenizer, processor)
+    shares = np.array([len(b.ids) for b in buckets], dtype=np.float64)
     shares /= shares.sum()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=base.learning_rate, betas=tuple(base.betas), weight_decay=base.weight_decay, fused=True
@@ -57,13 +59,17 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     begun, losses = time.perf_counter(), []
     for iteration in range(base.iterations):
         # one bucket of equal lengths a batch: no padding
-        ids, start = buckets[rng.choice(len(buckets), p=shares)]
-        batch = torch.from_numpy(ids[rng.integers(0, len(ids), base.batch_size)]).to(device)
+        bucket = buckets[rng.choice(len(buckets), p=shares)]
+        chosen, start = rng.integers(0, len(bucket.ids), base.batch_size), bucket.start
+        batch = torch.from_numpy(bucket.ids[chosen]).to(device)
         warm = min(1.0, (iteration + 1) / max(1, base.warmup))
         for group in optimizer.param_groups:
             group["lr"] = base.learning_rate * warm * max(0.02, 1.0 - iteration / base.iterations)
         starts = torch.full((len(batch),), start, device=device)
-        loss = -models.score(model, batch, starts, batch.shape[1] - start).logprobs.mean()
+        pictures = [bucket.images[i] for i in chosen] if bucket.images else None
+        lengths = torch.full_like(starts, batch.shape[1] - start) if pictures else None
+        scored = models.score(model, batch, starts, batch.shape[1] - start, lengths=lengths, pictures=pictures)
+        loss = -scored.logprobs.mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), base.grad_clip)
@@ -76,7 +82,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
     with runs.explained(temporary):
-        models.save(model, tokenizer, temporary)
+        models.save(model, processor or tokenizer, temporary)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     os.replace(temporary, folder / "checkpoint")
     return {
@@ -88,15 +94,39 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     }
 
 
-def _documents(config: DictConfig, tokenizer: Any) -> list[tuple[np.ndarray, int]]:
-    """Tokenised documents by shape: (ids int64 [n, L] with the end token, length of the prompt)."""
+@dataclass
+class Bucket:
+    """Documents of one shape. ids: int64 [n, L] with the end token; start: the length of their prompts; images: of each
+    document's prompt, empty for text."""
+
+    ids: np.ndarray
+    start: int
+    images: list[images.Images]
+
+
+def _documents(config: DictConfig, tokenizer: Any, processor: Any | None) -> list[Bucket]:
+    """Tokenised documents by shape."""
     path = data_folder(config) / "base.parquet"
-    table = runs.read_table(path, ["prompt", "response"])
-    prompts = tokenizer(table["prompt"].tolist(), add_special_tokens=False)["input_ids"]
+    table = runs.read_table(path)
+    pictures: list[Any] = []
+    if "images" in table:
+        if processor is None:
+            raise UserError(f"{path}: the documents have images, which model={config.model.name} cannot read")
+        texts = [
+            tokenizer.apply_chat_template(images.to_messages([{"role": "user", "content": text}]), tokenize=False)
+            for text in table["prompt"]
+        ]
+        prepared = images.prepare(processor, texts, [[i["bytes"] for i in each] for each in table["images"]])
+        prompts, pictures = [tokens for tokens, _ in prepared], [own for _, own in prepared]
+    else:
+        prompts = tokenizer(table["prompt"].tolist(), add_special_tokens=False)["input_ids"]
     responses = tokenizer(table["response"].tolist(), add_special_tokens=False)["input_ids"]
-    buckets: dict[tuple[int, int], list[list[int]]] = {}
-    for prompt, response in zip(prompts, responses, strict=True):
-        buckets.setdefault((len(prompt), len(response)), []).append([*prompt, *response, tokenizer.eos_token_id])
+    buckets: dict[tuple[int, int], Bucket] = {}
+    for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
+        bucket = buckets.setdefault((len(prompt), len(response)), Bucket([], len(prompt), []))
+        bucket.ids.append([*prompt, *response, tokenizer.eos_token_id])
+        bucket.images += pictures[row : row + 1]
     if not buckets:
         raise UserError(f"{path}: no documents in it; make the data again with `python -m bapo data`")
-    return [(np.array(rows, dtype=np.int64), start) for (start, _), rows in sorted(buckets.items())]
+    ordered = [bucket for _, bucket in sorted(buckets.items(), key=lambda item: item[0])]
+    return [Bucket(np.array(b.ids, dtype=np.int64), b.start, b.images) for b in ordered]

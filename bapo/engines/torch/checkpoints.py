@@ -1,8 +1,8 @@
 """Checkpoints of a training run: written whole, checked on reading, enough to go on bit for bit.
 
 ``checkpoints/step_000050/`` is a Hugging Face folder; ``trainer/`` inside it holds the optimiser, the delayed rollout
-policy, the replay buffers and the tables so far. Random states are not saved because there are none: every draw is
-keyed by (seed, purpose, step).
+policy, the critic, the replay buffers and the tables so far. Random states are not saved because there are none: every
+draw is keyed by (seed, purpose, step).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,7 +24,11 @@ from bapo.errors import UserError
 from bapo.records import Tables
 from bapo.rollouts import Group, Prompt, Samples
 
+if TYPE_CHECKING:
+    from bapo.engines.torch.critic import Critic
+
 CHECKSUMS = "checksums.json"
+REFERENCE = "reference.safetensors"
 #: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
 KEPT = 2
 
@@ -52,9 +56,13 @@ def steps_with_trainer(run: Path) -> list[int]:
 
 def save(
     run: Path, model: Any, tokenizer: Any, optimizer: torch.optim.Optimizer, rollout_model: Any | None,
-    groups: list[Group], state: TrainerState, tables: Tables, keep_models: bool,
+    groups: list[Group], state: TrainerState, tables: Tables, keep_models: bool, critic: Critic | None = None,
+    reference: Any | None = None,
 ) -> Path:  # fmt: skip
-    """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit."""
+    """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit.
+
+    reference: the reference policy, where it is no longer the base.
+    """
     target = folder_of(run, state.step)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     for stale in target.parent.glob(".step_*.tmp"):
@@ -67,6 +75,11 @@ def save(
             save_file(optimizer_tensors(model, optimizer), trainer / "optimizer.safetensors")
             if rollout_model is not None:
                 save_file(_weights(rollout_model), trainer / "rollout_policy.safetensors")
+            if reference is not None:
+                save_file(_weights(reference), trainer / REFERENCE)
+            if critic is not None:
+                save_file(_weights(critic.model), trainer / "critic.safetensors")
+                save_file(optimizer_tensors(critic.model, critic.optimizer), trainer / "critic_optimizer.safetensors")
             tensors, entries = pack_groups(groups)
             save_file(tensors, trainer / "groups.safetensors")
             runs.write_json(trainer / "state.json", {**asdict(state), "groups": entries})
@@ -128,6 +141,11 @@ def load_weights(model: Any, path: Path) -> None:
     untied = [n for n in missing if own[n].data_ptr() not in present]
     if unexpected or untied:
         raise UserError(f"{path}: does not fit the model (missing {untied[:3]}, unexpected {unexpected[:3]})")
+
+
+def load_critic(critic: Critic, trainer: Path) -> None:
+    load_weights(critic.model, trainer / "critic.safetensors")
+    load_optimizer(critic.model, critic.optimizer, trainer / "critic_optimizer.safetensors")
 
 
 def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

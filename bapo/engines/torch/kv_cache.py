@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from bapo.engines.torch import images
 from bapo.engines.torch.imports import load_transformers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from bapo.engines.torch.images import View
 
 _cache_utils = load_transformers().cache_utils
 DynamicCache, DynamicLayer = _cache_utils.DynamicCache, _cache_utils.DynamicLayer
@@ -95,8 +98,13 @@ class CachedDecoder:
         self.takes_positions = "position_ids" in accepted
         self.extra = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
 
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int) -> Tensor:
-        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then P x group_size."""
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
+    ) -> Tensor:
+        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then P x group_size.
+
+        views: of the prompts' images, where there are any.
+        """
         longest = max(map(len, prompts))
         padding = torch.tensor([longest - len(p) for p in prompts], device=self.device)
         ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=self.device)
@@ -110,7 +118,15 @@ class CachedDecoder:
         width = longest + self.max_tokens - 1
         layers = self.cache.layers
         layers[:] = [StaticLayer(width) if type(x) is DynamicLayer else x for x in layers]
-        logits = self._forward(ids, mask, positions)
+        if views is None or not any(views):
+            logits = self._forward(ids, mask, positions)
+        else:
+            x, where = images.embed(self.model, ids, padding.tolist(), [len(p) for p in prompts], views)
+            logits = self._forward(ids, mask, where, x)
+            # an image has fewer positions than tokens: what follows it is closer
+            behind = [v.following if v is not None else len(p) for p, v in zip(prompts, views, strict=True)]
+            shift = torch.tensor([n - len(p) for p, n in zip(prompts, behind, strict=True)], device=self.device)
+            positions = positions + shift[:, None]
 
         order = torch.arange(len(prompts), device=self.device).repeat_interleave(group_size)
         for layer in layers:
@@ -138,14 +154,14 @@ class CachedDecoder:
         self.positions = self.positions[order]
         self.mask = None if self.mask is None else self.mask[order]
 
-    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor) -> Tensor:
+    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor, embeddings: Tensor | None = None) -> Tensor:
         inputs = dict(self.extra)
         if self.takes_positions:
-            inputs["position_ids"] = positions[:, self.length - ids.shape[1] : self.length]
+            inputs["position_ids"] = positions[..., self.length - ids.shape[1] : self.length]
         if mask is not None:
             inputs["attention_mask"] = mask[:, : self.length].long()
-        output = self.model(input_ids=ids, past_key_values=self.cache, use_cache=True, return_dict=True, **inputs)
-        return output.logits[:, -1]
+        inputs |= {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
+        return self.model(past_key_values=self.cache, use_cache=True, return_dict=True, **inputs).logits[:, -1]
 
 
 class RecomputingDecoder:
@@ -154,7 +170,7 @@ class RecomputingDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self.model, self.device = model, model.get_input_embeddings().weight.device
 
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int) -> Tensor:
+    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, views: None = None) -> Tensor:
         ids = torch.tensor([list(p) for p in prompts], device=self.device)
         self.tokens = ids.repeat_interleave(group_size, 0)
         return self.model(input_ids=ids, return_dict=True).logits[:, -1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -13,15 +13,23 @@ from torch import Tensor
 
 from bapo.batch import mini_batches
 from bapo.engines.torch import models
+from bapo.engines.torch.images import Images
 from bapo.errors import UserError
 from bapo.losses import LossInputs
 from bapo.methods import Method
 from bapo.rollouts import ORIGINS, REPLAYED, Group
 
+if TYPE_CHECKING:
+    from bapo.engines.torch.critic import Critic
+
 
 @dataclass
 class Rows:
-    """N sequences as tensors. ids [N, L] prompt + response, right-padded; starts, lengths [N]; others [N, T] or [N]."""
+    """N sequences as tensors. ids [N, L] prompt + response, right-padded; starts, lengths [N]; others [N, T] or [N].
+
+    advantages: [N], or [N, T] where a critic gave one to each token; images: of each row's prompt, None where no prompt
+    has any.
+    """
 
     ids: Tensor
     starts: Tensor
@@ -29,6 +37,7 @@ class Rows:
     behaviour_logprobs: Tensor
     advantages: Tensor
     origins: list[str]
+    images: list[Images | None] | None = None
 
     @property
     def width(self) -> int:
@@ -54,20 +63,44 @@ def collate(
         ids[row, start : start + n] = samples.tokens[i, :n]
         logprobs[row, :n] = samples.logprobs[i, :n]
 
+    images = [groups[g].prompt.row.images for g, _ in index]
+    chosen = np.zeros((len(index), width) if advantages[0].ndim == 2 else len(index), dtype=np.float32)
+    for row, (g, i) in enumerate(index):
+        if chosen.ndim == 2:
+            chosen[row, : lengths[row]] = advantages[g][i, : lengths[row]]
+        else:
+            chosen[row] = advantages[g][i]
+
     def tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(device)
 
     return Rows(
         tensor(ids), tensor(starts), tensor(lengths), tensor(logprobs),
-        tensor(np.array([advantages[g][i] for g, i in index], dtype=np.float32)), [groups[g].origin for g, _ in index],
+        tensor(chosen), [groups[g].origin for g, _ in index], images if any(i is not None for i in images) else None,
     )  # fmt: skip
 
 
-class Learner:
-    """The current policy pi_theta, its optimiser and the frozen reference."""
+def micro_batches(groups: list[Group], index: list[tuple[int, int]], size: int | None) -> list[list[tuple[int, int]]]:
+    """Rows of similar length together, at most ``size`` of them, so that little of the work is padding."""
+    order = sorted(
+        index, key=lambda p: (len(groups[p[0]].prompt.row.tokens) + int(groups[p[0]].samples.lengths[p[1]]), p)
+    )
+    return [order[i : i + (size or len(order))] for i in range(0, len(order), size or len(order))]
 
-    def __init__(self, model: Any, reference: Any | None, pad: int, config: DictConfig, method: Method) -> None:
-        self.model, self.reference, self.pad, self.method = model, reference, pad, method
+
+def learning_rate(full: float, warmup_updates: int, update: int) -> float:
+    """Of an update (1-based): it rises linearly over the first ones."""
+    return full * min(1.0, update / max(1, warmup_updates))
+
+
+class Learner:
+    """The current policy pi_theta, its optimiser, the frozen reference and, where the method has one, the critic."""
+
+    def __init__(
+        self, model: Any, reference: Any | None, pad: int, config: DictConfig, method: Method,
+        critic: Critic | None = None,
+    ) -> None:  # fmt: skip
+        self.model, self.reference, self.pad, self.method, self.critic = model, reference, pad, method, critic
         self.train, self.temperature, self.seed = config.train, config.sampling.temperature, config.seed
         self.device = next(model.parameters()).device
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -78,7 +111,7 @@ class Learner:
         self.updates = 0
 
     def update(self, step: int, groups: list[Group]) -> dict[str, float]:
-        """One pass over the batch. An empty batch changes nothing. Returns the step's metrics."""
+        """Train on the batch. An empty one changes nothing. Returns the step's metrics."""
         sums: dict[str, float] = defaultdict(float)
         weights: dict[str, float] = defaultdict(float)
 
@@ -86,10 +119,15 @@ class Learner:
             sums[name] += value * weight
             weights[name] += weight
 
-        step_logprobs = self._step_logprobs(groups) if self.method.needs_step_policy else None
+        parts = mini_batches(self.method, self.train, self.seed, step, groups)
+        advantages, critic_tokens = None, 0
+        if self.critic is not None and groups:
+            advantages, critic_tokens = self.critic.step(groups, parts, note)
+        trains = self.method.trains_policy(step)
+        step_logprobs = self._step_logprobs(groups) if self.method.needs_step_policy and trains else None
         trained = forwards = 0
-        for part in mini_batches(self.method, self.train, self.seed, step, groups):
-            tokens = self._one_update(part, step_logprobs, note)
+        for part in parts if trains else []:
+            tokens = self._one_update(step, part, step_logprobs, note, advantages)
             trained += tokens
             forwards += tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
         return {
@@ -97,14 +135,25 @@ class Learner:
             "updates": float(weights["updates"]),
             "trained_tokens": trained,
             "forward_tokens": forwards,
+            "critic_tokens": critic_tokens,
             "learning_rate": self._rate(max(1, self.updates)),
         }
 
+    def reset_reference(self) -> None:
+        """pi_ref <- pi_theta."""
+        with torch.no_grad():
+            for own, new in zip(self.reference.parameters(), self.model.parameters(), strict=True):
+                own.copy_(new)
+
     def _one_update(
-        self, groups: list[Group], step_logprobs: dict[tuple[int, int], np.ndarray] | None, note: Any
-    ) -> int:
-        """Forward, backward and one optimiser step on a mini-batch; returns the tokens that went through the model."""
-        advantages = [self.method.advantages(g) for g in groups]
+        self, step: int, groups: list[Group], step_logprobs: dict[tuple[int, int], np.ndarray] | None, note: Any,
+        judged: dict[int, np.ndarray] | None = None,
+    ) -> int:  # fmt: skip
+        """Forward, backward and one optimiser step on a mini-batch; returns the tokens that went through the model.
+
+        judged: the critic's advantages [G, T] by id of the group; None: the method's own, relative to the group.
+        """
+        advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
         index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
         lengths = {(g, i): int(groups[g].samples.lengths[i]) for g, i in index}
         replayed = [(groups[g].origin == REPLAYED) for g, _ in index]
@@ -119,12 +168,10 @@ class Learner:
         }
         self.optimizer.zero_grad(set_to_none=True)
         trained, total_loss = 0, 0.0
-        for micro in self._micro_batches(groups, index):
+        for micro in micro_batches(groups, index, self.train.micro_batch_size):
             rows = collate(groups, advantages, micro, self.pad, self.device)
             mask = rows.mask
-            scored = models.score(
-                self.model, rows.ids, rows.starts, rows.width, self.temperature, self.method.needs_entropy, rows.lengths
-            )
+            scored = self._score(self.model, rows, self.method.needs_entropy)
             inputs = LossInputs(
                 logprobs=scored.logprobs,
                 behaviour_logprobs=rows.behaviour_logprobs,
@@ -135,6 +182,7 @@ class Learner:
                 step_logprobs=self._lookup(step_logprobs, groups, micro, rows),
                 entropy=scored.entropy,
                 weights=self._weights(groups, micro),
+                step=step,
                 **denominators,
             )
             loss, metrics = self.method.loss(inputs)
@@ -167,23 +215,18 @@ class Learner:
 
     def _rate(self, update: int) -> float:
         """The learning rate of an update (1-based)."""
-        return self.train.learning_rate * min(1.0, update / max(1, self.train.warmup_updates))
-
-    def _micro_batches(self, groups: list[Group], index: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-        """Rows of similar length together, so that little of the work is padding."""
-        size = self.train.micro_batch_size or len(index)
-        order = sorted(
-            index, key=lambda p: (len(groups[p[0]].prompt.row.tokens) + int(groups[p[0]].samples.lengths[p[1]]), p)
-        )
-        return [order[i : i + size] for i in range(0, len(order), size)]
+        return learning_rate(self.train.learning_rate, self.train.warmup_updates, update)
 
     @torch.no_grad()
     def _reference_logprobs(self, rows: Rows) -> Tensor | None:
         if not self.method.needs_reference:
             return None
+        return self._score(self.reference, rows).logprobs
+
+    def _score(self, model: Any, rows: Rows, entropy: bool = False) -> models.Scored:
         return models.score(
-            self.reference, rows.ids, rows.starts, rows.width, self.temperature, lengths=rows.lengths
-        ).logprobs
+            model, rows.ids, rows.starts, rows.width, self.temperature, entropy, rows.lengths, rows.images
+        )
 
     @torch.no_grad()
     def _step_logprobs(self, groups: list[Group]) -> dict[tuple[int, int], np.ndarray]:
@@ -191,13 +234,9 @@ class Learner:
         found = {}
         zeros = [np.zeros(g.size, dtype=np.float32) for g in groups]
         index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
-        for micro in self._micro_batches(groups, index):
+        for micro in micro_batches(groups, index, self.train.micro_batch_size):
             rows = collate(groups, zeros, micro, self.pad, self.device)
-            logprobs = (
-                models.score(self.model, rows.ids, rows.starts, rows.width, self.temperature, lengths=rows.lengths)
-                .logprobs.cpu()
-                .numpy()
-            )
+            logprobs = self._score(self.model, rows).logprobs.cpu().numpy()
             for row, (g, i) in enumerate(micro):
                 found[id(groups[g]), i] = logprobs[row, : int(rows.lengths[row])]
         return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,24 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from bapo import config as configuration
-from bapo import runs, seeds, tasks
-from bapo.engines.torch import scoring_qwen2
+from bapo import seeds, tasks
+from bapo.data import base_folder
+from bapo.engines.torch import images, processors, scoring_qwen2
+from bapo.engines.torch.images import Images
 from bapo.engines.torch.imports import load_transformers
 from bapo.errors import UserError
 
 #: Families whose logits are lm_head(last hidden state) with no further scaling, so that the head can be applied to
 #: response positions alone. Every other model goes through its full forward.
-_PLAIN_HEAD = {"qwen2", "qwen3", "llama", "mistral", "gpt2"}
+_PLAIN_HEAD = {"qwen2", "qwen3", "llama", "mistral", "gpt2", *images.FAMILIES}
+
+#: What the configurations of models that read images call the ids of these tokens.
+_VISION_TOKENS = {
+    "image": "image_pad",
+    "video": "video_pad",
+    "vision_start": "vision_start",
+    "vision_end": "vision_end",
+}
 
 
 def device_of(config: DictConfig) -> torch.device:
@@ -41,34 +51,46 @@ def prepare_process(threads: int) -> None:
 
 
 def build_scratch(config: DictConfig) -> tuple[Any, Any]:
-    """(model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``."""
-    from transformers import AutoConfig, AutoModelForCausalLM
+    """(model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``.
+
+    A model that reads images has ``vision_config`` and ``text_config`` in its architecture; the ids of its image tokens
+    are the tokenizer's.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
     tokenizer = tasks.get(config.task.name).build_tokenizer(config)
     architecture = OmegaConf.to_container(config.model.architecture, resolve=True)
     kind = architecture.pop("model_type")
-    hf_config = AutoConfig.for_model(
-        kind,
-        vocab_size=len(tokenizer),
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **architecture,
-    )
+    vocabulary = {
+        "vocab_size": len(tokenizer),
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    sees = "vision_config" in architecture
+    if sees:
+        text = {**architecture.pop("text_config"), **vocabulary}
+        text["tie_word_embeddings"] = architecture.get("tie_word_embeddings", False)
+        marks = {f"{name}_token_id": f"<|{word}|>" for name, word in _VISION_TOKENS.items()}
+        vocabulary = {"text_config": text, **{k: tokenizer.convert_tokens_to_ids(t) for k, t in marks.items()}}
+    hf_config = AutoConfig.for_model(kind, **vocabulary, **architecture)
     torch.manual_seed(seeds.key64(config.base.seed, "initial weights") % 2**63)
-    model = AutoModelForCausalLM.from_config(hf_config, attn_implementation=config.model.attention)
+    family = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    model = family.from_config(hf_config, attn_implementation=config.model.attention)
     return model.to(getattr(torch, config.model.dtype)), tokenizer
 
 
 def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[Any, Any]:
     """(model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise UserError(f"{path}: no checkpoint here (config.json is missing); train it first or correct the path")
     revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
     try:
-        model = AutoModelForCausalLM.from_pretrained(
+        sees = images.reads_images(AutoConfig.from_pretrained(path, **revision))
+        family = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        model = family.from_pretrained(
             path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **revision
         )
         tokenizer = AutoTokenizer.from_pretrained(path, **revision)
@@ -83,18 +105,14 @@ def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[An
     return model.to(device).eval(), tokenizer
 
 
+def start_path(config: DictConfig) -> Path | str:
+    """Where the model that reinforcement learning starts from lies: the trained base, or the pretrained checkpoint."""
+    return config.model.path if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
+
+
 def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
-    """The model that reinforcement learning starts from: the trained base, or the pretrained checkpoint."""
-    if config.model.kind == "pretrained":
-        return load(config.model.path, config, device)
-    folder = configuration.base_directory(config)
-    if not (folder / runs.SUMMARY).exists():
-        names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
-        raise UserError(f"{folder}: the base model is missing; train it first with `python -m bapo base {names}`")
-    summary = runs.verify_files(folder)
-    if summary["identity"] != configuration.base_identity(config):
-        raise UserError(f"{folder}: the base model was trained under another configuration; train it again")
-    return load(folder / "checkpoint", config, device)
+    """(model, tokenizer) that reinforcement learning starts from."""
+    return load(start_path(config), config, device)
 
 
 def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], int]:
@@ -103,8 +121,15 @@ def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], int]:
     return (() if end is None else (end,)), (pad if pad is not None else end or 0)
 
 
+def load_processor(model: Any, path: Path | str, config: DictConfig) -> Any | None:
+    """The processor beside a model that reads images; None for other models. Raises UserError where it is missing."""
+    if not images.reads_images(model.config):
+        return None
+    return processors.load(path, None if isinstance(path, Path) else config.model.revision)
+
+
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Weights as safetensors, configuration and tokenizer, in Hugging Face format."""
+    """Weights as safetensors, configuration and tokenizer (or the processor that holds it), in Hugging Face format."""
     with contextlib.suppress(AttributeError):  # sampling is configured by us, never by a file beside the weights
         model.generation_config.do_sample = True
     model.save_pretrained(folder, safe_serialization=True)
@@ -131,6 +156,7 @@ def score(
     temperature: float = 1.0,
     entropy: bool = False,
     lengths: Tensor | None = None,
+    pictures: Sequence[Images | None] | None = None,
 ) -> Scored:
     """Log-probabilities of response tokens under ``model``.
 
@@ -138,17 +164,18 @@ def score(
     needed); starts: int64 [N], where each response begins (at least 1); width: T, the longest response. Positions
     beyond a sequence's end give numbers that the caller masks. ``temperature`` divides the logits, as in sampling.
     lengths: int64 [N], the responses' own lengths; with them small Qwen2 models take the faster way of scoring_qwen2.
+    pictures: of each row's prompt, where there are any; the vision tower sees equal ones (the same object) once.
     """
     if lengths is not None and scoring_qwen2.supports(model):
-        return Scored(*scoring_qwen2.score(model, ids, starts, lengths, width, temperature, entropy))
+        return Scored(*scoring_qwen2.score(model, ids, starts, lengths, width, temperature, entropy, pictures))
     positions = (starts[:, None] - 1 + torch.arange(width, device=ids.device)).clamp(max=ids.shape[1] - 2)
     targets = ids.gather(1, positions + 1)
     if model.config.model_type in _PLAIN_HEAD:
-        hidden = model.base_model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state
+        hidden = model.base_model(**inputs(model, ids[:, :-1], starts, pictures), use_cache=False).last_hidden_state
         hidden = hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
         logits = model.get_output_embeddings()(hidden)
     else:
-        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+        logits = model(**inputs(model, ids[:, :-1], starts, pictures), use_cache=False).logits
         logits = logits.gather(1, positions[:, :, None].expand(-1, -1, logits.shape[-1]))
     logits = logits.float()
     if temperature != 1.0:
@@ -158,3 +185,13 @@ def score(
         logp.gather(2, targets[:, :, None])[:, :, 0],
         -(logp.exp() * logp).sum(-1) if entropy else None,
     )
+
+
+def inputs(model: Any, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None) -> dict[str, Tensor]:
+    """What the library's forward takes for rows of tokens [N, L] whose prompts end at ``starts`` and have images."""
+    if pictures is None or not any(p is not None for p in pictures):
+        return {"input_ids": ids}
+    lengths = starts.tolist()
+    views = images.look_once(model, [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)], pictures)
+    embeddings, positions = images.embed(model, ids, [0] * len(ids), lengths, views)
+    return {"inputs_embeds": embeddings, "position_ids": positions}

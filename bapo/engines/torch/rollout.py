@@ -32,7 +32,8 @@ class Generator:
         start = time.perf_counter()
         keys = np.array(distinct_keys(prompts), dtype=np.uint64)
         key = seeds.key64(self.seed, *purpose, step)
-        samples = sample(model, [p.row.tokens for p in prompts], group_size, keys, key, self.parameters)
+        images = [p.row.images for p in prompts] if any(p.row.images is not None for p in prompts) else None
+        samples = sample(model, [p.row.tokens for p in prompts], group_size, keys, key, self.parameters, images=images)
         sampled = time.perf_counter()
         texts = self.tokenizer.batch_decode(
             [s.tokens[i, : s.lengths[i]] for s in samples for i in range(group_size)], skip_special_tokens=True

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.engines.torch import kv_cache, sampler_qwen2
+from bapo.engines.torch.images import Images, View, look
 from bapo.errors import UserError
 from bapo.rollouts import Samples
 
@@ -73,6 +74,7 @@ def sample(
     max_rows: int = 1024,
     first_sample: int = 0,
     fast: bool = True,
+    images: Sequence[Images | None] | None = None,
 ) -> list[Samples]:
     """Draw ``group_size`` responses to each prompt.
 
@@ -80,7 +82,8 @@ def sample(
     prompts: P sequences of token ids, of any lengths of at least 1. prompt_keys: uint64 [P], one number a prompt
     (``bapo.seeds.key64`` of its id). key: 64 bits, from (seed, purpose, step). max_rows: at most so many responses are
     decoded at once, which bounds the memory. first_sample: the number of each prompt's first response, so that 8
-    responses and later 24 more are the same as 32 at once. fast: False takes the general way for every model.
+    responses and later 24 more are the same as 32 at once. fast: False takes the general way for every model. images:
+    of each prompt, where there are any; the vision tower sees them once, however many responses there are.
 
     Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group,
     padded with ``pad_id``; lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of
@@ -103,13 +106,15 @@ def sample(
         with torch.inference_mode() if by_hand else torch.no_grad():
             make = sampler_qwen2.Qwen2Decoder if by_hand else kv_cache.decoder_for
             decoder = make(model, parameters.max_tokens) if prompts else None
+            views = look(model, prompts, images) if images is not None else None
             parts: list[list[Samples]] = [[] for _ in prompts]
             for start in range(0, group_size, max_rows):
                 size = min(max_rows, group_size - start)
                 for chunk in _chunks(prompts, max(1, max_rows // size), mixed_lengths):
                     numbers = first_sample + start + np.arange(size)
                     chosen = [prompts[i] for i in chunk]
-                    drawn = _decode(decoder, chosen, keys[chunk], key, numbers, parameters)
+                    seen = None if views is None else [views[i] for i in chunk]
+                    drawn = _decode(decoder, chosen, keys[chunk], key, numbers, parameters, seen)
                     for i, samples in zip(chunk, drawn, strict=True):
                         parts[i].append(samples)
     finally:
@@ -151,6 +156,7 @@ def _decode(
     key: int,
     numbers: np.ndarray,
     parameters: SamplingParameters,
+    views: list[View | None] | None = None,
 ) -> list[Samples]:
     """One batch from the prefill to the last token. Row i is sample i % G of prompt i // G."""
     size, longest, device = len(numbers), parameters.max_tokens, decoder.device
@@ -163,7 +169,7 @@ def _decode(
 
     place = torch.arange(rows, device=device)  # the row that each row of the decoder belongs to
     finished = torch.zeros(rows, dtype=torch.bool, device=device)
-    logits = decoder.prefill(prompts, size).repeat_interleave(size, 0)
+    logits = decoder.prefill(prompts, size, views).repeat_interleave(size, 0)
     for t in range(longest):
         token, probability = draw(logits, uniforms[t, place], parameters)
         tokens[t, place], probabilities[t, place] = token, probability

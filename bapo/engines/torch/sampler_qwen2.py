@@ -1,5 +1,6 @@
-"""Decoding with ``Qwen2ForCausalLM`` in float32 on the CPU, written out by hand: a small model spends most of the
-library's forward in overheads, and nearly all of a laptop run's rollouts and evaluations pass through here.
+"""Decoding with ``Qwen2ForCausalLM``, or the language model of ``Qwen2_5_VLForConditionalGeneration``, in float32 on
+the CPU, written out by hand: a small model spends most of the library's forward in overheads, and nearly all of a
+laptop run's rollouts and evaluations pass through here.
 
 The same function as the library's forward, up to float rounding, on the module's own weights:
 
@@ -25,6 +26,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from bapo.engines.torch.images import View
+
 #: Larger models gain little, and the joined copies of their weights cost memory and time on every call.
 MAX_PARAMETERS = 64_000_000
 #: torch.bmm leaves products smaller than this (rows x columns x contraction) to its unvectorised kernel.
@@ -33,23 +36,37 @@ _SMALL_PRODUCT = 400
 _WIDTH_STEP = 32
 
 
-#: Every module of a plain Qwen2 model comes from here; an adapter, a quantised layer or another activation does not.
-_PLAIN_MODULES = ("transformers.models.qwen2.", "transformers.activations", "torch.nn.modules.")
+#: The classes, and where all modules of a plain model come from; an adapter, a quantised layer or another activation
+#: does not.
+_CLASSES = {"Qwen2ForCausalLM": "qwen2", "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl"}
+_PLAIN_MODULES = (
+    "transformers.models.qwen2.",
+    "transformers.models.qwen2_5_vl.",
+    "transformers.activations",
+    "torch.nn.modules.",
+)
+
+
+def text_model(model: PreTrainedModel) -> nn.Module:
+    """The layers of the language model, between embeddings and head."""
+    return getattr(model.model, "language_model", model.model)
 
 
 def supports(model: PreTrainedModel) -> bool:
-    """Whether :class:`Qwen2Decoder` computes what ``model`` computes."""
-    config = model.config
-    if type(model).__name__ != "Qwen2ForCausalLM" or config.model_type != "qwen2":
+    """Whether :class:`Qwen2Decoder` computes what ``model`` computes, its vision tower aside."""
+    config = model.config.get_text_config()
+    if _CLASSES.get(type(model).__name__) != model.config.model_type:
         return False
-    modules, parameters = list(model.modules()), list(model.parameters())
+    body, head = text_model(model), model.lm_head
+    modules = list({model, model.model, *body.modules(), *head.modules()})
+    parameters = [*body.parameters(), *head.parameters()]
     return (
         all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
         and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
         and set(config.layer_types) == {"full_attention"}
         and config.rope_parameters.get("rope_type", "default") == "default"
         and config.hidden_act == "silu"
-        and model.model.layers[0].self_attn.head_dim % 2 == 0
+        and body.layers[0].self_attn.head_dim % 2 == 0
         and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in parameters)
         and sum(p.numel() for p in parameters) <= MAX_PARAMETERS
     )
@@ -86,13 +103,21 @@ def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor]:
     )
 
 
+def frequencies_of(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
+    """(RoPE's frequencies [size / 2], which of three positions each turns with [size / 2]; None: there is one)."""
+    sections = model.config.get_text_config().rope_parameters.get("mrope_section")
+    which = None if sections is None else torch.arange(3).repeat_interleave(torch.tensor(list(sections)))
+    return text_model(model).rotary_emb.inv_freq.float(), which
+
+
 class Qwen2Decoder:
     """See the module. Rows are sequences; the interface is that of ``kv_cache.CachedDecoder``."""
 
     device = torch.device("cpu")
 
     def __init__(self, model: PreTrainedModel, max_tokens: int) -> None:
-        config, attention = model.config, model.model.layers[0].self_attn
+        config, body = model.config.get_text_config(), text_model(model)
+        attention = body.layers[0].self_attn
         self.max_tokens, self.eps = max_tokens, config.rms_norm_eps
         self.heads, self.kv_heads, self.size = (
             config.num_attention_heads,
@@ -100,10 +125,10 @@ class Qwen2Decoder:
             attention.head_dim,
         )
         self.hidden = config.hidden_size
-        self.embedding, self.norm = model.model.embed_tokens.weight.detach(), model.model.norm.weight.detach()
+        self.embedding, self.norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
         self.head = model.lm_head.weight.detach().t()
-        self.frequencies = model.model.rotary_emb.inv_freq.float()
-        self.layers = [self._join(block) for block in model.model.layers]
+        self.frequencies, self.sections = frequencies_of(model)
+        self.layers = [self._join(block) for block in body.layers]
 
     def _join(self, block: nn.Module) -> _Layer:
         attention, mlp = block.self_attn, block.mlp
@@ -118,12 +143,20 @@ class Qwen2Decoder:
             down=mlp.down_proj.weight.detach().t(),
         )
 
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int) -> Tensor:
-        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then P x group_size."""
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
+    ) -> Tensor:
+        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then P x group_size.
+
+        views: of the prompts' images, where there are any.
+        """
         count, longest = len(prompts), max(map(len, prompts))
         padding = torch.tensor([longest - len(p) for p in prompts])
         ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts])
-        uniform = not bool(padding.any())
+        views = views if views is not None and any(views) else [None] * count
+        # an image has fewer positions than tokens: what follows it is closer
+        shift = torch.tensor([v.following - len(p) if v else 0 for p, v in zip(prompts, views, strict=True)])
+        uniform = not bool(padding.any()) and bool((shift == shift[0]).all())
         self.length, self.rows = longest, count * group_size
         # the last token that is sampled is never fed back
         self.width = max(longest + self.max_tokens - 1, -(-_SMALL_PRODUCT // self.size))
@@ -134,7 +167,7 @@ class Qwen2Decoder:
         causal = columns <= columns[:, None]
         if uniform:
             rotations, mask = self.rotations[:longest], causal
-            self.positions = None
+            self.positions, self.shift = None, int(shift[0])
             self.bias = torch.full((1, 1, self.width), -torch.inf)
             self.bias[:, :, :longest] = 0
         else:
@@ -143,14 +176,16 @@ class Qwen2Decoder:
             mask = (causal & written[:, None]) | torch.eye(longest, dtype=torch.bool)
             mask = mask[:, None]
             rotations = self.rotations[(columns - padding[:, None]).clamp(min=0)][:, :, None]
-            self.positions = (longest - padding).repeat_interleave(group_size)
+            self.positions = (longest - padding + shift).repeat_interleave(group_size)
             bias = torch.full((count, group_size * self.kv_heads, self.width), -torch.inf)
             bias[:, :, :longest].masked_fill_(written[:, None], 0)
             self.bias = bias.view(-1, 1, self.width)
         rotations = rotations if rotations.ndim == 4 else rotations[:, None]
+        x = self.embedding[ids]
+        if any(views):
+            rotations = self._show_images(x, padding.tolist(), views)
 
         kv = slice(self.heads, self.heads + self.kv_heads)
-        x = self.embedding[ids]
         for layer in self.layers:
             qkv = self._qkv(x, layer, rotations)  # [P, longest, heads, size]
             q, k, v = (t.transpose(1, 2) for t in (qkv[:, :, : kv.start], qkv[:, :, kv], qkv[:, :, kv.stop :]))
@@ -172,7 +207,7 @@ class Qwen2Decoder:
             self._show()
         self.bias[:, :, at] = 0
         if self.positions is None:
-            rotations = self.rotations[at]
+            rotations = self.rotations[at + self.shift]
         else:
             rotations = self.rotations[self.positions][:, None]
             self.positions += 1
@@ -199,6 +234,17 @@ class Qwen2Decoder:
             self.bias = bias[:rows].view(-1, 1, self.width)
         self.rows = rows
         self._show()
+
+    def _show_images(self, x: Tensor, padding: Sequence[int], views: Sequence[View | None]) -> Tensor:
+        """Put image features into the embeddings, in place; returns the rotations [P, longest, 1, size / 2]."""
+        columns = torch.arange(x.shape[1])
+        positions = torch.stack([(columns - left).clamp(min=0) for left in padding]).expand(3, -1, -1).clone()
+        for row, (left, view) in enumerate(zip(padding, views, strict=True)):
+            if view is not None:
+                x[row, left + torch.from_numpy(view.places)] = view.features
+                positions[:, row, left:] = torch.from_numpy(view.positions)
+        angles = positions[self.sections].permute(1, 2, 0) * self.frequencies
+        return torch.polar(torch.ones_like(angles), angles)[:, :, None]
 
     def _show(self) -> None:
         """Fix what attention reads until ``length`` passes ``stop`` or rows are dropped."""

@@ -1,4 +1,4 @@
-"""Log-probabilities of responses under small float32 ``Qwen2ForCausalLM`` models on the CPU, for training.
+"""Log-probabilities of responses under small float32 Qwen2 and Qwen2.5-VL models on the CPU, for training.
 
 The same numbers and gradients as the library's forward, up to float rounding, with less to compute: the responses to
 one prompt share the prompt's hidden states, and nothing but attention sees padding. With 8 responses of 15 tokens to a
@@ -12,6 +12,7 @@ starting in column 0, so that the causal mask is all the mask there is. The laye
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,15 +21,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bapo.engines.torch import sampler_qwen2
+from bapo.engines.torch import images, sampler_qwen2
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+    from bapo.engines.torch.images import Images, View
+
 
 def supports(model: PreTrainedModel) -> bool:
     """Whether :func:`score` computes what ``model`` computes."""
-    return sampler_qwen2.supports(model) and not model.config.attention_dropout
+    return sampler_qwen2.supports(model) and not model.config.get_text_config().attention_dropout
 
 
 @dataclass
@@ -38,6 +41,8 @@ class _Layout:
     tokens, positions [M]: ids and columns of the computed tokens; gather [N * W]: for each place the computed token
     that belongs there (0 in the padding); scatter [M]: the place of each computed token; predicts [N, T]: the computed
     token whose distribution each response token comes from; targets [N, T]: the response tokens.
+
+    With images positions are [3, M], features float [K, hidden], and places [K] the computed tokens that they are for.
     """
 
     tokens: Tensor
@@ -48,12 +53,20 @@ class _Layout:
     targets: Tensor
     rows: int
     width: int
+    features: Tensor | None = None
+    places: Tensor | None = None
 
 
-def _lay_out(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int) -> _Layout:
-    first: dict[bytes, int] = {}  # prompt -> the first row that has it
+def _lay_out(
+    ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int, views: Sequence[View | None] | None = None
+) -> _Layout:
+    first: dict[tuple[bytes, int], int] = {}  # prompt and its images -> the first row that has them
+    views = views or [None] * len(ids)
     owner = np.array(
-        [first.setdefault(row[:s].tobytes(), n) for n, (row, s) in enumerate(zip(ids, starts, strict=True))]
+        [
+            first.setdefault((row[:s].tobytes(), id(view)), n)
+            for n, (row, s, view) in enumerate(zip(ids, starts, views, strict=True))
+        ]
     )
     columns = np.arange(int((starts + lengths).max()) - 1)  # nothing follows a row's last token
     in_prompt = columns < starts[:, None]
@@ -73,7 +86,28 @@ def _lay_out(ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: in
         np.take_along_axis(gather, before, 1),
         np.take_along_axis(ids, at, 1),
     )
-    return _Layout(*(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays), len(ids), len(columns))
+    layout = _Layout(*(torch.from_numpy(np.ascontiguousarray(a)) for a in arrays), len(ids), len(columns))
+    if any(views):
+        _add_images(layout, views, starts, computed, number)
+    return layout
+
+
+def _add_images(
+    layout: _Layout, views: Sequence[View | None], starts: np.ndarray, computed: np.ndarray, number: np.ndarray
+) -> None:
+    """Features and three-dimensional positions; computed, number: [N, W], as in :func:`_lay_out`."""
+    positions = np.broadcast_to(np.arange(computed.shape[1]), (3, *computed.shape)).copy()
+    places, features = [], []
+    for row, (start, view) in enumerate(zip(starts, views, strict=True)):
+        if view is None:
+            continue
+        positions[:, row, :start] = view.positions
+        positions[:, row, start:] += view.following - start
+        if computed[row, view.places[0]]:  # the first row with this prompt
+            places.append(number[row, view.places])
+            features.append(view.features)
+    layout.positions = torch.from_numpy(positions[:, computed])
+    layout.places, layout.features = torch.from_numpy(np.concatenate(places)), torch.cat(features)
 
 
 def score(
@@ -84,14 +118,16 @@ def score(
     width: int,
     temperature: float = 1.0,
     entropy: bool = False,
+    pictures: Sequence[Images | None] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Log-probabilities [N, T] of the response tokens and, where asked for, the entropy [N, T] of each distribution.
 
     ids: int64 [N, L], prompt then response, padded on the right; starts, lengths: int64 [N], where each response begins
-    and how many tokens it has (both at least 1); width: T, the longest response. Places behind a response's end hold
-    numbers without a meaning, which the caller masks.
+    and how many tokens it has (both at least 1); width: T, the longest response; pictures: of each row's prompt, the
+    same object for the same prompt. Places behind a response's end hold numbers without a meaning, which the caller
+    masks.
     """
-    layout = _lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
+    layout = _lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width, _views(model, ids, starts, pictures))
     logits = model.lm_head(_hidden(model, layout))
     if temperature != 1.0:
         logits = logits / temperature
@@ -100,11 +136,42 @@ def score(
     return chosen, -(logprobs.exp() * logprobs).sum(-1)[layout.predicts] if entropy else None
 
 
+def values(
+    model: PreTrainedModel,
+    ids: Tensor,
+    starts: Tensor,
+    lengths: Tensor,
+    width: int,
+    pictures: Sequence[Images | None] | None = None,
+) -> Tensor:
+    """The single output [N, T] of a head with one feature, at the place that each response token is predicted from.
+
+    The arguments are those of :func:`score`; ``model`` has such a head in the place of its vocabulary's.
+    """
+    layout = _lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width, _views(model, ids, starts, pictures))
+    return model.lm_head(_hidden(model, layout)).take(layout.predicts)
+
+
+def _views(
+    model: PreTrainedModel, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None
+) -> list[View | None] | None:
+    if pictures is None:
+        return None
+    prompts = [row[:start] for row, start in zip(ids.tolist(), starts.tolist(), strict=True)]
+    return images.look_once(model, prompts, pictures)
+
+
 def _hidden(model: PreTrainedModel, layout: _Layout) -> Tensor:
     """The last hidden state [M, hidden] of every computed token."""
-    body, config = model.model, model.config
+    body, config = sampler_qwen2.text_model(model), model.config.get_text_config()
     x = F.embedding(layout.tokens, body.embed_tokens.weight)
-    angles = layout.positions[:, None] * body.rotary_emb.inv_freq
+    if layout.features is not None:
+        x = x.index_copy(0, layout.places, layout.features)
+    if layout.positions.ndim == 1:
+        angles = layout.positions[:, None] * body.rotary_emb.inv_freq
+    else:
+        frequencies, sections = sampler_qwen2.frequencies_of(model)
+        angles = layout.positions[sections].T * frequencies
     rotations = torch.polar(torch.ones_like(angles), angles)[:, None]
     group = config.num_attention_heads // config.num_key_value_heads
     causal = torch.full((layout.width, layout.width), -torch.inf).triu_(1).repeat(group, 1)

@@ -18,6 +18,7 @@ from bapo import config as configuration
 from bapo import records, runs, tasks, tracking
 from bapo.data import data_folder
 from bapo.engines.torch import checkpoints, models
+from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.data import PromptStream, read_prompts
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import Generator, StepSampler
@@ -59,8 +60,12 @@ class Trainer:
             models.load(found[0], config, self.device) if found else models.load_start(config, self.device)
         )
         self.parameters = models.parameter_count(self.model)
-        runs.require_space(folder, TABLE_BYTES + 3 * 12 * self.parameters)
-        prompts = read_prompts(data / "train.parquet", self.tokenizer, config.sampling.max_prompt_tokens)
+        trained = self.parameters * (1 + self.method.uses_critic)
+        runs.require_space(folder, TABLE_BYTES + 3 * 12 * trained)
+        # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
+        self.processor = models.load_processor(self.model, found[0] if found else models.start_path(config), config)
+        longest = config.sampling.max_prompt_tokens
+        prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
         self.total_steps = config.train.steps or config.train.epochs * len(prompts) // config.train.batch_size
         if self.total_steps < 1:
@@ -71,7 +76,7 @@ class Trainer:
         self.stream = PromptStream(prompts, config.seed)
         self.probe_sets = {
             "train": prompts[: config.probe.prompts],
-            "probe": read_prompts(data / "probe.parquet", self.tokenizer, config.sampling.max_prompt_tokens)[
+            "probe": read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)[
                 : config.probe.prompts
             ]
             if config.probe.prompts
@@ -95,9 +100,13 @@ class Trainer:
         reference = None
         if self.method.needs_reference:
             reference = models.load_start(config, self.device)[0].requires_grad_(False)
-        self.learner = Learner(self.model, reference, pad_id, config, self.method)
+        self.critic = None
+        if self.method.uses_critic:
+            self.critic = Critic(models.load_start(config, self.device)[0], pad_id, config, self.method)
+        self.learner = Learner(self.model, reference, pad_id, config, self.method, self.critic)
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
+        self.reference_moved = False
         self.tables = records.Tables()
         self.step = 0
         if found:
@@ -147,6 +156,9 @@ class Trainer:
         ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
         sampler = StepSampler(self.model, self.generator, self.stream, group_size, step, ledger)
 
+        if method.resets_reference(step) and method.needs_reference:
+            self.learner.reset_reference()
+            self.reference_moved = True
         prompts = method.draw_prompts(step, sampler)
         if method.syncs_rollout_policy(step):
             self._sync_rollout_policy(step - 1)
@@ -158,6 +170,9 @@ class Trainer:
         update_begun = time.perf_counter()
         metrics = self.learner.update(step, batch.groups)
         ledger.trained_tokens, ledger.forwards = metrics.pop("trained_tokens"), metrics.pop("forward_tokens")
+        ledger.critic_tokens = metrics.pop("critic_tokens")
+        if self.critic is not None:
+            ledger.critic_parameters = models.parameter_count(self.critic.model)
         seconds = {**ledger.seconds, "update": time.perf_counter() - update_begun}
         self.step = step
         seconds["probe"] = self._probe() if step in self._probe_steps() else 0.0
@@ -201,7 +216,7 @@ class Trainer:
         checkpoints.save(
             self.folder,
             self.model,
-            self.tokenizer,
+            self.processor or self.tokenizer,
             self.learner.optimizer,
             None if self.rollout_model is self.model else self.rollout_model,
             groups,
@@ -210,6 +225,8 @@ class Trainer:
             ),
             self.tables,
             self.config.checkpoint.keep_models,
+            self.critic,
+            self.learner.reference if self.reference_moved else None,
         )
         self.tables.write(self.folder)
 
@@ -218,6 +235,11 @@ class Trainer:
         self.step, self.learner.updates = state["step"], state["updates"]
         self.stream.position, self.rollout_version = state["stream_position"], state["rollout_version"]
         checkpoints.load_optimizer(self.model, self.learner.optimizer, trainer / "optimizer.safetensors")
+        if self.critic is not None:
+            checkpoints.load_critic(self.critic, trainer)
+        self.reference_moved = (trainer / checkpoints.REFERENCE).exists()
+        if self.reference_moved:
+            checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)
         if self.rollout_model is not self.model:
             checkpoints.load_weights(self.rollout_model, trainer / "rollout_policy.safetensors")
         groups = checkpoints.unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)

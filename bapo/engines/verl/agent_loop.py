@@ -9,7 +9,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.utils.profiler import simple_timer
 
 from bapo import seeds
-from bapo.engines.verl import cpu
+from bapo.engines.verl import cpu, images
 
 #: name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in ``agent_loops.yaml``
 NAME = "bapo_single_turn"
@@ -23,10 +23,9 @@ class SeededSingleTurn(AgentLoopBase):
     """
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
-        text = self.tokenizer.apply_chat_template(
-            [dict(m) for m in row["raw_prompt"]], add_generation_prompt=True, tokenize=False
+        prompt_ids, pictures = await self.loop.run_in_executor(
+            None, images.encode, self.tokenizer, self.processor, row["raw_prompt"]
         )
-        prompt_ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         if not 0 < len(prompt_ids) <= self.rollout_config.prompt_length:
             raise ValueError(
                 f"problem {row['extra_info']['id']} has {len(prompt_ids)} prompt tokens, allowed are 1 to "
@@ -35,16 +34,17 @@ class SeededSingleTurn(AgentLoopBase):
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
-                request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=self._seeded(sampling_params, row)
-            )
+                request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=self._seeded(sampling_params, row),
+                image_data=pictures or None,
+            )  # fmt: skip
         metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
-        tokens = output.token_ids[: self.rollout_config.response_length]
+        tokens = images.ended(output.token_ids[: self.rollout_config.response_length], self.processor, self.tokenizer)
         return AgentLoopOutput(
             prompt_ids=prompt_ids,
             response_ids=tokens,
             response_mask=[1] * len(tokens),
             response_logprobs=output.log_probs[: len(tokens)] if output.log_probs else None,
-            multi_modal_data={},
+            multi_modal_data={"images": pictures} if pictures else {},
             num_turns=2,
             metrics=AgentLoopMetrics(**metrics),
             extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 from bapo.rollouts import ORIGINS, REPLAYED, Group, Samples
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Layout:
 
     order: for each place the row's number (rows of all groups in the order of the mini-batches), or a number from
     ``rows`` on for padding. rows: without padding. rows_per_update: the same for every mini-batch, a multiple of the
-    number of data-parallel ranks. columns: float64 [places, 6], see ``losses.COLUMNS``.
+    number of data-parallel ranks. columns: float64 [places, 8], see ``losses.COLUMNS``.
     """
 
     order: list[int]
@@ -49,7 +49,13 @@ class Layout:
     columns: np.ndarray
 
 
-def lay_out(parts: list[list[Group]], train: DictConfig, ranks: int) -> Layout:
+def _one(group: Group) -> float:
+    return 1.0
+
+
+def lay_out(
+    parts: list[list[Group]], train: DictConfig, ranks: int, step: int = 0, weight: Callable[[Group], float] = _one
+) -> Layout:
     """verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run.
 
     So the order is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
@@ -58,7 +64,7 @@ def lay_out(parts: list[list[Group]], train: DictConfig, ranks: int) -> Layout:
     width = math.ceil(max(sizes) / ranks) * ranks
     total, padding = sum(sizes), sum(sizes)
     shares: list[list[list[int]]] = []
-    columns = np.empty((width * len(parts), 6))
+    columns = np.empty((width * len(parts), 8))
     start = 0
     for part, size in zip(parts, sizes, strict=True):
         lengths = np.concatenate([g.samples.lengths for g in part])
@@ -66,12 +72,14 @@ def lay_out(parts: list[list[Group]], train: DictConfig, ranks: int) -> Layout:
         origins = np.concatenate([np.full(g.size, ORIGINS.index(g.origin)) for g in part])
         replayed = origins == ORIGINS.index(REPLAYED)
         counts = [
+            step,
             train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else size,
             int((~replayed).sum()), int(replayed.sum()), int(lengths[~replayed].sum()), int(lengths[replayed].sum()),
         ]  # fmt: skip
-        columns[start : start + size, 0], columns[start : start + size, 1:] = origins, counts
+        columns[start : start + size, 0], columns[start : start + size, 2:] = origins, counts
+        columns[start : start + size, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])
         extra = range(padding, padding + width - size)
-        columns[extra.start : extra.stop, 0], columns[extra.start : extra.stop, 1:] = -1, counts
+        columns[extra.start : extra.stop, :2], columns[extra.start : extra.stop, 2:] = (-1, 1), counts
         padding, start = extra.stop, start + size
         dealt = [*rows, *extra]
         shares.append([dealt[r::ranks] for r in range(ranks)])

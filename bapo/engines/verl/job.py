@@ -17,7 +17,7 @@ def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
     from omegaconf import OmegaConf
 
-    from bapo.engines.verl import verl_config
+    from bapo.engines.verl import checkpoints, verl_config
 
     def stop(number: int, _: Any) -> None:
         raise KeyboardInterrupt(f"signal {number}")
@@ -35,8 +35,16 @@ def main(work: Path) -> int:
 
         with_environment = {"env_vars": verl_config.environment(verl.trainer.device)}
         OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)
-        run_ppo(verl, task_runner_class=TaskRunner)
-        latest = Path(verl.trainer.default_local_dir) / "latest_checkpointed_iteration.txt"
+        for last in (False, True):
+            try:
+                run_ppo(verl, task_runner_class=TaskRunner)
+                break
+            except Exception as error:
+                # Ray gives its own servers 30 s, a constant in its code: a busy machine may need another go
+                if last or "timed out during startup" not in str(error):
+                    raise
+                ray.shutdown()
+        latest = Path(verl.trainer.default_local_dir) / checkpoints.TRACKER
         (work / "done.json").write_text(json.dumps({"steps": int(latest.read_text())}), encoding="utf-8")
         return 0
     except BaseException as error:

@@ -21,16 +21,20 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo import config as configuration
 from bapo import records, runs
+from bapo.data import base_folder, data_folder
+from bapo.engines.verl import checkpoints, settings, verl_config
 from bapo.errors import UserError
 
 VERSION = "0.9.1"  # v1/ of verl changes between releases
 LOG = "verl.log"
+#: in the run's folder: asks the trainer to stop after the running step (any node sees it there)
+STOP = ".stop"
 #: begins the lines that reach the terminal
 PROGRESS = "[bapo] "
 
 
 class Interrupted(Exception):
-    """Ctrl-C or SIGTERM."""
+    """Ctrl-C or SIGTERM: raised when the job has ended, after a checkpoint where a step was done."""
 
 
 class JobFailed(RuntimeError):
@@ -43,11 +47,16 @@ def train(config: DictConfig) -> dict[str, Any]:
     Raises UserError for what can be told beforehand, JobFailed with the error of the Ray worker that failed.
     """
     _require_verl()
+    settings.check(config)
     folder = configuration.run_directory(config)
     identity = configuration.train_identity(config)
     with runs.locked(folder):
         runs.set_aside(folder, identity)
-        _require_base(config)
+        data_folder(config)
+        if config.model.kind != "pretrained":
+            base_folder(config)
+        checkpoints.choose(checkpoint_root(folder))
+        (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
         # a short path: Ray's sockets lie below it, and their names may have 107 characters
         work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-"))
@@ -55,6 +64,12 @@ def train(config: DictConfig) -> dict[str, Any]:
             return _train(config, folder, identity, work)
         finally:
             shutil.rmtree(work, ignore_errors=True)
+            (folder / STOP).unlink(missing_ok=True)
+
+
+def checkpoint_root(folder: Path) -> Path:
+    """verl's checkpoints of the run in ``folder``; on several nodes this must be a shared file system."""
+    return folder.absolute() / "checkpoints" / "verl"
 
 
 def _remove_stale_work() -> None:
@@ -74,18 +89,7 @@ def _require_verl() -> None:
         raise UserError(f"engine=verl: verl {found} is installed, this project is made for {VERSION}")
 
 
-def _require_base(config: DictConfig) -> None:
-    folder = configuration.base_directory(config)
-    if config.model.kind != "pretrained" and not (folder / runs.SUMMARY).exists():
-        names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
-        raise UserError(f"{folder}: the base model is missing; train it first with `python -m bapo base {names}`")
-    if config.model.kind != "pretrained":
-        runs.verify_files(folder)
-
-
 def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[str, Any]:
-    from bapo.engines.verl import verl_config
-
     device = verl_config.device_of(config)
     manifest = runs.start_manifest(
         folder,
@@ -99,9 +103,12 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
     runs.write_text(folder / runs.CONFIG, OmegaConf.to_yaml(config, resolve=True))
     (work / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
     _write_probe(config, work / "probe.parquet")
-    time_limit = float(OmegaConf.select(config, "verl.time_limit", default=0) or 0)
+    time_limit = float(settings.get(config, "time_limit", 0))
     _run_job(work, device, time_limit, folder.absolute() / LOG)
     steps = runs.read_json(work / "done.json")["steps"]
+    total = runs.read_json(checkpoints.folder_of(checkpoint_root(folder), steps) / "bapo" / "state.json")["total_steps"]
+    if steps < total:
+        raise Interrupted(f"{folder}: stopped after step {steps} of {total}; the same command goes on there")
     summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}")
     runs.write_json(folder / runs.SUMMARY, summary)
     runs.end_manifest(folder, manifest)
@@ -109,17 +116,24 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
 
 
 def _write_probe(config: DictConfig, path: Path) -> None:
-    """The fixed prompts of the probe as one validation file; ``data_source`` names the set."""
-    if not config.probe.prompts:
-        return
-    import pandas as pd
+    """The prompts of the probe and of the validation as one file for verl.
 
-    data = configuration.data_directory(config)
+    ``data_source`` names the set, ``__rollout_n__`` says how many samples verl draws for a prompt of it.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     parts = []
-    for name in ("train", "probe"):
-        table = runs.read_table(data / f"{name}.parquet").head(config.probe.prompts)
-        parts.append(table.assign(data_source=name))
-    pd.concat(parts, ignore_index=True).to_parquet(path, index=False)
+    for name, (prompts, samples) in settings.validation_sets(config).items():
+        file = configuration.data_directory(config) / f"{name}.parquet"
+        if not file.is_file():
+            known = ", ".join(config.data.split_sizes)
+            raise UserError(f"verl.validation={name}: {config.task.name} has no such problems; allowed: {known}")
+        table = pq.read_table(file).slice(0, prompts)
+        table = table.set_column(table.column_names.index("data_source"), "data_source", pa.array([name] * len(table)))
+        parts.append(table.append_column("__rollout_n__", pa.array([samples] * len(table))))
+    if parts:
+        pq.write_table(pa.concat_tables(parts), path)
 
 
 def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
@@ -127,8 +141,6 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
 
     Everything that verl and Ray say goes to ``log``; stderr gets our progress lines only.
     """
-    from bapo.engines.verl import verl_config
-
     environment = {**os.environ, **verl_config.environment(device)}
     if device == "cpu":  # Ray would write a token of its own into the home folder
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
@@ -138,6 +150,17 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     late = threading.Event()
+    stop, begun, killed = log.with_name(STOP), threading.Event(), threading.Event()
+
+    def on_signal(number: int, _: Any) -> None:
+        """First the trainer is asked to stop between two steps; before the first one, or when asked again, at once."""
+        if begun.is_set() and not stop.exists():
+            stop.touch()
+            text = f"{log.parent}: stopping after the running step; once more stops at once\n"
+            os.write(2, text.encode())  # print may be what the signal interrupted
+        else:
+            killed.set()
+            process.send_signal(number)
 
     def end() -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -153,15 +176,14 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
         timer.start()
     previous = {}
     with contextlib.suppress(ValueError):  # signals can be caught in the main thread only
-        previous = {
-            n: signal.signal(n, lambda number, _: process.send_signal(number)) for n in (signal.SIGINT, signal.SIGTERM)
-        }
+        previous = {n: signal.signal(n, on_signal) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
         with open(log, "w", encoding="utf-8") as handle:
             for line in process.stdout:
                 handle.write(line)
                 _, found, text = line.partition(PROGRESS)
                 if found:
+                    begun.set()
                     print(text.rstrip(), file=sys.stderr, flush=True)
         status = process.wait()
     finally:
@@ -172,7 +194,7 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
         process.wait()
     if late.is_set():
         raise JobFailed(f"verl.time_limit: the job was not done after {time_limit:.0f} s and was stopped; see {log}")
-    if status == 130:
+    if status and killed.is_set():
         raise Interrupted(f"{log.parent}: stopped; the same command goes on after the last checkpoint")
     if status:
         error = f"status {status}"

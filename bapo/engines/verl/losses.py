@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 NAME = "bapo"
 #: field of a row in TransferQueue: what it is (see ``batches.Layout``) and the denominators of its mini-batch
 LAYOUT = "bapo_layout"
-#: its columns; origin is an index into ORIGINS, or -1 for a padding row
+#: its columns; origin is an index into ORIGINS, or -1 for a padding row; weight is the row's own, the rest the same for
+#: all rows of a mini-batch
 COLUMNS = (
-    "origin", "nominal_sequences", "fresh_sequences", "replayed_sequences", "fresh_tokens", "replayed_tokens",
+    "origin", "weight", "step", "nominal_sequences", "fresh_sequences", "replayed_sequences", "fresh_tokens",
+    "replayed_tokens",
 )  # fmt: skip
 
 
@@ -50,23 +52,27 @@ def policy_loss(
     entropy: Tensor | None = None,
     dp_size: int = 1,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """``method.loss`` in verl's signature; all [N, T], ``layout`` [N, 6].
+    """``method.loss`` in verl's signature; all [N, T], ``layout`` [N, 8].
 
     The method's own aggregation applies, not ``loss_agg_mode``. The result is multiplied by ``dp_size`` because FSDP
     averages gradients over the ranks while every denominator counts the whole mini-batch.
     """
     mask = response_mask.to(log_prob.dtype)
-    counts = {name: int(value) for name, value in zip(COLUMNS[1:], layout[0, 1:].tolist(), strict=True)}
+    counts = {name: int(value) for name, value in zip(COLUMNS[2:], layout[0, 2:].tolist(), strict=True)}
+    weights = layout[:, 1].to(log_prob.dtype)
     loss, metrics = method.loss(
         LossInputs(
             logprobs=log_prob,
             behaviour_logprobs=behaviour_log_prob,
-            advantages=advantages[:, 0],  # the same for every token of a response
+            # without a critic the same for every token of a response
+            advantages=advantages if method.uses_critic else advantages[:, 0],
             mask=mask,
             replayed=layout[:, 0] == ORIGINS.index(REPLAYED),
             reference_logprobs=reference_log_prob,
             step_logprobs=old_log_prob if method.needs_step_policy else None,
             entropy=entropy,
+            weights=None if bool((weights == 1).all()) else weights,
+            step=counts["step"],
             nominal_sequences=counts["nominal_sequences"],
             nominal_tokens=counts["fresh_tokens"] + counts["replayed_tokens"],
             part_sequences=(counts["fresh_sequences"], counts["replayed_sequences"]),

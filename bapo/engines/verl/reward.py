@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,11 @@ def compute_score(
     """
     from bapo import tasks
 
+    begun = time.perf_counter()
     score = float(tasks.get(task or data_source).verify(solution_str, ground_truth).correct)
     if not 0 <= score <= 1:
         raise ValueError(f"{task}: reward {score} is outside [0, 1]")
-    return {"score": score, "acc": score, "problem": str((extra_info or {}).get("id", ""))}
+    return {
+        "score": score, "acc": score, "problem": str((extra_info or {}).get("id", "")),
+        "seconds": time.perf_counter() - begun,
+    }  # fmt: skip

@@ -8,7 +8,9 @@ syncs_rollout_policy   ``on_init_end``, ``on_step_end``: verl pushes weights for
 build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue
 units                  ``_balance_batch``: verl orders the rows (``batches.lay_out``)
 advantages             ``_compute_advantage``, through the estimator that ``advantages.py`` registers
-loss                   in the workers (``worker.py``, ``losses.py``)
+token_advantages       ``_compute_advantage``, from the values of verl's critic (``critic.py``)
+loss, value_loss       in the workers (``worker.py``, ``losses.py``, ``critic.py``)
+trains_policy          ``trainer.critic_warmup`` of verl's configuration
 =====================  ====================================================================================
 """
 
@@ -39,9 +41,9 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from bapo import methods, records, runs, tracking
 from bapo.batch import mini_batches
 from bapo.engines.torch.checkpoints import pack_groups, unpack_groups
-from bapo.engines.verl import advantages, losses, run_directory
+from bapo.engines.verl import advantages, checkpoints, critic, images, losses, run_directory, settings
 from bapo.engines.verl.batches import Rows, lay_out
-from bapo.engines.verl.launch import PROGRESS
+from bapo.engines.verl.launch import PROGRESS, STOP
 from bapo.engines.verl.prompts import PromptSource
 from bapo.engines.verl.replay_buffer import MethodReplayBuffer
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
@@ -51,6 +53,12 @@ from bapo.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
 TRAIN = "train"  # verl's partition of TransferQueue
 #: trainer states kept: the newest, and one to fall back on
 KEPT = 2
+#: verl's copy of the weights in Hugging Face format, within its checkpoint
+PUBLISHED = "actor/huggingface"
+
+
+class Stopped(Exception):
+    """Somebody asked the run to stop: raised between two steps, after a checkpoint."""
 
 
 class StepSampler:
@@ -108,6 +116,17 @@ class MethodTrainer(PPOTrainerSync):
         for role in self.role_worker_mapping:
             if role != Role.Critic:
                 self.role_worker_mapping[role] = ray.remote(worker)
+        if Role.Critic in self.role_worker_mapping:
+            critic_worker = critic.GPUCriticWorker
+            if self.config.trainer.device == "cpu":
+                from bapo.engines.verl.critic_cpu import CPUCriticWorker as critic_worker
+            self.role_worker_mapping[Role.Critic] = ray.remote(critic_worker)
+
+    def _setup(self) -> None:
+        super()._setup()
+        if self.use_critic:
+            self.critic_wg.prepare(self.config.actor_rollout_ref.bapo)
+            self.critic_parameters = self.critic_wg.parameter_count()[0]
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
@@ -225,8 +244,11 @@ class MethodTrainer(PPOTrainerSync):
                     "arrived; a rollout worker failed"
                 )
         data = tq.kv_batch_get(
-            keys=order, partition_id=TRAIN, select_fields=["responses", "rollout_log_probs", "rm_scores"]
+            keys=order,
+            partition_id=TRAIN,
+            select_fields=["responses", "rollout_log_probs", "rm_scores", "extra_fields"],
         )
+        self.seconds["reward"] += sum(e["reward_extra_info"]["seconds"] for e in data["extra_fields"])
         groups, start = [], 0
         for uid, prompt in self.asked.items():
             rows = slice(start, start + len(by_uid[uid]))
@@ -251,11 +273,11 @@ class MethodTrainer(PPOTrainerSync):
         uid, source_key = uuid.uuid4().hex, next(iter(self.live))
         row = tq.kv_batch_get(keys=[source_key], partition_id=TRAIN)[0]
         template = {name: row[name] for name in row.keys()}  # noqa: SIM118 (iterating a TensorDict gives rows)
-        if template.get("multi_modal_inputs"):
-            raise NotImplementedError(f"{self.run.method.name}: responses to images cannot be replayed yet")
         data = self.source.dataset[group.prompt.row.index]
         from_data = {name: value for name, value in data.items() if name in template}
-        prompt = torch.tensor(self._prompt_tokens(data["raw_prompt"]), dtype=torch.int64)
+        tokens, pictures = images.encode(self.tokenizer, self.processor, data["raw_prompt"])
+        prompt = torch.tensor(tokens, dtype=torch.int64)
+        vision = images.vision_inputs(self.tokenizer, self.processor, pictures, prompt)
         rows, entries = [], []
         for i in range(group.size):
             n = int(group.samples.lengths[i])
@@ -265,7 +287,8 @@ class MethodTrainer(PPOTrainerSync):
             scores[-1] = float(group.rewards[i])
             rows.append(template | from_data | {
                 "uid": uid, "session_id": i, "prompts": prompt, "responses": response, "input_ids": ids,
-                "position_ids": torch.arange(len(ids)), "response_mask": ones, "loss_mask": ones, "rm_scores": scores,
+                "response_mask": ones, "loss_mask": ones, "rm_scores": scores,
+                **images.row_inputs(self.processor, vision, ids),
                 "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].astype(np.float32)),
             })  # fmt: skip
             tag = self.live[source_key] | {
@@ -277,12 +300,6 @@ class MethodTrainer(PPOTrainerSync):
         tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=list_of_dict_to_tensordict(rows), tags=tags)
         return entries
 
-    def _prompt_tokens(self, messages: Any) -> list[int]:
-        text = self.tokenizer.apply_chat_template(
-            [dict(m) for m in messages], add_generation_prompt=True, tokenize=False
-        )
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
-
     # ------------------------------------------------------------------ the update
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: Any, **__: Any) -> KVBatchMeta:
         """verl would mix the mini-batches to balance the ranks; here each mini-batch is balanced by itself."""
@@ -290,13 +307,28 @@ class MethodTrainer(PPOTrainerSync):
         if "actor" not in group._dispatch_info:
             group._dispatch_info["actor"] = group._query_dispatch_info("actor")
         ranks = max(group._dispatch_info["actor"]) + 1
-        layout = lay_out(self.parts, self.run.train, ranks)
+        layout = lay_out(self.parts, self.run.train, ranks, self.global_steps, self.method.weight)
         batch = upsample_batch_to_divisible_size(batch, len(layout.order), self.tokenizer.eos_token_id)
         batch.reorder(layout.order)
         columns = TensorDict({losses.LAYOUT: torch.from_numpy(layout.columns)}, batch_size=len(batch))
         tq.kv_batch_put(keys=batch.keys, partition_id=TRAIN, fields=columns)
         self.rows_per_update = layout.rows_per_update
         return batch
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        if not self.use_critic:
+            return super()._compute_advantage(batch, metrics)
+        fields = ["response_mask", "rm_scores", "values"]
+        rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        found, critic_metrics = critic.advantages(self.method, rows)
+        metrics.update(critic_metrics)
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=found)
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
+        if not self.batch.groups:
+            return batch
+        batch.extra_info["rows_per_update"] = self.rows_per_update
+        return super()._update_critic(batch, metrics)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         if not self.batch.groups:
@@ -308,7 +340,7 @@ class MethodTrainer(PPOTrainerSync):
     # ------------------------------------------------------------------ what is recorded
     def _probe_steps(self) -> set[int]:
         probe = self.run.probe
-        if not probe.prompts:
+        if not settings.validation_sets(self.run):
             return set()
         total, points = self.total_training_steps, probe.points
         return {round(i * total / (points - 1)) for i in range(points)} if points > 1 else {total}
@@ -317,34 +349,41 @@ class MethodTrainer(PPOTrainerSync):
         return self.global_steps in self._probe_steps()
 
     def _validate(self) -> dict[str, float]:
-        return super()._validate() if self._probes() else {}
+        found = super()._validate() if self._probes() else {}
+        self.tracker.log({name: float(value) for name, value in found.items()}, self.global_steps)
+        return found
 
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
         """Accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
-        found = reward_extra_infos_dict
+        found = {name: values for name, values in reward_extra_infos_dict.items() if name != "seconds"}
         entries = list(zip(data_sources, found["problem"], found["reward"], strict=True))
         self.tables.rows[runs.PROBE] += run_directory.probe_rows(self.global_steps, entries)
-        return super()._val_metrics_update(data_sources, sample_uids, reward_extra_infos_dict, *args, **kwargs)
+        return super()._val_metrics_update(data_sources, sample_uids, found, *args, **kwargs)
 
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        trained = bool(self.batch.groups)
+        trained = bool(self.batch.groups) and self.method.trains_policy(global_steps)
         update = run_directory.update_metrics(metrics) if trained else {}
         update["updates"] = len(self.parts) if trained else 0
-        warm = min(1.0, self.updates / max(1, self.run.train.warmup_updates))
+        warm = min(1.0, max(1, self.updates) / max(1, self.run.train.warmup_updates))
         update["learning_rate"] = self.run.train.learning_rate * warm
-        tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if trained else 0
+        tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0
+        if self.use_critic and self.batch.groups:
+            update |= critic.update_metrics(metrics)
+            self.ledger.critic_tokens, self.ledger.critic_parameters = tokens, self.critic_parameters
+        tokens = tokens if trained else 0
         self.ledger.trained_tokens = tokens
         self.ledger.forwards = tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
-        phases = ("old_log_prob", "ref", "adv", "update_actor")
+        phases = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
         seconds = {
             "rollout": self.seconds["rollout"],
             "regenerate": self.seconds["regenerate"],
-            "reward": 0.0,  # within the rollout: verl grades a response as soon as it is there
+            # the verifier's own, over all workers: verl grades a response as soon as it is there, so it is no phase
+            "reward": self.seconds["reward"],
             "update": sum(timing_raw.get(name, 0.0) for name in phases),
             "probe": timing_raw.get("testing", 0.0),
             "total": timing_raw["step"] + timing_raw.get("testing", 0.0),
@@ -355,14 +394,19 @@ class MethodTrainer(PPOTrainerSync):
         )  # fmt: skip
         self.tables.rows[runs.STEPS].append(row)
         self.tables.rows[runs.GROUPS] += records.group_rows(global_steps, self.batch)
-        metrics.update({f"bapo/{k}": v for k, v in row.items() if k != "step"})
-        self.tracker.log({k: v for k, v in row.items() if k != "step"}, global_steps)
+        own = {k: v for k, v in row.items() if k != "step"}
+        self.tracker.log(own | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
+        metrics.update({f"bapo/{k}": v for k, v in own.items()})
         self._say(
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"
         )
-        if global_steps % self.run.checkpoint.every == 0 or global_steps == self.total_training_steps:
+        last = global_steps == self.total_training_steps
+        stop = not last and (self.folder / STOP).exists()
+        if global_steps % self.run.checkpoint.every == 0 or last or stop:
             self._save_checkpoint()
+        if stop:
+            raise Stopped
 
     def _say(self, text: str) -> None:
         run = self.run
@@ -374,10 +418,10 @@ class MethodTrainer(PPOTrainerSync):
 
     # ------------------------------------------------------------------ checkpoints
     def _own_folder(self, step: int) -> Path:
-        return Path(self.config.trainer.default_local_dir) / f"global_step_{step}" / "bapo"
+        return checkpoints.folder_of(Path(self.config.trainer.default_local_dir), step) / "bapo"
 
     def _save_checkpoint(self) -> None:
-        """Our state first: verl's own tracker file, which it writes last, is the commit."""
+        """Our state, then verl's; the checksums come last and are the commit."""
         step = self.global_steps
         own = self._own_folder(step)
         shutil.rmtree(own.parent, ignore_errors=True)
@@ -391,24 +435,30 @@ class MethodTrainer(PPOTrainerSync):
         runs.write_json(
             own / "state.json",
             {
-                "step": step, "updates": self.updates, "stream_position": self.source.stream.position,
+                "step": step, "total_steps": self.total_training_steps, "updates": self.updates,
+                "stream_position": self.source.stream.position,
                 "rollout_version": self.rollout_version, "method": state, "groups": entries,
                 "random": "keyed by (seed, purpose, step): nothing to save",
             },
         )  # fmt: skip
         super()._save_checkpoint()
+        checkpoints.write_checksums(own.parent)
         self._publish_model(step)
         self.tables.write(self.folder)
-        for old in sorted(own.parent.parent.glob("global_step_*"), key=_step_of)[:-KEPT]:
-            shutil.rmtree(old)
+        root = own.parent.parent
+        for old in [s for s in checkpoints.steps(root) if s <= step][KEPT:]:  # damaged later ones do not count
+            shutil.rmtree(checkpoints.folder_of(root, old))
 
     def _publish_model(self, step: int) -> None:
         """verl's Hugging Face copy of the weights becomes ``checkpoints/step_000100``."""
-        source = self._own_folder(step).parent / "actor" / "huggingface"
+        source = self._own_folder(step).parent / PUBLISHED
         target = self.folder / "checkpoints" / f"step_{step:06d}"
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.copytree(source, temporary)
+        written = runs.read_json(source.parents[1] / checkpoints.CHECKSUMS)
+        own = {n.removeprefix(f"{PUBLISHED}/"): f for n, f in written.items() if n.startswith(f"{PUBLISHED}/")}
+        runs.write_json(temporary / checkpoints.CHECKSUMS, own)
         if target.exists():
             shutil.rmtree(target)
         os.replace(temporary, target)
@@ -436,10 +486,6 @@ class MethodTrainer(PPOTrainerSync):
             self.config.trainer.val_before_train = False  # done when the run began
         self._publish_model(self.global_steps)
         self._say(f"going on after step {self.global_steps}")
-
-
-def _step_of(path: Path) -> int:
-    return int(path.name.rsplit("_", 1)[1])
 
 
 def _samples(responses: list[torch.Tensor], logprobs: list[torch.Tensor]) -> Samples:
@@ -470,7 +516,10 @@ class TaskRunner:
                 teacher_client=trainer.get_teacher_client(),
                 reward_loop_worker_handles=trainer.get_reward_handles(),
             )
-            trainer.fit(manager)
+            try:
+                trainer.fit(manager)
+            except Stopped:
+                trainer._shutdown_dump_executor()
             trainer.logger.finish(exit_code=0)
         finally:
             tq.close()

@@ -6,7 +6,9 @@ knows can be set under ``verl.overrides``.
 
 from __future__ import annotations
 
+import copy
 import os
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from bapo import config as configuration
 from bapo import methods
-from bapo.engines.verl import cpu
+from bapo.engines.verl import cpu, settings
 from bapo.errors import UserError
 
 #: what verl imports in each of its processes
@@ -59,10 +61,24 @@ def environment(device: str) -> dict[str, str]:
     return found
 
 
-def _setting(config: DictConfig, key: str, default: Any) -> Any:
-    """``verl.<key>`` of our configuration, where there is one."""
-    value = OmegaConf.select(config, f"verl.{key}", default=None)
-    return default if value is None else value
+def _filter_groups(method: methods.Method) -> dict[str, Any]:
+    """DAPO's dynamic sampling in verl's words; ``MethodReplayBuffer`` carries it out through ``DAPO.build_batch``.
+
+    verl 0.9.1's own replay buffer has no limit (it ignores ``max_num_gen_batches``, so a policy without a signal would
+    generate for ever), refills in the order in which workers finish, and forgets the groups it throws away.
+    """
+    limit = getattr(method.config, "max_generation_batches", None)
+    return {"enable": False} if limit is None else {"enable": True, "metric": "reward", "max_num_gen_batches": limit}
+
+
+@lru_cache(maxsize=1)
+def _defaults() -> DictConfig:
+    """verl's own ``ppo_trainer.yaml``."""
+    GlobalHydra.instance().clear()
+    with initialize_config_module(version_base=None, config_module="verl.trainer.config"):
+        verl = compose("ppo_trainer")
+    GlobalHydra.instance().clear()
+    return verl
 
 
 def resolve(config: DictConfig, device: str | None = None, work: Path | None = None) -> DictConfig:
@@ -71,28 +87,37 @@ def resolve(config: DictConfig, device: str | None = None, work: Path | None = N
     device: "cpu" or "cuda", by default :func:`device_of`. work: a folder for Ray's and Hydra's own files.
     Raises UserError where the run cannot be expressed.
     """
+    settings.check(config)
     device = device or device_of(config)
-    GlobalHydra.instance().clear()
-    with initialize_config_module(version_base=None, config_module="verl.trainer.config"):
-        verl = compose("ppo_trainer")
-    GlobalHydra.instance().clear()
+    verl = copy.deepcopy(_defaults())
     method = methods.build(config.method, config.train.batch_size, config.seed)
-    gpus, nodes = _setting(config, "gpus_per_node", 1 if device == "cpu" else 8), _setting(config, "nodes", 1)
+    if type(method).resets_reference is not methods.Method.resets_reference and method.needs_reference:
+        raise UserError(
+            f"method.algorithm={config.method.algorithm}: it changes its reference policy during training, which the "
+            "verl engine cannot do; use engine=torch"
+        )
+    gpus, nodes = settings.get(config, "gpus_per_node", 1 if device == "cpu" else 8), settings.get(config, "nodes", 1)
     ranks = gpus * nodes
     if config.train.mini_batch_size * config.train.group_size % ranks:
         raise UserError(
             f"train.mini_batch_size={config.train.mini_batch_size}: a mini-batch of {config.train.mini_batch_size} x "
             f"{config.train.group_size} responses does not divide by {ranks} GPUs"
         )
-    values = _run(config, method, ranks, work) | {"trainer": _trainer(config, device, gpus, nodes)}
+    values = _run(config, method, ranks, work) | {"trainer": _trainer(config, method, device, gpus, nodes)}
     with open_dict(verl):
         verl = OmegaConf.merge(verl, values)
         if method.needs_step_policy:  # pi_k's log-probabilities are computed; no correction on top
             verl.algorithm.rollout_correction = None
         verl = OmegaConf.merge(verl, _cpu(gpus, work) if device == "cpu" else _gpu(config))
-        extra = OmegaConf.select(config, "verl.overrides", default=None)
+        extra = settings.get(config, "overrides", None)
         if extra:
             verl = OmegaConf.merge(verl, extra)
+    asked = {key: verl.algorithm.filter_groups[key] for key in values["algorithm"]["filter_groups"]}
+    if asked != values["algorithm"]["filter_groups"]:
+        raise UserError(
+            f"verl.overrides.algorithm.filter_groups: {asked} is not what method={config.method.name} does; choose "
+            "method=dapo and set method.max_generation_batches"
+        )
     return verl
 
 
@@ -102,6 +127,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, work: Path | No
     data, folder = configuration.data_directory(config).absolute(), configuration.run_directory(config).absolute()
     probe = (work or folder) / "probe.parquet"
     model = config.model.path if config.model.kind == "pretrained" else str(_base_checkpoint(config))
+    sets = settings.validation_sets(config)
     plain = OmegaConf.to_container(config, resolve=True)
     rows = s.max_prompt_tokens + s.max_response_tokens
     micro = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
@@ -109,20 +135,20 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, work: Path | No
     return {
         "bapo": {
             "config": plain, "folder": str(folder), "identity": configuration.train_identity(config),
-            "seed": config.seed, "stalled_after": float(_setting(config, "stalled_after", 1800.0)),
+            "seed": config.seed, "stalled_after": float(settings.get(config, "stalled_after", 1800.0)),
         },
         "algorithm": {
             "adv_estimator": "bapo",
             "use_kl_in_reward": False,
+            **({"gamma": method.config.gamma, "lam": method.config.gae_lambda} if method.uses_critic else {}),
             "rollout_correction": {"bypass_mode": not method.needs_step_policy},
-            # DAPO's filter is the method's own: verl's would also filter on later steps' refills
-            "filter_groups": {"enable": False},
+            "filter_groups": _filter_groups(method),
         },
-        "critic": {"enable": False},
+        "critic": _critic(config, method, model, sizes) if method.uses_critic else {"enable": False},
         "data": {
             "train_files": str(data / "train.parquet"),
-            "val_files": str(probe if config.probe.prompts else data / "probe.parquet"),
-            "val_max_samples": -1 if config.probe.prompts else 1,
+            "val_files": str(probe if sets else data / "probe.parquet"),
+            "val_max_samples": -1 if sets else 1,
             "max_prompt_length": s.max_prompt_tokens,
             "max_response_length": s.max_response_tokens,
             "train_batch_size": t.batch_size,
@@ -184,8 +210,8 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, work: Path | No
                 "calculate_log_probs": True,
                 "log_prob_use_dynamic_bsz": True,
                 "val_kwargs": {
-                    "n": config.probe.samples, "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k,
-                    "do_sample": True,
+                    "n": settings.validation_samples(config), "do_sample": True,
+                    "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k,
                 },
                 "agent": {
                     "default_agent_loop": "bapo_single_turn",
@@ -207,25 +233,49 @@ def _base_checkpoint(config: DictConfig) -> Path:
     return (configuration.base_directory(config) / "checkpoint").absolute()
 
 
-def _trainer(config: DictConfig, device: str, gpus: int, nodes: int) -> dict[str, Any]:
+def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[str, Any]) -> dict[str, Any]:
+    """verl's critic: a token classifier on the policy's base. Sizes that are not named here are the actor's."""
+    t, rate = config.train, config.train.learning_rate * method.config.critic_rate_ratio
+    tokens = sizes["ppo_max_token_len_per_gpu"]
+    return {
+        "enable": True,
+        "strategy": "fsdp2",
+        "fsdp": {"strategy": "fsdp2", "seed": config.seed},
+        "ppo_max_token_len_per_gpu": tokens,
+        "ppo_infer_max_token_len_per_gpu": tokens,
+        "data_loader_seed": config.seed,
+        "grad_clip": t.grad_clip,
+        # the method's loss holds its own clip; this names it for verl's own use
+        "cliprange_value": method.config.value_clip,
+        "optim": {
+            "lr": rate, "betas": list(t.betas), "weight_decay": t.weight_decay, "clip_grad": t.grad_clip,
+            "lr_warmup_steps": -1,  # see worker.warm_up
+        },
+        "model": {"path": model, "override_config": {"attn_implementation": config.model.attention}},
+    }  # fmt: skip
+
+
+def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int, nodes: int) -> dict[str, Any]:
     t = config.train
     folder = configuration.run_directory(config).absolute()
     return {
         "device": device,
         "n_gpus_per_node": gpus,
         "nnodes": nodes,
-        "logger": ["console"] if _setting(config, "console", False) else [],
+        "logger": ["console"] if settings.get(config, "console", False) else [],
         "project_name": config.tracking.project,
         "experiment_name": f"{config.method.name}-seed{config.seed}",
         "total_epochs": t.epochs or 10**6,
         "total_training_steps": t.steps,
         # validation is our probe and decides by itself at which steps it runs
-        "val_before_train": bool(config.probe.prompts and config.probe.points > 1),
-        "test_freq": 1 if config.probe.prompts else -1,
+        "val_before_train": bool(settings.validation_sets(config) and config.probe.points > 1),
+        "test_freq": 1 if settings.validation_sets(config) else -1,
         "save_freq": -1,  # after the step is recorded, by MethodTrainer
         "resume_mode": "auto",
         "default_local_dir": str(folder / "checkpoints" / "verl"),
         "balance_batch": True,
+        # verl updates the policy from this step on
+        "critic_warmup": method.config.critic_warmup + 1 if method.uses_critic else 0,
     }
 
 
@@ -244,6 +294,7 @@ def _cpu(processes: int, work: Path | None) -> dict[str, Any]:
                 "free_cache_engine": False, "agent": {"num_workers": 1},
             },
         },
+        "critic": {"fsdp": fsdp, "model": {"use_remove_padding": False, "enable_gradient_checkpointing": False}},
         "reward": {"num_workers": 1},
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
         "ray_kwargs": {"ray_init": ray | ({"_temp_dir": str(work / "ray")} if work else {})},
@@ -253,7 +304,7 @@ def _cpu(processes: int, work: Path | None) -> dict[str, Any]:
 def _gpu(config: DictConfig) -> dict[str, Any]:
     """vLLM and FSDP2 on every GPU, colocated."""
     # from 7B on, one replica of the rollout engine is spread over two GPUs
-    tensor_parallel = _setting(config, "tensor_parallel", 2 if (config.model.parameters or 0) >= 6e9 else 1)
+    tensor_parallel = settings.get(config, "tensor_parallel", 2 if (config.model.parameters or 0) >= 6e9 else 1)
     rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     return {
         "actor_rollout_ref": {
@@ -273,11 +324,19 @@ def _gpu(config: DictConfig) -> dict[str, Any]:
                 "name": "vllm",
                 "dtype": config.model.dtype,
                 "tensor_model_parallel_size": tensor_parallel,
-                "gpu_memory_utilization": _setting(config, "gpu_memory_utilization", 0.5),
+                "gpu_memory_utilization": settings.get(config, "gpu_memory_utilization", 0.5),
                 "free_cache_engine": True,
                 "max_model_len": rows,
                 "max_num_batched_tokens": max(8192, rows),
                 "enable_chunked_prefill": True,
+            },
+        },
+        "critic": {
+            "fsdp": {"model_dtype": "fp32"},
+            "model": {
+                "use_remove_padding": True,
+                "enable_gradient_checkpointing": True,
+                "override_config": {"attn_implementation": "flash_attention_2"},
             },
         },
         "transfer_queue": {
@@ -302,6 +361,7 @@ def validate(verl: DictConfig) -> None:
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     plain = OmegaConf.create(OmegaConf.to_container(verl, resolve=True))
+    plain.critic.model = None  # verl would build this one here, which opens the model's folder or asks the hub
     try:
         validate_config(plain, use_reference_policy=need_reference_policy(plain), use_critic=need_critic(plain))
         for node in (plain.actor_rollout_ref.rollout, plain.algorithm, plain.actor_rollout_ref.actor.optim):

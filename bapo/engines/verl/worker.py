@@ -16,7 +16,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from bapo import methods
-from bapo.engines.verl import losses
+from bapo.engines.verl import images, losses
 
 CURRENT, DELAYED = "current", "delayed"
 
@@ -56,6 +56,8 @@ class MethodWorker:
         # verl patches a class of trl, where that is installed, which trl 1.x no longer has
         monkey_patch.is_trl_available = lambda: False
         super().init_model()
+        if hasattr(self.actor.engine.module.config, "vision_config"):
+            images.mend_rows_without_images()
         run = self.config.bapo
         self.actor.set_loss_fn(losses.for_method(methods.build(run.method, run.batch_size, run.seed)))
         warm_up(self.actor.engine.optimizer, self.config.actor.optim.lr, run.warmup_updates)

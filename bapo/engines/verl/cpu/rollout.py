@@ -15,6 +15,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from bapo.engines.torch.images import Images, reads_images
 from bapo.engines.torch.sampler import SamplingParameters, sample
 
 #: seconds to wait for more requests before a batch begins
@@ -23,13 +24,17 @@ GATHER = 0.02
 
 @dataclass
 class Request:
-    """One response to generate. key, prompt_key, sample: what its random numbers depend on, as in the torch engine."""
+    """One response to generate. key, prompt_key, sample: what its random numbers depend on, as in the torch engine.
+
+    images: the prompt's, prepared, where there are any.
+    """
 
     tokens: list[int]
     parameters: SamplingParameters
     key: int
     prompt_key: int
     sample: int
+    images: Images | None
     result: asyncio.Future
 
 
@@ -42,7 +47,8 @@ def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[
     for (parameters, key, number), places in together.items():
         chosen = [requests[i] for i in places]
         keys = np.array([r.prompt_key for r in chosen], dtype=np.uint64)
-        found = sample(model, [r.tokens for r in chosen], 1, keys, key, parameters, first_sample=number)
+        images = [r.images for r in chosen] if any(r.images for r in chosen) else None
+        found = sample(model, [r.tokens for r in chosen], 1, keys, key, parameters, first_sample=number, images=images)
         for place, samples in zip(places, found, strict=True):
             n = int(samples.lengths[0])
             answers[place] = (samples.tokens[0, :n].tolist(), samples.logprobs[0, :n].tolist())
@@ -53,14 +59,15 @@ class Server:
     """Ray actor: tokens in, tokens out, requests gathered into batches."""
 
     def __init__(self, config: Any, model_config: Any) -> None:
-        from transformers import AutoModelForCausalLM
+        from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         self.config, self.model_config = omega_conf_to_dataclass(config), omega_conf_to_dataclass(model_config)
         # weights come from the trainer before the first request
-        self.model = AutoModelForCausalLM.from_config(self.model_config.hf_config, attn_implementation="sdpa")
-        self.model.to(torch.float32).eval()
-        self.tokenizer = self.model_config.tokenizer
+        hf_config = self.model_config.hf_config
+        family = AutoModelForImageTextToText if reads_images(hf_config) else AutoModelForCausalLM
+        self.model = family.from_config(hf_config, attn_implementation="sdpa").to(torch.float32).eval()
+        self.tokenizer, self.processor = self.model_config.tokenizer, self.model_config.processor
         self.version: int | None = None
         self.waiting: list[Request] = []
         self.arrived = asyncio.Event()
@@ -72,7 +79,12 @@ class Server:
         return True
 
     async def generate(
-        self, prompt_ids: list[int], sampling_params: dict[str, Any], request_id: str, **_: Any
+        self,
+        prompt_ids: list[int],
+        sampling_params: dict[str, Any],
+        request_id: str,
+        image_data: list[Any] | None = None,
+        **_: Any,
     ) -> TokenOutput:
         p = sampling_params
         parameters = SamplingParameters(
@@ -85,7 +97,12 @@ class Server:
         )
         key, prompt_key, number = p["draw"]
         result = asyncio.get_running_loop().create_future()
-        self.waiting.append(Request([int(t) for t in prompt_ids], parameters, key, prompt_key, number, result))
+        images = None
+        if image_data:
+            found = self.processor.image_processor(images=image_data, return_tensors="np")
+            images = Images(np.asarray(found["pixel_values"], dtype=np.float32), np.asarray(found["image_grid_thw"]))
+        tokens = [int(t) for t in prompt_ids]
+        self.waiting.append(Request(tokens, parameters, key, prompt_key, number, images, result))
         self.arrived.set()
         tokens, logprobs, version = await result
         ended = bool(tokens) and tokens[-1] in parameters.eos_ids

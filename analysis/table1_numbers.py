@@ -1,0 +1,126 @@
+"""The numbers of Table 1: what each of its sections compares, and the two CSV tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from analysis import paper, results, statistics
+from analysis.results import AVERAGE, Comparison, Result
+from analysis.study import Block, Study
+
+
+@dataclass(frozen=True)
+class Section:
+    """One block with everything that its rows need."""
+
+    block: Block
+    rows: list[Result]
+    columns: list[tuple[str, str]]
+    comparisons: dict[str, dict[tuple[str, str], Comparison]]  # by column
+    marks: dict[str, dict[str, str]]  # by column, by method
+    paper: paper.PaperModel | None
+
+    @staticmethod
+    def of(block: Block, study: Study) -> Section:
+        rows, columns = results.collect(block, study), results.columns(block)
+        comparisons = {name: results.compare(rows, name) for name, _ in columns}
+        marks = {name: results.marks(rows, name, comparisons[name]) for name, _ in columns}
+        printed = paper.match(block.task, block.model, block.paper_model)
+        return Section(block, rows, columns, comparisons, marks, printed)
+
+    def comparison(self, column: str, a: str, b: str) -> Comparison | None:
+        """a minus b, whichever way round the pair is kept."""
+        pairs = self.comparisons[column]
+        if (a, b) in pairs:
+            return pairs[(a, b)]
+        if (b, a) not in pairs:
+            return None
+        c = pairs[(b, a)]
+        flip = [statistics.Estimate(-e.mean, e.se, e.df) for e in (c.difference.problems, c.difference.both)]
+        return Comparison(c.b, c.a, column, statistics.SeedDifference(*flip), c.adjusted)
+
+    def printed(self, method: str, column: str) -> str | None:
+        """The paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
+        return self.paper.printed(method, self.block.roles.get(column, column)) if self.paper else None
+
+
+# ------------------------------------------------------------------------------------------------ CSV
+
+
+def long_table(sections: list[Section]) -> Any:
+    """A DataFrame, one row a model x method x column (percent; costs are means over seeds)."""
+    import pandas as pd
+
+    frame = pd.DataFrame([row for s in sections for row in _long_rows(s)])
+    seeds = sorted((c for c in frame if c.startswith("seed_") and c[5:].isdigit()), key=lambda c: int(c[5:]))
+    return frame[[c for c in frame if c not in seeds] + seeds]
+
+
+def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
+    block = section.block
+    for row in section.rows:
+        for name, title in section.columns:
+            m = row.mean(name)
+            outcomes = [row.outcomes[b] for b, _ in block.benchmarks if name in (b, AVERAGE)]
+            role = block.roles.get(name, name)
+            value = section.paper.value(row.method, role) if section.paper else None
+            yield {
+                "task": block.task, "model": block.model, "method": row.method, "method_title": row.title,
+                "type": row.kind, "benchmark": name, "benchmark_title": title,
+                "problems": sum(len(o.problems) for o in outcomes), "samples": outcomes[0].samples,
+                "seeds": 0 if row.is_base else len(row.seeds), "mean": 100 * m.mean,
+                "se": 100 * m.problems.se, "low": 100 * m.problems.low, "high": 100 * m.problems.high,
+                "seed_sd": 100 * m.seed_sd, "se_problems_and_seeds": 100 * m.both.se,
+                "low_problems_and_seeds": 100 * m.both.low, "high_problems_and_seeds": 100 * m.both.high,
+                "sampling_se": 100 * _sampling(outcomes), **_pass_at_k(outcomes),
+                "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
+                "mark": section.marks[name].get(row.method, ""), **row.costs,
+                "paper_model": section.paper.title if section.paper else "", "paper_benchmark": role, "paper": value,
+                **({} if row.is_base else {f"seed_{s}": 100 * v for s, v in zip(row.seeds, m.seed_means, strict=True)}),
+            }  # fmt: skip
+
+
+def _sampling(outcomes: list[Any]) -> float:
+    """Standard error from sampling alone, on these problems and trained models."""
+    per_benchmark = [
+        statistics.average_standard_error([statistics.sampling_noise(bits) for bits in o.correct]) for o in outcomes
+    ]
+    return statistics.average_standard_error(per_benchmark)
+
+
+def _pass_at_k(outcomes: list[Any]) -> dict[str, float]:
+    """pass@8 and pass@32 in percent, where there are that many samples; the mean over seeds, problems, benchmarks."""
+    found = {}
+    for k in (8, 32):
+        enough = all(o.samples >= k for o in outcomes)
+        values = [
+            np.mean([statistics.pass_at_k(bits.sum(axis=1), o.samples, k).mean() for bits in o.correct])
+            for o in outcomes
+            if enough
+        ]
+        found[f"pass@{k}"] = 100 * float(np.mean(values)) if values else float("nan")
+    return found
+
+
+def differences(sections: list[Section]) -> Any:
+    """A DataFrame, one row a pair of rows and column: the difference a - b in points and its tests."""
+    import pandas as pd
+
+    found = []
+    for s in sections:
+        for (a, b), c in ((pair, c) for column in s.comparisons.values() for pair, c in column.items()):
+            for_problems, both = c.difference.problems, c.difference.both
+            found.append({
+                "task": s.block.task, "model": s.block.model, "benchmark": c.column, "a": a, "b": b,
+                "difference": 100 * c.difference.mean,
+                "se_problems": 100 * for_problems.se, "low_problems": 100 * for_problems.low,
+                "high_problems": 100 * for_problems.high, "p_problems": for_problems.p,
+                "se_problems_and_seeds": 100 * both.se, "low_problems_and_seeds": 100 * both.low,
+                "high_problems_and_seeds": 100 * both.high, "p_problems_and_seeds": both.p,
+                "p_holm": c.adjusted, "real": c.real,
+            })  # fmt: skip
+    return pd.DataFrame(found)

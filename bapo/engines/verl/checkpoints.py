@@ -1,0 +1,64 @@
+"""Which of verl's checkpoints a run goes on from: every file has its checksum, and a damaged one is passed over.
+
+Nothing here imports verl or torch: the launcher decides before it starts a job.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from bapo import runs
+from bapo.errors import UserError
+
+CHECKSUMS = "checksums.json"
+#: verl's own file: the step that it resumes from
+TRACKER = "latest_checkpointed_iteration.txt"
+#: files are read by so many threads (one rank's shard is a file of its own)
+THREADS = 8
+PREFIX = "global_step_"
+
+
+def folder_of(root: Path, step: int) -> Path:
+    return root / f"{PREFIX}{step}"
+
+
+def steps(root: Path) -> list[int]:
+    """Steps with a folder, newest first."""
+    names = [p.name.removeprefix(PREFIX) for p in root.glob(f"{PREFIX}*")]
+    return sorted((int(name) for name in names if name.isdigit()), reverse=True)
+
+
+def write_checksums(folder: Path) -> dict[str, Any]:
+    """Fingerprints of every file below ``folder``, written beside them: from here on the checkpoint is complete."""
+    names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = list(pool.map(lambda name: runs.fingerprints(folder, [name]), names))
+    found = {name: entry for part in parts for name, entry in part.items()}
+    runs.write_json(folder / CHECKSUMS, found)
+    return found
+
+
+def damage(folder: Path) -> list[str]:
+    """What is wrong with a checkpoint, a sentence each."""
+    try:
+        files = runs.read_json(folder / CHECKSUMS)
+    except UserError:
+        return [f"{folder} was not written to its end"]
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = pool.map(lambda item: runs.damaged_files(folder, dict([item])), files.items())
+        return [problem for part in parts for problem in part]
+
+
+def choose(root: Path) -> int | None:
+    """Point verl to the newest intact checkpoint; damaged ones are named on stderr. None: begin at the start."""
+    for step in steps(root):
+        problems = damage(folder_of(root, step))
+        if not problems:
+            runs.write_text(root / TRACKER, str(step))
+            return step
+        print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
+    (root / TRACKER).unlink(missing_ok=True)
+    return None

@@ -1,0 +1,123 @@
+"""verl's own critic worker, with the method's advantages and value loss.
+
+verl trains the critic: a token classifier with one label on the policy's base. What differs here is the loss, which
+divides by the mini-batch's own counts as the policy's does, and the new head, which starts at 0 as in the torch engine.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from verl.models.transformers import monkey_patch
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.utils import tensordict_utils as tu
+from verl.utils.metric import AggregationType, Metric
+from verl.workers.engine_workers import TrainingWorker
+from verl.workers.utils.padding import no_padding_2_padding, response_to_nested
+
+from bapo import methods
+from bapo.advantages import explained_variance
+from bapo.engines.verl.losses import COLUMNS, LAYOUT
+from bapo.engines.verl.worker import local, warm_up
+from bapo.losses import ValueInputs
+
+if TYPE_CHECKING:
+    from bapo.methods import Method
+
+#: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
+_HEADS = ("score", "classifier", "v_head")
+
+
+def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, float]]:
+    """(advantages and returns, metrics) of all rows of a batch, padding included.
+
+    rows: rm_scores, values and response_mask, nested [N, (T)]; the result is nested like them.
+    """
+    padded = rows.to_padded_tensor()
+    mask, values = padded["response_mask"].cpu().numpy(), padded["values"].float().cpu().numpy()
+    rewards = (padded["rm_scores"] * padded["response_mask"]).float().cpu().numpy()
+    found, returns = method.token_advantages(rewards, values, mask)
+    fields = {"advantages": found, "returns": returns}
+    nested = {name: response_to_nested(torch.from_numpy(a), rows["response_mask"]) for name, a in fields.items()}
+    metrics = {"bapo/explained_variance": explained_variance(values, returns, mask)}
+    return TensorDict(nested, batch_size=len(mask)), metrics
+
+
+def value_loss(model_output: Any, data: Any, dp_group: Any = None, *, method: Method) -> tuple[Tensor, dict[str, Any]]:
+    """verl's loss function of one micro-batch: ``model_output`` holds the values of whole sequences, ``data`` the rows.
+
+    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``losses``.
+    """
+    values = no_padding_2_padding(model_output["values"], data).float()
+    rows = data.select("values", "returns", "response_mask", LAYOUT).to_padded_tensor()
+    mask = rows["response_mask"].to(values.dtype)
+    counts = {name: int(value) for name, value in zip(COLUMNS[2:], rows[LAYOUT][0, 2:].tolist(), strict=True)}
+    loss, metrics = method.value_loss(
+        ValueInputs(
+            values=values,
+            old_values=rows["values"],
+            returns=rows["returns"],
+            mask=mask,
+            nominal_sequences=counts["nominal_sequences"],
+            nominal_tokens=counts["fresh_tokens"] + counts["replayed_tokens"],
+        )
+    )
+    loss, tokens = loss * data["dp_size"], mask.sum()
+    sums = {"value_loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
+    return loss, {f"bapo/{n}": Metric(value=float(v), aggregation=AggregationType.SUM) for n, v in sums.items()}
+
+
+def update_metrics(metrics: dict[str, Any]) -> dict[str, float]:
+    """The critic's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
+    found = {
+        "value_loss": metrics.get("critic/bapo/value_loss"),
+        "critic_gradient_norm": metrics.get("critic/grad_norm"),
+        "explained_variance": metrics.get("bapo/explained_variance"),
+    }
+    if metrics.get("critic/bapo/tokens"):
+        clipped, tokens = metrics["critic/bapo/value_clip_fraction_sum"], metrics["critic/bapo/tokens"]
+        found["value_clip_fraction"] = clipped / tokens
+    return {name: float(value) for name, value in found.items() if value is not None}
+
+
+class CriticWorker:
+    """Comes before ``TrainingWorker`` in a class's bases."""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def reset(self) -> None:
+        """verl builds the model; its random head becomes 0, before a checkpoint is loaded."""
+        monkey_patch.is_trl_available = lambda: False  # see worker.py
+        super().reset()
+        module = self.engine.module
+        head = next((getattr(module, name) for name in _HEADS if hasattr(module, name)), None)
+        if head is None:
+            raise RuntimeError(f"{type(module).__name__}: no value head among {', '.join(_HEADS)}")
+        with torch.no_grad():
+            for parameter in head.parameters():
+                local(parameter).zero_()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def prepare(self, run: Any) -> None:
+        """``run``: the method's configuration, ``actor_rollout_ref.bapo``."""
+        method = methods.build(run.method, run.batch_size, run.seed)
+        self.loss_fn = partial(value_loss, method=method)
+        warm_up(self.engine.optimizer, self.optimizer_config.lr, run.warmup_updates)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"), blocking=False)
+    def train_mini_batch(self, data: Any) -> Any:
+        """verl's update, with mini-batches of the size that the batch was laid out for."""
+        tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
+        return super().train_mini_batch(data)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def parameter_count(self) -> int:
+        """Of the whole model, not of this rank's shards."""
+        return sum(p.numel() for p in self.engine.module.parameters())
+
+
+class GPUCriticWorker(CriticWorker, TrainingWorker):
+    """On GPUs."""

@@ -1,0 +1,106 @@
+"""Prompts with images inside verl: tokens, pictures, and the inputs of the vision tower for rows that are put again.
+
+A message of verl's dataset is text, or a list of {"type": "text", "text"} and {"type": "image", "image"} where the
+problem has images. The processor puts as many placeholder tokens as a picture needs; nothing is resized before it, so
+training and rollout see what the checkpoint's own processor makes of the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def images_of(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The PIL images of a conversation, RGB, in order."""
+    parts = [p for m in messages if not isinstance(m["content"], str) for p in m["content"]]
+    return [p["image"].convert("RGB") for p in parts if p["type"] == "image"]
+
+
+def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message as chat templates want it, without the picture itself."""
+    content = message["content"]
+    if not isinstance(content, str):
+        content = [
+            {"type": p["type"]} if p["type"] == "image" else {"type": "text", "text": p["text"]} for p in content
+        ]
+    return {"role": message["role"], "content": content}
+
+
+def encode(tokenizer: Any, processor: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[Any]]:
+    """(prompt tokens, images) of a conversation, the assistant's turn begun, as in the torch engine."""
+    text = tokenizer.apply_chat_template([_plain(m) for m in messages], add_generation_prompt=True, tokenize=False)
+    images = images_of(messages)
+    if not images:
+        return tokenizer(text, add_special_tokens=False)["input_ids"], []
+    if processor is None:
+        raise ValueError("the problem has images, but the model's folder holds no processor that could read them")
+    return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images
+
+
+def ended(response: list[int], processor: Any, tokenizer: Any) -> list[int]:
+    """The response, ended where it draws an image's placeholder: every one of them asks verl's forward for a picture.
+
+    A trained model does so about never. The token's place is kept, with the end token in it.
+    """
+    marks = {getattr(processor, f"{kind}_token_id", None) for kind in ("image", "video")}
+    place = next((i for i, token in enumerate(response) if token in marks), None)
+    return response if place is None else [*response[:place], tokenizer.eos_token_id]
+
+
+def vision_inputs(tokenizer: Any, processor: Any, images: list[Any], ids: Tensor) -> dict[str, Any]:
+    """What the vision tower reads (pixels, their grid), by verl's own agent loop worker; ``ids`` [L]: the prompt's."""
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
+    worker = SimpleNamespace(processor=processor, tokenizer=tokenizer, _get_mm_processor_kwargs=lambda _: {})
+    output = SimpleNamespace(multi_modal_data={"images": images} if images else {}, mm_processor_kwargs=None)
+    return AgentLoopWorker._compute_multi_modal_inputs(worker, output, ids)
+
+
+def row_inputs(processor: Any, vision: dict[str, Any], ids: Tensor) -> dict[str, Any]:
+    """{"multi_modal_inputs", "position_ids"} of one row with tokens ``ids`` [L], as verl's agent loop worker has them.
+
+    position_ids: [L], or [4, L] for a model with three-dimensional positions (the text's own in front).
+    """
+    import torch
+    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
+
+    inputs = dict(vision)  # verl takes mm_token_type_ids out of it
+    positions = AgentLoopWorker._compute_position_ids(
+        SimpleNamespace(processor=processor), ids[None], torch.ones_like(ids)[None], inputs
+    )
+    return {"multi_modal_inputs": inputs, "position_ids": positions.squeeze(0)}
+
+
+def mend_rows_without_images() -> None:
+    """verl 0.9.1 runs the vision tower on an empty picture where no row of a micro-batch has one (padding rows), so
+    that all ranks call the same modules; with transformers 5 it then takes the mean of the wrong object and fails.
+    """
+    import torch
+    from verl.models.transformers import qwen2_vl
+
+    original = getattr(qwen2_vl._get_input_embeds, "original", qwen2_vl._get_input_embeds)
+
+    def embeds(
+        model: Any, input_ids: Tensor, attention_mask: Tensor | None = None, pixel_values: Tensor | None = None,
+        pixel_values_videos: Tensor | None = None, image_grid_thw: Tensor | None = None,
+        video_grid_thw: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+        if pixel_values is not None or pixel_values_videos is not None:
+            return original(
+                model, input_ids, attention_mask, pixel_values, pixel_values_videos, image_grid_thw, video_grid_thw
+            )
+        vision, words = model.config.vision_config, model.get_input_embeddings()(input_ids)
+        size = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+        side = 2 * vision.spatial_merge_size
+        pixels = torch.zeros((side * side, size), dtype=words.dtype, device=words.device)
+        grid = torch.tensor([[1, side, side]], device=words.device)
+        picture, _ = qwen2_vl.unpack_visual_output(model.visual(pixels, grid_thw=grid))
+        return words + 0.0 * picture.mean(), attention_mask
+
+    embeds.original = original
+    qwen2_vl._get_input_embeds = embeds

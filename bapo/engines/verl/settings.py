@@ -1,0 +1,57 @@
+"""``verl.<key>``: how verl runs a job. Nothing here imports verl."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from bapo import config as configuration
+from bapo.errors import UserError
+
+#: None of them changes the numbers of a run's training.
+SETTINGS = {
+    "gpus_per_node": "GPUs of a machine (8); on a CPU the processes that share the model by FSDP2 (1)",
+    "nodes": "machines (1); the results folder must be on a file system that they share",
+    "tensor_parallel": "GPUs that one replica of the rollout engine is spread over",
+    "gpu_memory_utilization": "share of each GPU's memory for vLLM (0.5)",
+    "validation": "benchmarks that are sampled at the steps of the probe (none)",
+    "validation_samples": "of each of their problems (32)",
+    "console": "verl's own metrics as lines of verl.log (false)",
+    "stalled_after": "seconds without a finished prompt after which a rollout is given up (1800)",
+    "time_limit": "seconds after which a job is ended (none)",
+    "overrides": "keys of verl's own configuration, set last",
+}
+
+
+def check(config: DictConfig) -> None:
+    """Raises UserError for a key below ``verl`` that nothing reads."""
+    for key in config.verl:
+        if key not in SETTINGS:
+            raise UserError(configuration.unknown(f"verl.{key}", f"no such key '{key}'", str(key), list(SETTINGS)))
+
+
+def get(config: DictConfig, key: str, default: Any) -> Any:
+    """``verl.<key>``, where it is set."""
+    value = OmegaConf.select(config, f"verl.{key}", default=None)
+    return default if value is None else value
+
+
+def validation_sets(config: DictConfig) -> dict[str, tuple[int | None, int]]:
+    """{set: (problems of it or None for all, samples a problem)} that verl validates on, at the steps of the probe.
+
+    The probe's two sets with ``probe.samples``, and the benchmarks named by ``verl.validation`` with
+    ``verl.validation_samples`` (32).
+    """
+    probe = config.probe
+    sets: dict[str, tuple[int | None, int]] = {}
+    if probe.prompts:
+        sets |= {name: (probe.prompts, probe.samples) for name in ("train", "probe")}
+    return sets | {str(name): (None, validation_samples(config)) for name in get(config, "validation", [])}
+
+
+def validation_samples(config: DictConfig) -> int:
+    samples = get(config, "validation_samples", 32)
+    if not isinstance(samples, int) or samples < 1:
+        raise UserError(f"verl.validation_samples={samples}: must be a number of at least 1")
+    return samples

@@ -1,0 +1,67 @@
+"""Where a task's second grader contradicts the first: listed, so that somebody can look who is right.
+
+``<benchmark>_disagreements.jsonl`` holds one line a problem and different response, the first LISTED of them; the
+summary says how many responses were compared and on how many the two differ. The first grader's verdict counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bapo import runs
+from bapo.tasks.base import Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LISTED = 1000
+
+
+def file_name(benchmark: str) -> str:
+    return f"{benchmark}_disagreements.jsonl"
+
+
+def find(task: Task, truths: Mapping[str, str], frame: pd.DataFrame) -> dict[str, Any] | None:
+    """{"compared", "count", "rows"} of a table of responses; None where the task has no second grader.
+
+    truths: problem id -> ground truth. compared and count are responses; rows, at most LISTED, hold the place of the
+    first such response in the table, how often it was given, the ground truth and the second verdict.
+    """
+    if type(task).second_opinion is Task.second_opinion:
+        return None
+    compared = count = 0
+    rows: list[dict[str, Any]] = []
+    table = frame.reset_index(drop=True)
+    for (problem, response), same in table.groupby(["problem_id", "response"], sort=False):
+        second = task.second_opinion(response, truths[problem])
+        if second is None:
+            continue
+        compared += len(same)
+        if second.correct == bool(same["correct"].iloc[0]):
+            continue
+        count += len(same)
+        if len(rows) < LISTED:
+            row = {"row": int(same.index[0]), "times": len(same), "ground_truth": truths[problem]}
+            rows.append({**row, "second": [second.correct, second.parsed, second.reason]})
+    return {"compared": compared, "count": count, "rows": rows} if compared else None
+
+
+def write(folder: Path, benchmark: str, found: Mapping[str, Any], frame: pd.DataFrame) -> None:
+    """Write what :func:`find` found in a table."""
+    lines = []
+    for entry in found["rows"]:
+        given = frame.iloc[entry["row"]]
+        line = {
+            "problem_id": given["problem_id"],
+            "sample": int(given["sample"]),
+            "times": entry["times"],
+            "ground_truth": entry["ground_truth"],
+            "first": [bool(given["correct"]), bool(given["parsed"]), given["reason"]],
+            "second": entry["second"],
+            "response": given["response"],
+        }
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    runs.write_text(folder / file_name(benchmark), "".join(lines))

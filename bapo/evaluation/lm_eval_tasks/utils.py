@@ -1,0 +1,171 @@
+"""What the YAML files beside this one share: a task class that loads the public sets, and the filter of its answers."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lm_eval.api.filter import Filter
+from lm_eval.api.registry import register_filter
+from lm_eval.models.api_models import TemplateAPI
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.evaluation import documents
+from bapo.evaluation.tasks import Sampled
+from bapo.tasks import golds
+from bapo.tasks.base import Problem
+from bapo.tasks.source_lock import SourceLock
+
+#: Environment variable: a folder with copies of the sets, instead of the hub.
+DATA_FOLDER = "BAPO_DATA_FOLDER"
+
+
+@register_filter("bapo_extract")
+class Extract(Filter):
+    """The part of every response that is graded, "" where there is none; all repeats are kept.
+
+    task: whose responses they are.
+    """
+
+    def __init__(self, task: str, **kwargs: Any) -> None:
+        self.extract = tasks.get(task).extract
+
+    def apply(self, resps: list[list[str]], docs: list[dict]) -> list[list[str]]:
+        return [[self.extract(response) for response in responses] for responses in resps]
+
+
+class PaperBenchmark(Sampled):
+    """One benchmark of the paper's Table 4, as its YAML file configures it.
+
+    ``dataset_kwargs`` of the file: task (a name of :func:`bapo.tasks.table`), split, prompt (the template), sizes (the
+    problems of the split, and of others that it must not share any with) and hub (the source of each: repository,
+    revision and so on). The problems come from the hub, or from the folder named by ``dataset_kwargs.data_folder``,
+    ``TaskManager(metadata={"data_folder": ...})`` or the environment's BAPO_DATA_FOLDER: ``<split>.parquet`` as
+    ``python -m bapo data`` writes it, or a copy of the public set. Where ``dataset_kwargs.lock`` names a lock file, the
+    sets' files are recorded in it and checked against it. Raises UserError where the problems cannot be had, or where
+    the grader refuses one of their golds.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        config = {key: value for key, value in config.items() if key != "class"}
+        self.source = dict(config["dataset_kwargs"])
+        self.source.setdefault("data_folder", config["metadata"].get("data_folder") or os.environ.get(DATA_FOLDER))
+        self.grader, self.samples = tasks.get(self.source["task"]), config["repeats"]
+        super().__init__(config)
+
+    def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        problems = load(**self.source)
+        self.dataset = {self.config.test_split: documents.to_dataset(problems)}
+
+    def build_all_requests(self, chat_template: Any = None, **options: Any) -> None:
+        """Refuses, before a model has sampled anything, arguments that would give one answer 32 times."""
+        given, model = self.config.generation_kwargs, getattr(chat_template, "__self__", None)
+        if given.get("seed") is not None or ("seed" not in given and isinstance(model, TemplateAPI)):
+            raise UserError(
+                f"{self.task_name}: lm-eval would send the same seed with every request, and a server that honours it "
+                'answers all repeats alike; give simple_evaluate gen_kwargs={"seed": None}'
+            )
+        super().build_all_requests(chat_template=chat_template, **options)
+
+    def apply_filters(self) -> Any:
+        """Refuses samples of which every problem has but one kind."""
+        repeats = [instance.resps for instance in self.instances]
+        if self.samples > 1 and all(len(set(responses)) == 1 for responses in repeats):
+            raise UserError(
+                f"{self.task_name}: the {self.samples} samples of every problem are equal; the model does not sample, "
+                "or repeats its random numbers: see that no seed is in its generation arguments"
+            )
+        return super().apply_filters()
+
+    def process_results(self, doc: dict[str, Any], results: list[Sequence[str]]) -> dict[str, Any]:
+        """The scores of :class:`Sampled` and ``bits``, whether each sample is correct, in order."""
+        found = super().process_results(doc, results)
+        return {**found, "bits": [int(verdict.correct) for verdict in self.verdicts[doc["id"]]]}
+
+
+def mean_bit(items: Sequence[Sequence[int]]) -> float:
+    """The share of correct samples of all problems together."""
+    bits = list(itertools.chain.from_iterable(items))
+    return sum(bits) / len(bits)
+
+
+# ------------------------------------------------------------------------------------------------ problems
+
+
+def load(
+    task: str,
+    split: str,
+    prompt: str,
+    sizes: Mapping[str, int],
+    hub: Mapping[str, Any],
+    data_folder: str | None = None,
+    lock: str | None = None,
+) -> list[dict[str, Any]]:
+    """The documents of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
+    written = Path(data_folder or "") / f"{split}.parquet"
+    if data_folder and _is_written(written):
+        found = documents.read_problems(written)
+        where = str(written)
+    else:
+        sources = SourceLock(Path(lock) if lock else None)
+        problems = _LOADERS[task](split, prompt, sizes, hub, data_folder, sources)
+        sources.save()
+        found = [_document(problem, split) for problem in problems]
+        where = f"{split} of {data_folder or hub[split]['repository']}"
+    expected = {sizes[split], hub[split].get("rows"), hub[split].get("file_rows")} - {None}
+    if len(found) not in expected:
+        sides = " or ".join(map(str, sorted(expected)))
+        raise UserError(f"{where}: {len(found)} problems, but {split} has {sides}; make or get it again")
+    golds.check(tasks.get(task), [(d["id"], d["ground_truth"]) for d in found], where)
+    return found
+
+
+def _is_written(path: Path) -> bool:
+    """Whether this is a file of ``python -m bapo data``, and not a copy of a public set by the same name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return {"reward_model", "extra_info"} <= set(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):
+        return False
+
+
+def _document(problem: Problem, where: str) -> dict[str, Any]:
+    document: dict[str, Any] = {"id": problem.id, "prompt": problem.prompt, "ground_truth": problem.ground_truth}
+    if problem.images:
+        document["images"] = list(problem.images)
+        documents.check_images(document, f"{where}: problem {problem.id}")
+    return document
+
+
+def _countdown(
+    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
+) -> list[Problem]:
+    from bapo.tasks import countdown, countdown_hub
+
+    rows = countdown_hub.load(hub, sizes, folder, lock)[split]
+    return [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
+
+
+def _mathematics(
+    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
+) -> list[Problem]:
+    from bapo.tasks import mathematics_hub
+
+    return mathematics_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
+
+
+def _geometry(
+    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
+) -> list[Problem]:
+    from bapo.tasks import geometry_hub
+
+    return geometry_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
+
+
+_LOADERS = {"countdown": _countdown, "geometry": _geometry, "mathematics": _mathematics}

@@ -1,0 +1,247 @@
+"""Whether two answers are the same, part by part. What needs algebra is asked of ``algebra``, given by the caller."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+from bapo.graders import forms, numbers, ranges
+from bapo.graders.forms import Form
+
+#: (gold, answer) in LaTeX -> whether they are equal. May raise NeedsAlgebra or forms.Unreadable.
+Algebra = Callable[[str, str], bool]
+
+
+class NeedsAlgebra(Exception):
+    """The comparison cannot be settled without computer algebra."""
+
+
+def ask(gold: str, answer: str) -> bool:
+    """The ``algebra`` of a caller that has none."""
+    raise NeedsAlgebra
+
+
+def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
+    """Whether ``answer`` is ``gold``. Lists and sets are unordered, tuples are ordered; see the tests for the rest.
+
+    Raises what ``algebra`` raises.
+    """
+    if gold.text == answer.text and gold.kind == answer.kind and gold.unit == answer.unit:
+        return True
+    if gold.unit and answer.unit and gold.unit != answer.unit and "unit" not in (gold.unit, answer.unit):
+        return False
+    if gold.percent != answer.percent:
+        # 50% is right where 50 was meant and where 0.5 was
+        bare = replace(gold, percent=False), replace(answer, percent=False)
+        return same(*bare, algebra) or _hundredth(gold, answer, algebra)
+    if {gold.kind, answer.kind} & {"equation"}:
+        return _equations(gold, answer, algebra)
+    for form, other in ((gold, answer), (answer, gold)):
+        collection = ("list", "set", "tuple")
+        if form.other is not None and other.kind in (collection if form.kind == "number" else ("number",)):
+            swapped = (form.other, other) if form is gold else (other, form.other)
+            return same(*swapped, algebra)
+        if form.kind in ("list", "set") and len(form.parts) == 1 and other.kind not in ("list", "set"):
+            return same(*((form.parts[0], other) if form is gold else (other, form.parts[0])), algebra)
+    kinds = (gold.kind, answer.kind)
+    if kinds == ("number", "number"):
+        return numbers.agree(gold.number, answer.number)  # type: ignore[arg-type]
+    if "choice" in kinds or "text" in kinds:
+        return _words(gold, answer)
+    if "ratio" in kinds:
+        return _ratios(gold, answer, algebra)
+    if "matrix" in kinds:
+        return _matrices(gold, answer, algebra)
+    if set(kinds) & {"interval", "union", "relation"}:
+        return _ranges(gold, answer, algebra)
+    if set(kinds) & {"list", "set", "tuple"}:
+        return _collections(gold, answer, algebra)
+    return _expressions(gold, answer, algebra)
+
+
+def _hundredth(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    """One of the two carries a percent sign: compare its hundredth with the other."""
+    form, other = (gold, answer) if gold.percent else (answer, gold)
+    if form.number is not None:
+        value = form.number._replace(value=form.number.value / 100)
+        form = replace(form, kind="number", number=value, percent=False, text=f"{form.text}/100")
+    elif form.kind == "expression":
+        latex = rf"\frac{{{form.latex}}}{{100}}"
+        form = replace(form, latex=latex, text=latex, percent=False)
+    else:
+        return False
+    return same(*((form, other) if gold.percent else (other, form)), algebra)
+
+
+def _expressions(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    if gold.text == answer.text:
+        return True
+    if _literal(gold) or _literal(answer):
+        return False  # numerals in another base are names: 52_8 is neither 52 nor 42
+    letters = [re.fullmatch(r"[a-zA-Z]", form.text) for form in (gold, answer)]
+    if all(letters):
+        return False  # two different variables
+    return algebra(gold.latex, answer.latex)
+
+
+def _literal(form: Form) -> bool:
+    return re.fullmatch(r"-?\(?[0-9A-Za-z]*\d[0-9A-Za-z.]*\)?_\(?\{?\d+\}?\)?", form.text) is not None
+
+
+def _words(gold: Form, answer: Form) -> bool:
+    """Words and letters of choices, without regard to case, wrappers and punctuation."""
+    if "choice" in (gold.kind, answer.kind):
+        if gold.kind == answer.kind:
+            return gold.text == answer.text
+        other = answer if gold.kind == "choice" else gold
+        choice = gold if gold.kind == "choice" else answer
+        # a bare capital may be a variable; a small letter answers a choice, and a name that is one letter is a name
+        return other.text.upper() == choice.text and (gold.kind == "choice" or other.kind == "text")
+    return _letters(gold) == _letters(answer) != ""
+
+
+def _letters(form: Form) -> str:
+    if form.kind == "text":
+        return re.sub(r"[\W_]", "", form.text.lower())
+    if form.kind in ("expression", "list") and re.fullmatch(r"[a-zA-Z\s,]+", form.latex):
+        return re.sub(r"[\W_]", "", form.latex.lower())
+    return ""
+
+
+def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    """a:b equals c:d where the quotients do (not for times of day), and equals the number a/b."""
+    if gold.kind == answer.kind:
+        if len(gold.parts) != len(answer.parts):
+            return False
+        if "time" in (gold.name, answer.name):
+            return all(same(g, a) for g, a in zip(gold.parts, answer.parts, strict=True))
+        values = [[p.number.value if p.number else None for p in form.parts] for form in (gold, answer)]
+        if all(v for row in values for v in row):
+            return len({g / a for g, a in zip(*values, strict=True)}) == 1  # type: ignore[operator]
+        return all(same(g, a, algebra) for g, a in zip(gold.parts, answer.parts, strict=True))
+    ratio, other = (gold, answer) if gold.kind == "ratio" else (answer, gold)
+    value = forms.ratio_value(ratio)
+    return value is not None and other.number is not None and numbers.agree(numbers.Value(value), other.number)
+
+
+def _matrices(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    kinds = {gold.kind, answer.kind}
+    if kinds == {"matrix"}:
+        return (
+            gold.columns == answer.columns
+            and len(gold.parts) == len(answer.parts)
+            and all(same(g, a, algebra) for g, a in zip(gold.parts, answer.parts, strict=True))
+        )
+    if kinds == {"matrix", "tuple"}:  # a vector written as a point
+        matrix = gold if gold.kind == "matrix" else answer
+        vector = matrix.columns in (1, len(matrix.parts)) and len(matrix.parts) > 1
+        return vector and _ordered(gold.parts, answer.parts, algebra)
+    if kinds == {"matrix", "expression"}:
+        return algebra(gold.latex, answer.latex)
+    return False
+
+
+def _ordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra) -> bool:
+    return len(gold) == len(answer) and all(same(g, a, algebra) for g, a in zip(gold, answer, strict=True))
+
+
+def _unordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra) -> bool:
+    """Every part of one has its own equal in the other; repeated parts count."""
+    if len(gold) != len(answer):
+        return False
+    left, open_golds = list(answer), []
+    for part in gold:  # what is settled without algebra first: a pass over n^2 pairs must stay cheap
+        index = next((i for i, other in enumerate(left) if _cheaply(part, other)), None)
+        if index is None:
+            open_golds.append(part)
+        else:
+            left.pop(index)
+    for part in open_golds:
+        index = next((i for i, other in enumerate(left) if same(part, other, algebra)), None)
+        if index is None:
+            return False
+        left.pop(index)
+    return True
+
+
+def _cheaply(gold: Form, answer: Form) -> bool:
+    try:
+        return same(gold, answer)
+    except NeedsAlgebra:
+        return False
+
+
+def _collections(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    if gold.kind in ("list", "set") and answer.kind in ("list", "set"):
+        names = [[part.name for part in form.parts if part.kind == "equation"] for form in (gold, answer)]
+        # x = 1, y = 2 against 1, 2: in the order of the names, unless there is only one name
+        one_sided = sorted(map(len, names)) == [0, len(gold.parts)]
+        if one_sided and len(set(names[0] or names[1])) > 1:
+            return _ordered(gold.parts, answer.parts, algebra)
+        return _unordered(gold.parts, answer.parts, algebra)
+    if gold.kind == "tuple" and answer.kind == "tuple":
+        return _ordered(gold.parts, answer.parts, algebra)
+    if gold.kind == "tuple" and answer.kind == "list":  # the brackets were left out
+        return _ordered(gold.parts, answer.parts, algebra)
+    if gold.kind == "list" and answer.kind == "tuple" and all(p.kind == "equation" for p in gold.parts):
+        return _ordered(gold.parts, answer.parts, algebra)
+    if {gold.kind, answer.kind} == {"set", "expression"}:
+        return algebra(gold.latex, answer.latex)
+    return False
+
+
+# -------------------------------------------------------------------------------------------- equations and ranges
+
+
+def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    """Two equations, or a named value against the value alone."""
+    if gold.kind == answer.kind:
+        if gold.name and answer.name and _same_name(gold.name, answer.name):
+            if same(gold.parts[0], answer.parts[0], algebra):
+                return True
+            if gold.parts[0].kind in ("number", "list", "set", "tuple"):
+                return False
+        return algebra(gold.latex, answer.latex)
+    equation, other = (gold, answer) if gold.kind == "equation" else (answer, gold)
+    if not equation.name or other.kind == "relation":
+        return False
+    right = equation.parts[0]
+    return same(*((right, other) if equation is gold else (other, right)), algebra)
+
+
+def _same_name(a: str, b: str) -> bool:
+    """Equal, or a function of one variable and the y that graphs it."""
+    a, b = (re.sub(r"^(?:y|[fgh]\([a-z]\))$", "y", name) if {a, b} & {"y"} else name for name in (a, b))
+    bare = [re.sub(r"\\text|[(){}\\_]", "", name) for name in (a, b)]
+    return bare[0] == bare[1]
+
+
+def _ranges(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    verdict = ranges.same(gold, answer, lambda g, a: same(g, a, algebra))
+    if verdict is not None:
+        return verdict
+    if gold.kind == answer.kind == "union":
+        return _unordered(gold.parts, answer.parts, algebra)
+    if {gold.kind, answer.kind} & {"number", "tuple", "list", "set", "ratio"}:
+        return False
+    return algebra(gold.latex, answer.latex)
+
+
+def canonical(form: Form) -> str:
+    """One text for answers that are equal without algebra; what a majority vote compares."""
+    if form.number is not None:
+        value: Fraction = form.number.value
+        return f"{value}%" if form.percent else str(value)
+    if form.kind == "equation" and form.name:
+        return canonical(form.parts[0])
+    if form.kind in ("list", "set"):
+        return "{" + ",".join(sorted(canonical(part) for part in form.parts)) + "}"
+    if form.kind in ("tuple", "interval"):
+        return form.brackets[:1] + ",".join(canonical(part) for part in form.parts) + form.brackets[1:]
+    if form.kind == "matrix":
+        return f"matrix{form.columns}(" + ",".join(canonical(part) for part in form.parts) + ")"
+    if form.kind == "union":
+        return r"\cup".join(sorted(canonical(part) for part in form.parts))
+    return form.text

@@ -1,0 +1,69 @@
+"""Where the answer stands in a response: the last balanced ``\\boxed{}`` outside the thinking."""
+
+from __future__ import annotations
+
+import re
+
+from bapo.graders.brackets import closed
+
+#: Only this much of a response's end is searched, so that the cost of a check does not grow with the response.
+TAIL = 20_000
+
+_TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s{0,9}\{|\\.|[{}]", re.DOTALL)
+#: What may stand between two boxes that are one answer: "and", "or", commas, the ends of formulas, another name.
+_JOINT = re.compile(
+    r"[\s$.)\]}\\]*(?:,|;|&|\\q?quad|\\text\s*\{[\s,]*(?:and|or)[\s,]*\}|\band\b|\bor\b|\s)*[\s$(\[\\]*"
+    r"(?:[^=.\n]{1,15}=)?[\s$(\[\\]*"
+)
+
+
+def without_thinking(response: str) -> str:
+    """What follows the last ``</think>``, up to a ``<think>`` that is never closed.
+
+    Only the end tag may stand in a response (chat templates open the thinking in the prompt), so a start tag is not
+    asked for.
+    """
+    text = response[response.rfind("</think>") + len("</think>") :] if "</think>" in response else response
+    return text.partition("<think>")[0]
+
+
+def last_box(response: str) -> str | None:
+    """The content of the last balanced box outside the thinking, stripped; None where there is none.
+
+    Of nested boxes the outermost counts. Boxes with nothing but "and", "or" or a comma between them are one answer,
+    the list of them: a response may not offer several. One pass over at most TAIL characters.
+    """
+    text = without_thinking(response)[-TAIL:]
+    open_braces: list[tuple[int, int]] = []  # of each open brace: where its box and the content start, else -1
+    boxes: list[tuple[int, int, int, int]] = []  # box start, content start, content end, box end
+    for token in _TOKEN.finditer(text):
+        word = token.group()
+        if word == "}":
+            start, inner = open_braces.pop() if open_braces else (-1, -1)
+            if start >= 0:
+                while boxes and boxes[-1][0] > start:
+                    boxes.pop()
+                boxes.append((start, inner, token.start(), token.end()))
+        elif word == "{":
+            open_braces.append((-1, -1))
+        elif word[-1] == "{" and len(word) > 2:
+            open_braces.append((token.start(), token.end()))
+    if not boxes:
+        return None
+    answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
+    for earlier, later in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):
+        between = text[earlier[3] : later[0]]
+        if len(between) > 60 or not _JOINT.fullmatch(between):
+            break
+        answer = text[earlier[1] : earlier[2]].strip()
+        if answer not in answers:
+            answers.append(answer)
+    return ", ".join(reversed(answers))
+
+
+def boxed(answer: str) -> str:
+    """A response that is nothing but ``answer`` in a box, from which :func:`last_box` takes it again.
+
+    Braces that ``answer`` leaves open are closed (two golds of DeepScaleR end too early).
+    """
+    return f"\\boxed{{{closed(answer)}{' ' if answer.endswith(chr(92)) else ''}}}"

@@ -1,0 +1,311 @@
+"""The structure of an answer: number, text, list, tuple, set, interval, matrix, equation, relation or expression."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+
+from bapo.graders import numbers, units
+from bapo.graders.brackets import balanced, closed, depth, split
+from bapo.graders.normalise import compact, normalise
+
+#: Longer answers are compared as text only.
+MAX_LENGTH = 500
+MAX_DEPTH = 40
+MAX_PARTS = 64
+
+#: What the left side of an equation may be for the right side to be the answer: a name, not an expression.
+_NAME = re.compile(
+    r"(?:m\s*)?(?:\\(?:angle|measuredangle|triangle|overline|overrightarrow|vec|hat|bar|mathbf|mathbb|mathcal|Delta)\s*)*"
+    r"(?:\{?\s*(?:[A-Za-z]|[A-Z][A-Za-z\s]{0,5}|[a-z]{3,12}|\\[a-zA-Z]+|\\text\{[^{}]*\})\s*\}?)'*"
+    r"(?:\s*_\s*(?:\{[^{}]*\}|\w))?(?:\s*\^\s*(?:\{\s*(?:\*|\\prime|[-'\d\\a-z]+)\s*\}|\*|'))?"
+    r"(?:\s*\\circ\s*[a-z])?"
+    r"(?:\s*[(\[][^()\[\]=]{0,40}[)\]])?"
+)
+_CONSTANTS = (r"\pi", "e", r"\phi", r"\varphi")
+#: Operators whose result stands on the right of an equation.
+_EVALUATED = re.compile(
+    r"\\(?:lim|sum|prod|int|max|min|sup|gcd|det|dim|deg|log|ln|sin|cos|tan|Pr|mathbb\s*\{?[EP])(?![a-z])"
+)
+_MATRIX = re.compile(r"\\begin\{([pbBvV]?)(?:matrix|smallmatrix)\}(.*)\\end\{\1(?:matrix|smallmatrix)\}", re.DOTALL)
+_ARRAY = re.compile(r"([(\[])\s*\\begin\{(array|matrix)\}(?:\{[lcr|\s]*\})?(.*)\\end\{\2\}\s*([)\]])", re.DOTALL)
+_RELATION = re.compile(r"\\le(?![a-zA-Z])|\\ge(?![a-zA-Z])|\\ne(?![a-zA-Z])|<|>")
+_MEMBER = re.compile(r"^\s*[a-zA-Z](?:_\{?\w\}?)?\s*\\in(?![a-zA-Z])")
+_CHOICE = re.compile(r"\(?\s*(?:\\text\{\s*)?\(?\s*([A-Ja-j])\s*\)?\s*\}?\s*\)?")
+_CHOICE_AND_MORE = re.compile(
+    r"(?:\\text\{\s*\(\s*([A-J])\s*\)[^{}]*\}.*|\(\s*([A-J])\s*\)\s*[^\s(].*"
+    r"|([A-J])\s*[.:)]\s*(?![A-Z](?![a-z]))[^\s=][^=]*)",
+    re.DOTALL,
+)
+_DECIMAL_COMMA = re.compile(r"-?\d+,(?:\d{1,2}|\d{4,})")
+_TIME = re.compile(r"\d{1,2}:\d{2}")
+
+
+class Unreadable(Exception):
+    """The text is not an answer that can be compared: empty, too deep, unbalanced."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """kind: number text list tuple set interval union matrix equation relation ratio choice expression.
+
+    latex: for algebra; text: for comparing as text; parts: of lists and so on, row by row for a matrix, the right side
+    of an equation; name: its left side where that is a name; brackets: of an interval or tuple; unit, percent: what
+    was stripped; other: another reading of the same text.
+    """
+
+    kind: str
+    latex: str
+    text: str
+    parts: tuple[Form, ...] = ()
+    number: numbers.Value | None = None
+    name: str | None = None
+    brackets: str = ""
+    columns: int = 0
+    operators: tuple[str, ...] = ()
+    unit: str | None = None
+    percent: bool = False
+    other: Form | None = None
+
+
+@lru_cache(maxsize=8192)
+def read(text: str) -> Form:
+    """The form of a gold or an answer. Raises Unreadable."""
+    latex = closed(normalise(text))
+    if not compact(latex).strip("{}()[]$\\"):
+        if compact(latex) in (r"\{\}", r"\emptyset"):
+            return _form("set", latex)
+        raise Unreadable("empty")
+    if len(latex) > MAX_LENGTH:
+        return _form("text", latex)
+    if depth(re.sub(r"\\[{}]", "", latex)) > MAX_DEPTH:
+        raise Unreadable("too deep or unbalanced")
+    return _whole(latex)
+
+
+def _form(kind: str, latex: str, **more: object) -> Form:
+    return Form(kind, latex, compact(latex), **more)  # type: ignore[arg-type]
+
+
+def _whole(latex: str) -> Form:
+    """A whole answer: one part, or a list of them."""
+    groups = [_expand(group) for group in split(latex, ";")]
+    if len(groups) > 1 and all(groups):
+        parts = [_list(g, "tuple") if len(g) > 1 else _part(g[0]) for g in groups]
+        return _form("list", latex, parts=_named(parts))
+    pieces = groups[0] if groups else []
+    if not pieces:
+        raise Unreadable("empty")
+    if len(pieces) == 1:
+        return _part(pieces[0])
+    made = _list(pieces, "list", latex)
+    number = numbers.read(latex)
+    if number is not None:  # 1,234 is a number, and the list of 1 and 234 to whoever writes it so
+        return _form("number", latex, number=number, other=made)
+    body, unit = units.split(latex)
+    if unit is not None and (number := numbers.read(body)) is not None:
+        return _form("number", body, number=number, unit=unit)
+    if _DECIMAL_COMMA.fullmatch(latex):
+        return replace(made, other=scalar(latex.replace(",", ".")))
+    return made
+
+
+def _list(pieces: list[str], kind: str, latex: str | None = None) -> Form:
+    if len(pieces) > MAX_PARTS:
+        raise Unreadable("too many parts")
+    return _form(kind, latex or ",".join(pieces), parts=_named([_part(piece) for piece in pieces]))
+
+
+def _named(parts: list[Form]) -> tuple[Form, ...]:
+    """``a = 4, -8, -10`` names the list once."""
+    if parts[0].kind == "equation" and parts[0].name and not any(p.kind in ("equation", "relation") for p in parts[1:]):
+        parts = [parts[0].parts[0], *parts[1:]]
+    return tuple(parts)
+
+
+def _expand(latex: str) -> list[str]:
+    """The parts between commas, each with a plus-minus sign written out as two."""
+    found: list[str] = []
+    for piece in split(latex, ","):
+        if r"\pm" in piece and not re.match(r"\s*\\\{|\s*\(", piece):
+            found += [re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", piece))]
+            found += [re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", piece))]
+        elif piece.strip():
+            found.append(piece.strip())
+    return [re.sub(r"^([^=]*=)?\s*\+\s*", r"\1", piece.strip()) for piece in found]
+
+
+def _part(latex: str) -> Form:
+    """One part, which holds no comma outside brackets."""
+    latex = _MEMBER.sub("", latex.strip()).strip().removeprefix("=").strip()
+    left, approx, right = (side.strip() for side in latex.partition(r"\approx"))
+    if approx:  # the exact side, unless that is only a name
+        latex = f"{left}={right}" if right and _is_name(left) and left not in _CONSTANTS else left or right
+    latex = latex.rstrip(".,;: ")
+    if not latex:
+        raise Unreadable("empty")
+    if match := _CHOICE.fullmatch(latex):
+        letter = match[1]
+        if letter.isupper() or "(" in latex or "\\text" in latex:
+            return Form("choice", letter, letter.upper(), name="letter" if letter == latex else None)
+    if match := _CHOICE_AND_MORE.fullmatch(latex):
+        return Form("choice", latex, next(g for g in match.groups() if g))
+    unions = split(latex, r"\cup")
+    if len(unions) > 1:
+        return _form("union", latex, parts=tuple(_part(piece) for piece in unions))
+    if match := _MATRIX.fullmatch(latex) or _ARRAY.fullmatch(latex):
+        form = _matrix(match, latex)
+        if form is not None:
+            return form
+    bracketed = _bracketed(latex)
+    if bracketed is not None:
+        return bracketed
+    return _equation(latex) or _relation(latex) or scalar(latex)
+
+
+def _matrix(match: re.Match[str], latex: str) -> Form | None:
+    if match[1] in ("v", "V"):
+        return None  # a determinant is a number
+    body = match[3] if match.re is _ARRAY else match[2]
+    rows = [row.split("&") for row in re.split(r"\\\\(?:\[[^\]]*\])?|\\cr(?![a-zA-Z])", body.replace(r"\hline", ""))]
+    rows = [row for row in rows if any(cell.strip() for cell in row)]
+    if not rows or len({len(row) for row in rows}) > 1 or len(rows) * len(rows[0]) > MAX_PARTS or "begin" in body:
+        return None
+    cells = tuple(_part(cell) for row in rows for cell in row)
+    return _form("matrix", latex, parts=cells, columns=len(rows[0]))
+
+
+_PAIRS = {"(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\langle": r"\rangle"}
+
+
+def _bracketed(latex: str) -> Form | None:
+    """A part that is one pair of brackets: tuple, interval, set, or something in needless brackets."""
+    opening = next((b for b in (r"\{", r"\langle", "(", "[", "{") if latex.startswith(b)), None)
+    closing = next((b for b in (r"\}", r"\rangle", ")", "]", "}") if latex.endswith(b)), None)
+    if opening is None or closing is None or len(latex) < len(opening) + len(closing):
+        return None
+    inside = latex[len(opening) : -len(closing)]
+    if not balanced(inside):
+        return None
+    pieces = [piece.strip() for piece in split(inside, ",")]
+    if opening in "([" and closing in ")]":
+        if len(pieces) == 1 and (opening, closing) == ("(", ")"):
+            return _whole(inside) if inside.strip() else None
+        if len(pieces) == 1 or not all(pieces):
+            return None
+        parts = tuple(_part(piece) for piece in pieces)
+        if len(parts) > MAX_PARTS:
+            raise Unreadable("too many parts")
+        if (opening, closing) == ("(", ")") or (len(parts) != 2 and (opening, closing) == ("[", "]")):
+            return _form("tuple", latex, parts=parts, brackets=opening + closing)
+        return _form("interval", latex, parts=parts, brackets=opening + closing) if len(parts) == 2 else None
+    if _PAIRS[opening] != closing:
+        return None
+    if opening == r"\langle":
+        return _form("tuple", latex, parts=tuple(_part(piece) for piece in pieces), brackets="()")
+    if opening == "{" and len(pieces) == 1:
+        return _whole(inside) if inside.strip() else None
+    if re.search(r"\||:|\\colon", inside) and not re.search(r"\|[^|]*\|", inside):
+        return None  # set-builder notation
+    pieces = _expand(inside)
+    return _list(pieces, "set", latex) if pieces else _form("set", r"\emptyset")
+
+
+def _equation(latex: str) -> Form | None:
+    sides = [side.strip() for side in split(latex, "=")]
+    if len(sides) < 2 or not all(sides):
+        return None
+    if _RELATION.search(latex):
+        return None
+    left, last = sides[0], sides[-1]
+    if len(sides) > 2 or not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left)):
+        # a chain, or arithmetic worked out: what it ends in is the answer
+        if _is_name(left):
+            return _form("equation", f"{left}={last}", parts=_sides(last), name=compact(left))
+        if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left + last)):
+            return _whole(last) if "," not in left else None
+    return _form("equation", latex, parts=_sides(last), name=compact(left) if _is_name(left) else None)
+
+
+def _sides(latex: str) -> tuple[Form, ...]:
+    return (_whole(latex),)
+
+
+def _is_name(latex: str) -> bool:
+    """A variable, a function of variables, a length |AB|, a ratio or a tuple of names."""
+    text = latex.strip()
+    if _EVALUATED.match(text) and not re.search(r"[+<>,]", text):
+        return True
+    for opening, closing in ("()", "||"):
+        if text.startswith(opening) and text.endswith(closing) and len(text) > 2:
+            return all(_is_name(piece) for piece in split(text[1:-1], ","))
+    if ":" in text:
+        return all(_is_name(piece) for piece in text.split(":"))
+    return len(text) <= 80 and _NAME.fullmatch(text) is not None
+
+
+def _relation(latex: str) -> Form | None:
+    operators = tuple(m.group() for m in _RELATION.finditer(latex))
+    if not operators or "=" in latex:
+        return None
+    sides = [side.strip() for side in _RELATION.split(latex)]
+    if not all(sides) or len(sides) > 3:
+        return _form("expression", latex)
+    return _form("relation", latex, parts=tuple(scalar(side) for side in sides), operators=operators)
+
+
+def scalar(latex: str) -> Form:
+    """A number, a ratio, words, or an expression; percent signs and units are taken off and kept aside."""
+    if (number := numbers.read(latex)) is not None:
+        return _form("number", latex, number=number)
+    if latex.endswith("%"):
+        return replace(scalar(latex[:-1].strip() or "%%"), percent=True) if latex.strip("% ") else _form("text", latex)
+    if ":" in latex and "\\text" not in latex:
+        parts = [piece.strip() for piece in latex.split(":")]
+        if all(parts):
+            return _form("ratio", latex, parts=tuple(scalar(p) for p in parts), name=_TIME.fullmatch(latex) and "time")
+    words = plain_words(latex)
+    if words is not None:
+        return Form("text", latex, words)
+    body, unit = units.split(latex)
+    if unit is not None:
+        form = _part(body) if compact(body) != compact(latex) else _form("expression", latex)
+        return replace(form, unit=unit)
+    return _form("expression", latex)
+
+
+_LARGE = re.compile(
+    r"\d{5,}\s*[)}]*\s*!|\d\s*[)}]+\s*!\s*!|\^\s*[{(]*\s*[+-]?\s*\d{6,}"  # 10000!, 10^{100000}
+    r"|\d[\s)}]*\^[\s{(]*\d+[\s)}]*\^[\s{(]*\d+[\s)}]*\^"  # 9^{9^{9^9}}
+    r"|10[\s)}]*\^[\s{(]*\d+[\s)}]*!"
+)
+
+
+def too_large(latex: str) -> bool:
+    """Whether a text asks for a number that no answer needs and that takes seconds to write out."""
+    return _LARGE.search(latex) is not None
+
+
+def plain_words(latex: str) -> str | None:
+    """The words, in lower case, of a part that is \\text{} throughout or plain words of four letters and more."""
+    inner = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
+    wrapped = inner != latex
+    if re.search(r"[\\{}^_=+/<>|]", inner):
+        return None
+    rest = re.sub(r"\\text\{[^{}]*\}", "", latex)
+    if wrapped and re.search(r"\d", rest):
+        return None
+    if not wrapped and (re.match(r"\s*-?[\d.]", inner) or not re.search(r"[a-zA-Z]{4}", inner)):
+        return None
+    words = re.sub(r"^(?:an?|the) (?=\w)", "", " ".join(re.findall(r"[^\W_]+", inner.lower())))
+    return words or None
+
+
+def ratio_value(form: Form) -> Fraction | None:
+    """a:b as a / b, where both are numbers."""
+    if form.kind != "ratio" or len(form.parts) != 2 or form.name == "time":
+        return None
+    a, b = (part.number for part in form.parts)
+    return a.value / b.value if a is not None and b is not None and b.value else None

@@ -1,0 +1,114 @@
+"""The grader of geometry: the grader of mathematics, with the letters of choices; and a second opinion.
+
+An answer may be a value or the letter of a choice; a letter with a value must have both right. The values of choices
+are compared like any others: units and degrees do not matter unless they differ, and a value is not rounded to the
+nearest choice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bapo.errors import UserError
+from bapo.graders import mathematics, second
+from bapo.graders.extract import last_box
+from bapo.graders.mathematics import answer, check_golds
+from bapo.tasks.base import Verdict
+
+__all__ = ["answer", "check_choices", "check_golds", "grade", "grade_line", "second_line", "second_opinion"]
+
+_LETTER = re.compile(r"\(?\s*([A-H])\s*[).]?")
+_LETTER_AND_VALUE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])\s*[.:)])\s*(\S.*)", re.DOTALL)
+_WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
+
+
+def grade(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
+    """The verdict on a response. golds: values, any of which is right, or the letter of a choice.
+
+    choices: the values that A, B, C, ... stand for, if the problem offered any. Raises UserError for unusable golds
+    or choices, and for a gold that is a letter without a choice.
+    """
+    golds = check_golds(golds, "golds")
+    if choices is None:
+        return mathematics.grade(response, golds)
+    choices = check_choices(choices, "choices")
+    golds = tuple(_gold_value(gold, choices) for gold in golds)
+    found = last_box(response)
+    if found is None:
+        return mathematics.judge("", golds)
+    letter, value = _split(found)
+    if letter is None:
+        return mathematics.judge(found, golds)
+    index = ord(letter) - ord("A")
+    if index >= len(choices):
+        return Verdict(False, True, mathematics.WRONG)
+    verdict = mathematics.judge(choices[index], golds)
+    if verdict.correct and value:
+        return mathematics.judge(value, golds)
+    return verdict if verdict.correct else Verdict(False, True, mathematics.WRONG)
+
+
+def check_choices(choices: Any, where: str) -> tuple[str, ...]:
+    """The choices as a tuple. Raises UserError naming ``where``."""
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or not 2 <= len(choices) <= 8:
+        raise UserError(f"{where}: must be a list of two to eight texts, got {choices!r:.80}")
+    return check_golds(choices, where)
+
+
+def second_opinion(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
+    """The verdict of an independent grader (:mod:`bapo.graders.second`), for listing where the two disagree."""
+    golds = check_golds(golds, "golds")
+    found = second.boxed(response)
+    if found is None or not second.readable(found):
+        return Verdict(False, False, mathematics.NO_ANSWER if found is None else mathematics.UNREADABLE)
+    if choices:
+        letter = second.strip(found).strip("().").upper()
+        if len(letter) == 1 and letter.isalpha() and ord(letter) - ord("A") < len(choices):
+            found = choices[ord(letter) - ord("A")]
+        golds = tuple(_gold_value(gold, choices) for gold in golds)
+    correct = any(second.equal(gold, found) for gold in golds)
+    return Verdict(correct, True, "" if correct else mathematics.WRONG)
+
+
+def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:
+    """Grade {"gold": text or list of texts, "response": text} with optional "choices". Raises UserError."""
+    return grade(*_read(line, where))
+
+
+def second_line(line: Mapping[str, Any], where: str = "") -> Verdict:
+    """The second opinion on the same line."""
+    return second_opinion(*_read(line, where))
+
+
+def _read(line: Mapping[str, Any], where: str) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
+    response = mathematics.read_response(line, where)
+    golds = check_golds(line["gold"], mathematics.place(where, "gold"))
+    choices = line.get("choices")
+    return response, golds, None if choices is None else check_choices(choices, mathematics.place(where, "choices"))
+
+
+def _gold_value(gold: str, choices: Sequence[str]) -> str:
+    """A gold that is a choice's letter, as that choice's value (unless it is itself one of the values)."""
+    match = _LETTER.fullmatch(_bare(gold))
+    if match is None or gold in choices:
+        return gold
+    index = ord(match[1]) - ord("A")
+    if index >= len(choices):
+        raise UserError(f"golds: {gold!r} is the letter of a choice, and there are only {len(choices)} choices")
+    return choices[index]
+
+
+def _split(found: str) -> tuple[str | None, str]:
+    """(letter of a choice or None, the value beside it or "")."""
+    text = _bare(found)
+    if match := _LETTER.fullmatch(text):
+        return match[1], ""
+    if match := _LETTER_AND_VALUE.fullmatch(text):
+        return match[1] or match[2], match[3]
+    return None, ""
+
+
+def _bare(text: str) -> str:
+    return _WRAPPER.sub(r"\1", text).strip().strip("$").strip()

@@ -1,0 +1,165 @@
+"""The grader of mathematics: is the boxed answer of a response one of the golds?
+
+Several golds are alternatives: any of them is right. (Minerva's lists hold the same answer in several notations, or
+the values that two roundings give; an answer of several parts is one gold with commas.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from bapo.errors import UserError
+from bapo.graders import compare, forms, numbers, pool
+from bapo.graders.brackets import closed
+from bapo.graders.extract import last_box
+from bapo.graders.normalise import compact, normalise
+from bapo.tasks.base import Verdict
+
+#: Reasons of a verdict that is not correct; all but "wrong" mean that the response holds no answer that can be read.
+NO_ANSWER, TOO_LONG, UNREADABLE, TIME_LIMIT, WRONG = "no_answer", "too_long", "unreadable", "time_limit", "wrong"
+LONGEST = 2000  #: characters; longer answers are compared as they stand
+CACHE = 32_768  #: outcomes kept, one for a gold and an answer
+
+_RIGHT = Verdict(True, True, "")
+
+
+def grade(response: str, golds: Sequence[str]) -> Verdict:
+    """The verdict on a response. Never raises because of the response; at most about two seconds.
+
+    golds: texts or LaTeX, any of which is right. Raises UserError for empty or unreadable golds.
+    """
+    golds = check_golds(golds, "golds")
+    answer = last_box(response)
+    return _NONE if answer is None else judge(answer, golds)
+
+
+def judge(answer: str, golds: Sequence[str]) -> Verdict:
+    """The verdict on an answer that stands alone, without a box around it."""
+    if _empty(answer):
+        return _NONE
+    if answer.strip() in [gold.strip() for gold in golds]:
+        return _RIGHT  # before any of them is asked of algebra
+    outcomes = []
+    for gold in golds:
+        outcome = compare_texts(gold, answer)
+        if outcome == pool.EQUAL:
+            return _RIGHT
+        outcomes.append(outcome)
+    if pool.DIFFERENT in outcomes:
+        return Verdict(False, True, WRONG)
+    return Verdict(False, False, outcomes[0])
+
+
+_NONE = Verdict(False, False, NO_ANSWER)
+
+
+def _empty(answer: str) -> bool:
+    return not answer.strip("{}()[]$\\., \n\t") and "".join(answer.split()).strip("$") not in (r"\{\}", "{}")
+
+
+def compare_texts(gold: str, answer: str) -> str:
+    """ "equal", "different", "unreadable", "too_long" or "time_limit"."""
+    gold, answer = gold.strip(), answer.strip()
+    if gold == answer or closed(gold) == answer:
+        return pool.EQUAL
+    a, b = numbers.integer(gold), numbers.integer(answer)
+    if a is not None and b is not None:
+        return pool.EQUAL if a == b else pool.DIFFERENT
+    if len(answer) > LONGEST or len(gold) > LONGEST:
+        same = "".join(answer.split()) == "".join(gold.split())
+        return pool.EQUAL if same else TOO_LONG if len(answer) > LONGEST else pool.DIFFERENT
+    try:
+        return _outcome(gold, answer)
+    except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
+        return TIME_LIMIT
+
+
+@lru_cache(maxsize=CACHE)
+def _outcome(gold: str, answer: str) -> str:
+    try:
+        form = forms.read(answer)
+    except forms.Unreadable:
+        return pool.EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else UNREADABLE
+    try:
+        right = forms.read(gold)
+    except forms.Unreadable:
+        return pool.EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else pool.DIFFERENT
+    if len(form.latex) > forms.MAX_LENGTH:
+        return pool.EQUAL if form.text == right.text else TOO_LONG
+    try:
+        return pool.EQUAL if compare.same(right, form) else pool.DIFFERENT
+    except compare.NeedsAlgebra:
+        if forms.too_large(form.latex):
+            return UNREADABLE
+        return pool.shared().judge(gold, answer)
+
+
+def cache_info() -> Any:
+    """Hits, misses and size of the cache of outcomes."""
+    return _outcome.cache_info()
+
+
+def cache_clear() -> None:
+    _outcome.cache_clear()
+
+
+def answer(response: str) -> str | None:
+    """The boxed answer in one form for equal answers, for a majority vote; None where there is none."""
+    found = last_box(response)
+    if found is None or _empty(found):
+        return None
+    if len(found) > LONGEST:
+        return " ".join(found.split())
+    try:
+        return compare.canonical(forms.read(found))
+    except forms.Unreadable:
+        return compact(normalise(found)) or None
+
+
+def check_golds(golds: Any, where: str) -> tuple[str, ...]:
+    """The golds as a tuple. Raises UserError naming ``where`` for none, an empty one, or one that cannot be read."""
+    if isinstance(golds, str):
+        golds = (golds,)
+    if isinstance(golds, int | float):
+        raise UserError(f"{where}: must be text, got the number {golds}; put it in quotes")
+    if not isinstance(golds, Sequence) or not golds:
+        raise UserError(f"{where}: must be a text or a list of texts, at least one; got {golds!r:.80}")
+    for gold in golds:
+        if not isinstance(gold, str):
+            raise UserError(f"{where}: a gold must be text, got {gold!r:.80}; write numbers as text")
+        if not _readable(gold):
+            raise UserError(f"{where}: the gold {gold!r:.80} is empty or cannot be read; correct or remove this row")
+    return tuple(golds)
+
+
+@lru_cache(maxsize=8192)
+def _readable(gold: str) -> bool:
+    if len(gold) > LONGEST:
+        return True
+    if not compact(normalise(gold)).strip("{}()[]$\\.,;:%"):
+        return r"\{\}" in gold or "empty" in gold or "varnothing" in gold or "∅" in gold
+    try:
+        forms.read(gold)
+    except forms.Unreadable:
+        return False
+    return True
+
+
+def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:
+    """Grade {"gold": text or list of texts, "response": text}. Raises UserError naming ``where`` and the field."""
+    return grade(read_response(line, where), check_golds(line["gold"], place(where, "gold")))
+
+
+def read_response(line: Mapping[str, Any], where: str) -> str:
+    for field in ("gold", "response"):
+        if field not in line:
+            raise UserError(f"{place(where, field)} is missing; a line needs gold, response")
+    if not isinstance(line["response"], str):
+        raise UserError(f"{place(where, 'response')} must be text, got {type(line['response']).__name__}")
+    return str(line["response"])
+
+
+def place(where: str, field: str) -> str:
+    return f"{where}: field '{field}'" if where else f"field '{field}'"

@@ -1,0 +1,110 @@
+"""Numbers written out: integers, decimals, fractions, mixed numbers, powers of ten. Exact, without sympy."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import NamedTuple
+
+#: A power of ten beyond this is left to the symbolic comparison, in a process that can be killed.
+MAX_EXPONENT = 400
+
+_D = r"(?:\d+(?:\.\d*)?|\.\d+)"
+_SIGN = r"(?P<sign>[+-]*)\s*"
+_INTEGER = re.compile(r"[+-]?\d{1,1000}")
+_THOUSANDS = re.compile(r"[+-]?\s*\d{1,3}(?:,\d{3})+(?:\.\d*)?")
+_SPACED = re.compile(r"[+-]?\s*\d{1,3}(?: \d{3})+(?:\.\d*)?")
+_DECIMAL = re.compile(rf"{_SIGN}(?P<n>{_D})")
+_POWER = re.compile(rf"{_SIGN}(?:(?P<n>{_D})\s*\\cdot\s*)?10\s*\^\s*(?:\{{\s*(?P<e>[+-]?\s*\d+)\s*\}}|(?P<f>\d))")
+_FRACTION = re.compile(rf"{_SIGN}\\frac\s*\{{\s*(?P<n>[+-]?\s*{_D})\s*\}}\s*\{{\s*(?P<d>[+-]?\s*{_D})\s*\}}")
+_SLASH = re.compile(rf"{_SIGN}(?P<n>{_D})\s*/\s*(?P<d>{_D})")
+_MIXED = re.compile(r"(?P<sign>[+-]?)\s*(?P<w>\d+)\s*\\frac\s*\{\s*(?P<n>\d+)\s*\}\s*\{\s*(?P<d>\d+)\s*\}")
+_MIXED_PLAIN = re.compile(r"(?P<sign>[+-]?)\s*(?P<w>\d+)\s+(?P<n>\d+)\s*/\s*(?P<d>\d+)")
+
+
+class Value(NamedTuple):
+    """digits: significant digits where the number was written as a decimal, None where it is exact."""
+
+    value: Fraction
+    digits: int | None = None
+
+
+def integer(text: str) -> int | None:
+    """The fast path: a plain integer with at most a sign, leading zeros allowed; else None."""
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def read(latex: str) -> Value | None:
+    """The number that a normalised text is, or None."""
+    text = latex.strip()
+    while text.startswith("{") and text.endswith("}") and text.count("{") == 1:
+        text = text[1:-1].strip()
+    if _THOUSANDS.fullmatch(text) or _SPACED.fullmatch(text):
+        text = text.replace(",", "").replace(" ", "")
+    if match := _DECIMAL.fullmatch(text):
+        return _signed(match, _decimal(match["n"]))
+    if match := _POWER.fullmatch(text):
+        exponent = int((match["e"] or match["f"]).replace(" ", "")) if len(match["e"] or "") < 9 else MAX_EXPONENT + 1
+        if abs(exponent) > MAX_EXPONENT:
+            return None
+        number = _decimal(match["n"] or "1")
+        return _signed(match, Value(number.value * Fraction(10) ** exponent, number.digits))
+    for pattern in (_MIXED, _MIXED_PLAIN):
+        match = pattern.fullmatch(text)
+        if match and int(match["d"]):
+            n, d, whole = int(match["n"]), int(match["d"]), int(match["w"])
+            return _signed(match, Value(whole + Fraction(n, d))) if n < d else None
+    for pattern in (_FRACTION, _SLASH):
+        if match := pattern.fullmatch(text):
+            n, d = (_decimal(match[part].replace(" ", "")) for part in "nd")
+            return _signed(match, Value(n.value / d.value)) if d.value else None
+    return None
+
+
+def agree(a: Value, b: Value) -> bool:
+    """Whether two numbers are the same answer.
+
+    Exact numbers only where equal. A decimal of at least six significant digits stands for any number that it is the
+    rounding or the truncation of (0.333333 for 1/3), and differences of one part in 10**12 are floating point.
+    """
+    if a.value == b.value:
+        return True
+    if a.digits is None and b.digits is None:
+        return False
+    if abs(a.value - b.value) <= Fraction(1, 10**12) * min(abs(a.value), abs(b.value)):
+        return True
+    return _stands_for(a, b) or _stands_for(b, a)
+
+
+def _stands_for(short: Value, exact: Value) -> bool:
+    if short.digits is None or short.digits < 6 or (exact.digits is not None and exact.digits < short.digits):
+        return False
+    return within_last_digit(short, exact.value)
+
+
+def within_last_digit(short: Value, exact: Fraction) -> bool:
+    """Whether the decimal ``short`` is ``exact`` rounded, or cut off, at its last significant digit."""
+    if not short.value or not exact or (short.value < 0) != (exact < 0):
+        return False
+    # a unit of the last significant digit: rounded differs by at most half of it, cut off by less than all of it
+    unit = Fraction(10) ** (_magnitude(short.value) - (short.digits or 0) + 1)
+    gap = abs(exact) - abs(short.value)
+    return -unit / 2 <= gap < unit
+
+
+def _magnitude(value: Fraction) -> int:
+    """Floor of log10 |value|."""
+    power = len(str(abs(value.numerator))) - len(str(value.denominator))
+    return power if abs(value) >= Fraction(10) ** power else power - 1
+
+
+def _decimal(text: str) -> Value:
+    text = text.replace(" ", "")
+    whole, point, part = text.partition(".")
+    if not point or not part.strip("0"):
+        return Value(Fraction(int(whole or "0")))  # 142.0 is the integer
+    return Value(Fraction(text if whole.strip("+-") else text.replace(".", "0.")), len((whole + part).lstrip("+-0")))
+
+
+def _signed(match: re.Match[str], value: Value) -> Value:
+    return value._replace(value=-value.value) if match["sign"].count("-") % 2 else value

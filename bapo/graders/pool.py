@@ -1,0 +1,203 @@
+"""Checks by algebra in processes of their own, killed past a limit of CPU time, wall time or memory.
+
+A helper process is started at the first check that needs one (about a second); it forks the checkers, so that a killed
+one is replaced in milliseconds. Safe in threads; after a fork the child starts a helper of its own; everything ends
+with the process that started it, however that ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from bapo.errors import UserError
+from bapo.graders import worker
+
+WALL_SECONDS = 1.7  #: of one check. The CPU limit strikes first unless the machine is very busy
+START_SECONDS = 120.0
+WORKERS = 4  #: at most, and only where as many threads grade at once
+
+EQUAL, DIFFERENT, UNREADABLE, TIME_LIMIT = "equal", "different", "unreadable", "time_limit"
+_REPLIES = {worker.EQUAL: EQUAL, worker.DIFFERENT: DIFFERENT, worker.UNREADABLE: UNREADABLE}
+
+
+class Overloaded(Exception):
+    """A check ran into the wall limit without using up its CPU time: it says nothing about the answer."""
+
+
+@dataclass
+class _Checker:
+    pid: int
+    stream: socket.socket
+
+
+class Pool:
+    """At most ``workers`` checkers and the helper that forks them."""
+
+    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS) -> None:
+        self.workers, self.wall_seconds = workers, wall_seconds
+        self.kills = 0
+        self._slots = threading.Semaphore(workers)
+        self._lock = threading.Lock()
+        self._idle: list[_Checker] = []
+        self._helper: subprocess.Popen[bytes] | None = None
+        self._server: socket.socket | None = None
+
+    def judge(self, gold: str, answer: str) -> str:
+        """EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT. Raises Overloaded, and UserError where no process can start."""
+        with self._slots:
+            for attempt in (1, 2):
+                try:
+                    return self._judge(gold, answer)
+                except (ConnectionError, _HelperGone):
+                    if attempt == 2:
+                        raise UserError(
+                            "the grader's helper process ends at once; try `python -m bapo.graders.pool`"
+                        ) from None
+                    self.close()
+        raise AssertionError
+
+    def warm(self) -> None:
+        """Start the helper now. Raises UserError where it cannot start."""
+        with self._lock:
+            self._start()
+
+    def close(self) -> None:
+        """End the helper and all checkers. The next check starts new ones."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+            server, self._server = self._server, None
+            helper, self._helper = self._helper, None
+        for checker in idle:
+            checker.stream.close()
+        if server is not None:
+            server.close()
+        if helper is not None:
+            try:
+                helper.wait(3)
+            except subprocess.TimeoutExpired:
+                helper.kill()
+                helper.wait()
+
+    def forget(self) -> None:
+        """In a forked child: drop what belongs to the parent without ending it."""
+        for stream in [checker.stream for checker in self._idle] + ([self._server] if self._server else []):
+            with contextlib.suppress(OSError):
+                stream.close()
+        if self._helper is not None:
+            self._helper.returncode = 0  # not ours to wait for
+        self.__init__(self.workers, self.wall_seconds)  # type: ignore[misc]
+
+    # ------------------------------------------------------------------------------------------------
+
+    def _judge(self, gold: str, answer: str) -> str:
+        body = json.dumps([gold, answer]).encode()
+        for attempt in (1, 2):
+            checker = self._take()
+            checker.stream.settimeout(self.wall_seconds)
+            try:
+                checker.stream.sendall(worker.LENGTH.pack(len(body)) + body)
+                reply = checker.stream.recv(1)
+            except TimeoutError:
+                self._kill(checker)
+                raise Overloaded from None
+            except ConnectionError:
+                reply = b""
+            if reply:
+                with self._lock:
+                    self._idle.append(checker)
+                return _REPLIES[reply]
+            status = self._kill(checker)
+            if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0):
+                return TIME_LIMIT  # the kernel stopped it: CPU time, or memory that could not even be reported
+            if attempt == 2:
+                return TIME_LIMIT  # a fresh checker ends by itself for lack of memory only
+        raise AssertionError
+
+    def _take(self) -> _Checker:
+        with self._lock:
+            self._start()
+            if self._idle:
+                return self._idle.pop()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                socket.send_fds(self._server, [worker.MESSAGE.pack(b"F", 0)], [theirs.fileno()])  # type: ignore[arg-type]
+                return _Checker(self._answer(), ours)
+
+    def _kill(self, checker: _Checker) -> int:
+        """Its exit status, as of waitpid."""
+        self.kills += 1
+        checker.stream.close()
+        with self._lock:
+            if self._server is None:
+                return 0
+            self._server.sendall(worker.MESSAGE.pack(b"K", checker.pid))
+            return self._answer()
+
+    def _answer(self) -> int:
+        data = b""
+        while len(data) < worker.REPLY.size:
+            try:
+                part = self._server.recv(worker.REPLY.size - len(data))  # type: ignore[union-attr]
+            except TimeoutError:
+                part = b""
+            if not part:
+                raise _HelperGone
+            data += part
+        return int(worker.REPLY.unpack(data)[0])
+
+    def _start(self) -> None:
+        if self._helper is not None and self._helper.poll() is None:
+            return
+        for checker in self._idle:  # of a helper that is gone
+            checker.stream.close()
+        self._idle = []
+        if self._server is not None:
+            self._server.close()
+        self._server, theirs = socket.socketpair()
+        root = str(Path(__file__).parents[2])
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])]),
+        }
+        with theirs:
+            self._helper = subprocess.Popen(
+                [sys.executable, "-P", "-m", "bapo.graders.worker", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
+            )  # fmt: skip
+        self._server.settimeout(START_SECONDS)
+        try:
+            self._answer()
+        except (OSError, _HelperGone):
+            self._helper.kill()
+            self._helper.wait()
+            self._helper = None
+            self._server.close()
+            self._server = None
+            raise UserError(
+                "the grader's helper process did not start; check that `python -c 'import math_verify'` works"
+            ) from None
+        self._server.settimeout(30.0)
+
+
+class _HelperGone(Exception):
+    pass
+
+
+_POOL = Pool()
+atexit.register(_POOL.close)
+os.register_at_fork(after_in_child=_POOL.forget)
+
+
+def shared() -> Pool:
+    """This process's pool."""
+    return _POOL

@@ -1,0 +1,217 @@
+"""Algebra by math-verify, with guards against what it takes for equal and is not. Runs in the worker processes only."""
+
+from __future__ import annotations
+
+import logging
+import re
+from functools import lru_cache
+from typing import Any
+
+from bapo.graders import compare, forms, numbers
+
+_SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
+#: What the grammar's tables are filled with before checkers are forked.
+_WARM = (
+    r"\frac{x+1}{2}-3\sqrt{5}", r"2\sin b\cos a", r"(x+1)^{2}", r"x_{1}e^{-\frac{h t}{k_{B} T_{s}}}",
+    r"\frac{\pi^{2}}{8}",
+    r"x \le 3", r"y=2x+1", r"\binom{2n}{n}", r"\log_{2} 3", r"\lfloor\frac{n}{2}\rfloor", r"1+2i",
+    "5!", r"2 \cdot 3^{4}",
+    r"\begin{pmatrix}1 & 2\\3 & 4\end{pmatrix}", r"\sqrt[3]{2}",
+)  # fmt: skip
+#: Two numbers with nothing between them; math-verify would multiply or join them.
+_BESIDE = re.compile(r"(?<![\^_\d.])\d+(?:\.\d+)?\s+\d")
+_COMPLEX_I = re.compile(r"(?<=[\d)}])i(?![a-zA-Z])")
+
+
+def load() -> None:
+    """Import math-verify and build its grammar, so that the first check does not pay for it."""
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    logging.getLogger("latex2sympy2_extended").setLevel(logging.CRITICAL)
+    for text in _WARM:
+        parse(text)
+    algebra(r"\sqrt{8}", r"2\sqrt{2}")
+    algebra("x+1=y", "y=1+x")
+
+
+def judge(gold: str, answer: str) -> bool:
+    """:func:`compare.same` of two texts with algebra. Raises forms.Unreadable for an answer that cannot be read."""
+    return compare.same(forms.read(gold), forms.read(answer), algebra)
+
+
+def algebra(gold: str, answer: str) -> bool:
+    """Whether two LaTeX expressions are equal. Raises forms.Unreadable where ``answer`` cannot be parsed."""
+    from math_verify import verify
+    from sympy import Basic, MatrixBase
+    from sympy.logic.boolalg import BooleanAtom
+
+    if _BESIDE.search(answer):
+        raise forms.Unreadable("two numbers beside each other")
+    b = parse(answer)
+    if b is None:
+        raise forms.Unreadable("not an expression")
+    a = parse(gold)
+    if a is None:
+        return False
+    if not isinstance(a, Basic | MatrixBase) or not isinstance(b, Basic | MatrixBase):
+        return False
+    if isinstance(a, BooleanAtom) or isinstance(b, BooleanAtom):
+        return False  # an equation or inequality that says nothing
+    if _scalar(a) and _scalar(b):
+        decimals = _digits(gold), _digits(answer)
+        verdict = _numeric(a, b, decimals)
+        if verdict is not None:
+            return verdict
+    found = bool(verify(a, b, numeric_precision=60, allow_set_relation_comp=True, timeout_seconds=None))
+    return found and not _vetoed(a, b)
+
+
+@lru_cache(maxsize=256)
+def parse(latex: str) -> Any | None:
+    """The sympy object of a text, its symbols real and told apart by name only; None where it cannot be parsed."""
+    from latex2sympy2_extended import NormalizationConfig
+    from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy, normalize_latex
+    from math_verify.grader import should_treat_as_complex
+    from sympy import Expr, MatrixBase, Symbol
+
+    # What math_verify.parse does with one formula, but for two things. units: it would take the t of 3t for a unit.
+    # lowercase_symbols: it would take R^2 - r^2 for zero.
+    text = _COMPLEX_I.sub(" i ", latex.replace("°", "")).replace("%", "")
+    text = re.sub(r"_\s*\{?\s*\\(odot|oplus|star|ast)(?![a-zA-Z])\s*\}?", r"_{\1}", text)  # unknown to its grammar
+    try:
+        text = normalize_latex(
+            text, NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
+        )
+        expression = latex2sympy(
+            text, is_real=not should_treat_as_complex(text), normalization_config=None,
+            conversion_config=ConversionConfig(lowercase_symbols=False),
+        )  # fmt: skip
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return None
+    if not isinstance(expression, Expr | MatrixBase):
+        return expression  # rebuilding an equation would evaluate it
+    try:
+        names = {symbol: Symbol(symbol.name, real=True) for symbol in expression.free_symbols}
+        return expression.xreplace(names)
+    except (AttributeError, TypeError):
+        return expression
+
+
+def _scalar(expression: Any) -> bool:
+    from sympy import Expr, MatrixExpr
+
+    return isinstance(expression, Expr) and not isinstance(expression, MatrixExpr)
+
+
+def _digits(latex: str) -> int | None:
+    """Significant digits of the decimal that the text is as a whole; None where it is anything else."""
+    value = numbers.read(latex)
+    return value.digits if value is not None else None
+
+
+def _numeric(a: Any, b: Any, decimals: tuple[int | None, int | None]) -> bool | None:
+    """Equality by evaluation at many digits: of constants, and of functions at sample points. None: cannot say."""
+    from sympy import Float, nsimplify
+
+    symbols = sorted(a.free_symbols | b.free_symbols, key=lambda s: s.name)
+    inexact = a.has(Float) or b.has(Float)
+    try:
+        a, b = (nsimplify(x, rational=True) if x.has(Float) else x for x in (a, b))
+    except Exception:
+        return None
+    if not symbols:
+        return _constants(a, b, decimals, inexact)
+    agreed = 0
+    for shift in range(6):
+        point = {s: _sample(i, shift) for i, s in enumerate(symbols)}
+        verdict = _at(a, b, point, inexact)
+        if verdict is False:
+            return False
+        agreed += verdict is True
+    return True if agreed >= 4 else None
+
+
+def _sample(index: int, shift: int) -> Any:
+    from sympy import Rational
+
+    value = Rational(_SAMPLES[(index + 3 * shift) % len(_SAMPLES)]) + index // len(_SAMPLES) * 5
+    return -value if shift >= 2 and (index + shift) % 2 == 0 else value
+
+
+def _at(a: Any, b: Any, point: dict[Any, Any], inexact: bool) -> bool | None:
+    """Whether a and b agree at a point, to 25 digits; None where they have no value there."""
+    from sympy import I, im, re
+
+    try:
+        x, y = (value.subs(point).evalf(40, maxn=200) for value in (a, b))
+        if not (x.is_number and y.is_number) or not (x.is_finite and y.is_finite):
+            return None
+        x, y = (re(v) + I * im(v) for v in (x, y))
+        size = max(abs(x), abs(y))
+        if size == 0:
+            return True
+        return bool(abs(x - y).evalf(30) <= size * (10**-12 if inexact else 10**-25))
+    except Exception:
+        return None
+
+
+def _constants(a: Any, b: Any, decimals: tuple[int | None, int | None], inexact: bool) -> bool | None:
+    from sympy import Rational
+
+    a, b = (x.doit() for x in (a, b))
+    if a == b:
+        return True
+    if isinstance(a, Rational) and isinstance(b, Rational):
+        return numbers.agree(_value(a, decimals[0]), _value(b, decimals[1]))
+    try:
+        x, y = a.evalf(60, maxn=1000), b.evalf(60, maxn=1000)
+        if not (x.is_number and y.is_number and x.is_finite and y.is_finite):
+            return None
+        if x.is_real is False or y.is_real is False:
+            return _at(a, b, {}, inexact)
+        if (decimals[0] is None) != (decimals[1] is None):  # a decimal for a number that has no end
+            p, q = (_value(Rational(str(v)), d) for v, d in ((x, decimals[0]), (y, decimals[1])))
+            return numbers.agree(p, q)
+        size = max(abs(x), abs(y))
+        if abs(x - y) > size * (10**-12 if inexact else 10**-50):
+            return False
+        if inexact:
+            return True
+        # equal to fifty digits: look at the difference itself, as closely as the size of the numbers asks
+        gap = (a - b).evalf(20, maxn=4000)
+        return bool(abs(gap) <= min(size, 1 / size, 1) * Rational(1, 10**300)) if gap.is_number else None
+    except Exception:
+        return None
+
+
+def _value(rational: Any, digits: int | None) -> numbers.Value:
+    from fractions import Fraction
+
+    return numbers.Value(Fraction(int(rational.p), int(rational.q)), digits)
+
+
+def _vetoed(a: Any, b: Any) -> bool:
+    """What math-verify accepts and is not equal: equations without real solutions, an interval for a set of points."""
+    from sympy import Eq, FiniteSet, Interval, Set, Tuple, simplify
+
+    kinds = [next((k for k in (Interval, FiniteSet, Tuple, Set) if isinstance(x, k)), None) for x in (a, b)]
+    if Interval in kinds and (FiniteSet in kinds or Tuple in kinds):
+        return True
+    if isinstance(a, Eq) and isinstance(b, Eq):
+        left, right = a.lhs - a.rhs, b.lhs - b.rhs
+        if left.free_symbols != right.free_symbols:
+            return True
+        try:  # the same equation up to a factor without zeros
+            return not simplify(left / right).is_constant() and not _same_solutions(a, b)
+        except Exception:
+            return True
+    return False
+
+
+def _same_solutions(a: Any, b: Any) -> bool:
+    from sympy import solve
+
+    symbols = sorted(a.free_symbols, key=lambda s: s.name)
+    found = [solve(x, symbols[0]) for x in (a, b)]
+    return bool(found[0]) and len(found[0]) == len(found[1]) and set(map(str, found[0])) == set(map(str, found[1]))

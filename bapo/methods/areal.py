@@ -1,0 +1,61 @@
+"""AReaL: rollouts that run ahead of the updates, with bounded staleness and a decoupled loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.rollouts import FRESH, REPLAYED, Group, Prompt
+
+
+@dataclass
+class AReaLConfig(MethodConfig):
+    kind: str = "off"
+    kl_to: str = "none"
+    kl_coef: float = 0.0
+    ratio: str = "truncated"  # the decoupled objective: pi / pi_k, weighted by pi_k / alpha
+    ratio_cap: float = 5.0  # of that weight
+    staleness: int = 4  # eta: steps between the policy that generates a group and the one that trains on it
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.staleness >= 0, "staleness", "must be 0 or more (0 is on policy)")
+
+
+class AReaL(Method):
+    """Asynchronous rollouts (Fu et al. 2505.24298), as a schedule: what they do to the data, not to the clock.
+
+    The generator fills the queue up to eta batches ahead: with the base model at first, then a batch a step with the
+    newest weights. So step t trains on groups of policy max(0, t - 1 - eta), the most that eta allows. Decoupled PPO
+    (eq. 5 there): the clip is around pi_k, and pi_k / alpha enters as a weight. Interrupted generation, where one
+    response has tokens of several policies, is not simulated. The last eta batches are generated and never trained on,
+    and count as rollouts.
+    """
+
+    Config = AReaLConfig
+    summary = "rollouts eta steps ahead of the updates, decoupled PPO loss"
+    source = "Fu et al. 2505.24298"
+    cost = "1 x rollouts"
+
+    def __init__(self, config: AReaLConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.queue: list[Group] = []
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        return sampler.draw(self.batch_size * (1 + self.config.staleness * (step == 1)))
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        self.queue += fresh
+        batch, self.queue = self.queue[: self.batch_size], self.queue[self.batch_size :]
+        return Batch(
+            [g.as_origin(FRESH if g.step == step else REPLAYED) for g in batch], metrics={"queue": len(self.queue)}
+        )
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {}, list(self.queue)
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.queue = list(groups)

@@ -1,0 +1,76 @@
+"""ARPO: where all responses to a prompt are wrong, one gives way to an earlier correct response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.replay import ResponseCache
+from bapo.rollouts import Group, Prompt
+
+
+@dataclass
+class ARPOConfig(MethodConfig):
+    kind: str = "off"
+    clip_low: float = 0.2
+    clip_high: float = 0.3
+    kl_to: str = "none"
+    kl_coef: float = 0.0
+    capacity: int = 8  # correct responses kept a prompt
+    positive: float = 0.1  # a response with a reward above this is kept
+    max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this
+    max_mean: float = 0.2  # and their mean below this
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.capacity >= 1, "capacity", "must be at least 1")
+
+
+class ARPO(Method):
+    """Agentic replay policy optimization (Lu et al. 2505.16282; dvlab-research/ARPO ``ray_trainer.apply_replay``).
+
+    The first response of a failed group is replaced by one of the prompt's stored correct responses, drawn at random;
+    this step's correct responses enter the store after that. The reference computes old log-probabilities anew under
+    the current policy, stored responses included; here the ratio of a stored response is the true one, to the policy
+    that sampled it. Clip 0.2/0.3, no KL.
+    """
+
+    Config = ARPOConfig
+    summary = "a stored correct response takes a place in groups that are all wrong"
+    source = "Lu et al. 2505.16282; dvlab-research/ARPO"
+    cost = "1 x rollouts"
+
+    def __init__(self, config: ARPOConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.positives = ResponseCache(config.capacity)
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        rng = self.random("arpo", step)
+        groups = [self._helped(group, rng) for group in fresh]
+        for group in fresh:
+            correct = np.flatnonzero(group.rewards > self.config.positive)
+            if len(correct):
+                self.positives.add(group.select(correct))
+        return Batch(
+            groups, metrics={"replayed_responses": sum(a is not b for a, b in zip(groups, fresh, strict=True))}
+        )
+
+    def _helped(self, group: Group, rng: np.random.Generator) -> Group:
+        failed = group.rewards.std() < self.config.max_std and group.mean < self.config.max_mean
+        stored = self.positives.of(group.prompt.id) if failed else []
+        if not stored:
+            return group
+        helper, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
+        samples = rest.samples and type(rest.samples).concatenate([helper.samples, rest.samples])
+        return replace(group, rewards=np.concatenate([helper.rewards, rest.rewards]), samples=samples)
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {}, self.positives.all()
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.positives.restore(groups)

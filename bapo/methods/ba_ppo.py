@@ -1,0 +1,41 @@
+"""BA-PPO: BAPO's batches with PPO's critic (paper, appendix A.9)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bapo.methods.bapo import BAPO, BAPOConfig
+from bapo.methods.ppo import PPO, PPOConfig
+
+
+@dataclass
+class BAPPOConfig(PPOConfig, BAPOConfig):
+    """BAPO's options and PPO's."""
+
+    algorithm: str = "ba_ppo"
+    name: str = "ba_ppo"
+    kind: str = "off"  # BAPO's, like kl_to: PPOConfig comes first and would bring back MethodConfig's
+    kl_to: str = "rollout"
+    bad_capacity: int | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256
+
+
+class BAPPO(PPO, BAPO):
+    """The rollout policy is delayed and the batch is X1 + X2 + X3 as in BAPO; advantages and critic are PPO's.
+
+    Which groups are "without an advantage" in X1 is still decided by their mean rewards (A.9: "removing only
+    all-correct and all-wrong groups"). Rows of X2 and X3 get their values, advantages and returns from the critic of
+    the step that trains on them, like fresh ones: with lambda = 1 the return is the reward, which does not depend on
+    the policy, and the ratio pi_theta / alpha corrects the policy's part (eq. 3). A.9's "initial values" of c1, c2 and
+    c3 are read as BAPO's, moving with eq. 8; ``c2_range=[0.125,0.125] c3_range=[0.25,0.25]`` fixes them. Its buffer
+    size is read as B_bad's, as BAPO does with Table 3's.
+    """
+
+    Config = BAPPOConfig
+    summary = "BAPO's delayed rollout policy and batch X1 + X2 + X3, with PPO's critic"
+    source = "paper A.9, Figure 16"
+    cost = "BAPO's rollouts, 2 x its updates (actor, critic)"
+    cost = "1 + 1/(2m) x rollouts at most, fewer updates, and a critic"
+
+    def __init__(self, config: BAPPOConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.bad.capacity = config.bad_capacity or max(1, batch_size // 4)

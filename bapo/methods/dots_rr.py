@@ -1,0 +1,67 @@
+"""Rollout replay (RR) of DOTS: half of each batch is generated, half comes from a first-in-first-out buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bapo.batch import informative
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.rollouts import Group, Prompt
+
+
+@dataclass
+class RolloutReplayConfig(MethodConfig):
+    kind: str = "off"
+    kl_to: str = "none"
+    kl_coef: float = 0.0
+    fresh_share: float = 0.5  # sigma: share of the batch that is generated
+    capacity: int = 512  # groups in the buffer
+    first_steps: int = 2  # mu: steps before the first replay
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.fresh_share <= 1, "fresh_share", "must be in (0, 1]")
+        self.require(self.capacity >= 1, "capacity", "must be at least 1")
+        self.require(self.first_steps >= 1, "first_steps", "must be at least 1: there is nothing to replay before")
+
+
+class RolloutReplay(Method):
+    """Rollout replay (Sun et al. 2506.05316, section 3.3; ASTRAL-Group/data-efficient-llm-rl, ``select_buffer``).
+
+    After the first steps, sigma * B prompts are generated and up to (1 - sigma) * B groups replayed, drawn at random
+    from a FIFO buffer of the last groups, one a prompt (its newest), none that are all right or all wrong. The ratio is
+    pi_theta / alpha_B. A replayed group stays in the buffer until it is pushed out.
+    """
+
+    Config = RolloutReplayConfig
+    summary = "half of each batch replayed from a FIFO buffer of informative groups"
+    source = "Sun et al. 2506.05316; ASTRAL-Group/data-efficient-llm-rl"
+    cost = "0.5 x rollouts"
+
+    def __init__(self, config: RolloutReplayConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.buffer: list[Group] = []
+        self.generated = max(1, int(config.fresh_share * batch_size))
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        return sampler.draw(self.batch_size if step <= self.config.first_steps else self.generated)
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        replayed: list[Group] = []
+        if step > self.config.first_steps:
+            count = min(self.batch_size - self.generated, len(self.buffer))
+            chosen = self.random("rollout replay", step).choice(len(self.buffer), size=count, replace=False)
+            replayed = self.replayed([self.buffer[i] for i in sorted(chosen)]) if count else []
+        newest = {g.prompt.id: g for g in fresh}
+        kept = [g for g in self.buffer if g.prompt.id not in newest]
+        self.buffer = (kept + [g for g in newest.values() if informative(g)])[-self.config.capacity :]
+        return Batch(list(fresh) + replayed, metrics={"replay_buffer": len(self.buffer)})
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {}, list(self.buffer)
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.buffer = list(groups)

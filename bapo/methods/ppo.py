@@ -1,0 +1,83 @@
+"""PPO with a critic: the baseline of the paper's appendix A.9."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bapo import advantages
+from bapo.methods.base import Method, MethodConfig
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bapo.losses import ValueInputs
+
+
+@dataclass
+class PPOConfig(MethodConfig):
+    """verl's values for the critic, of which the paper names lambda alone (Table 3)."""
+
+    algorithm: str = "ppo"
+    name: str = "ppo"
+    gamma: float = 1.0
+    gae_lambda: float = 1.0  # Table 3
+    whiten_advantages: bool = True  # over the tokens of the whole batch
+    value_clip: float = 0.5  # 0: off
+    critic_rate_ratio: float = 10.0  # critic's learning rate / train.learning_rate: verl's 1e-5 to Table 3's 1e-6
+    critic_warmup: int = 0  # first steps in which only the critic is trained
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.gamma <= 1, "gamma", "must be in [0, 1]")
+        self.require(0 <= self.gae_lambda <= 1, "gae_lambda", "must be in [0, 1]")
+        self.require(self.value_clip >= 0, "value_clip", "must be 0 (off) or positive")
+        self.require(self.critic_rate_ratio > 0, "critic_rate_ratio", "must be positive")
+        self.require(self.critic_warmup >= 0, "critic_warmup", "must be 0 or more steps")
+        for key in ("advantage_std", "advantage_eps", "advantage_eps_inside"):
+            self.require(
+                getattr(self, key) == getattr(MethodConfig, key),
+                key,
+                f"{self.algorithm} takes its advantages from the critic, so this has no effect; remove it",
+            )
+
+
+class PPO(Method):
+    """Proximal Policy Optimization (Schulman et al. 2017) as verl's ``gae`` runs it, on G responses a prompt.
+
+    A critic of the policy's architecture, started from the same base, gives each prefix a value. The advantages of the
+    tokens are GAE's, whitened over the batch; the critic takes its step before the policy. The policy's loss is GRPO's
+    with these advantages. A.9 changes nothing else in the BAPO configuration, so G stays 8 and all prompts are used.
+    """
+
+    Config = PPOConfig
+    summary = "actor and critic, generalised advantage estimation, on policy"
+    source = "Schulman et al. 2017, 2016; verl `gae`; paper A.9"
+    cost = "1 x rollouts, 2 x updates (actor, critic)"
+    cost = "1 x rollouts, and a critic"
+
+    @property
+    def uses_critic(self) -> bool:
+        return True
+
+    def trains_policy(self, step: int) -> bool:
+        return step > self.config.critic_warmup
+
+    def token_advantages(
+        self, rewards: np.ndarray, values: np.ndarray, mask: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        c = self.config
+        found, returns = advantages.gae(rewards, values, mask, c.gamma, c.gae_lambda)
+        return advantages.whiten(found, mask) if c.whiten_advantages else found, returns
+
+    def value_loss(self, inputs: ValueInputs) -> tuple[Tensor, dict[str, Tensor]]:
+        """Clipped squared error, averaged as the policy's loss is (verl's critics do so by default)."""
+        from bapo import losses
+
+        loss, clipped = losses.clipped_value_loss(
+            inputs.values, inputs.old_values, inputs.returns, self.config.value_clip
+        )
+        share = losses.aggregate(clipped, inputs.mask, "token-mean")
+        return self.reduce(loss, inputs), {"value_clip_fraction": share.detach()}

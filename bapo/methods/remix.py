@@ -1,0 +1,108 @@
+"""Remix-GRPO: batches mixed from the last policies, trained on twice, with a moving KL anchor; then on policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.rollouts import Group, Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bapo.losses import LossInputs
+
+
+@dataclass
+class ReMixConfig(MethodConfig):
+    kind: str = "off"
+    clip_centre: str = "step-policy"  # pi_k / pi_{k-i}
+    kl_to: str = "mixture"  # lambda KL(reference) + (1 - lambda) KL(pi_k)
+    replay_share: float = 0.4  # p: share of a batch that comes from earlier policies
+    policies: int = 2  # N: how many of them
+    update_to_data: int = 2  # passes over a batch
+    switch_step: int = 50  # T: the last off-policy step; then the reference becomes pi_T
+    kl_decay: float = 0.1  # lambda falls by this every ten steps after T
+    kl_floor: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.replay_share < 1, "replay_share", "must be in [0, 1)")
+        self.require(self.policies >= 1, "policies", "must be at least 1")
+        self.require(self.update_to_data >= 1, "update_to_data", "must be at least 1")
+        self.require(self.switch_step >= 0, "switch_step", "must be 0 or more (0 is on policy throughout)")
+        self.require(0 <= self.kl_floor <= 1, "kl_floor", "must be in [0, 1]")
+
+
+class ReMix(Method):
+    """ReMix on GRPO (Liang et al. 2507.06892; no public code).
+
+    Until step T a share p of each batch is drawn from the groups of the last N policies, only the rest is generated,
+    each batch is trained on ``update_to_data`` times, and the clip interval of a replayed response is centred at
+    pi_k / pi_{k-i}. Then "policy reincarnation": the reference becomes pi_T and training goes on with GRPO on fresh
+    batches. The KL is lambda KL(reference) + (1 - lambda) KL(pi_k) with
+    lambda = max(1 - 0.1 ceil(max(t - T, 0) / 10), 0.5).
+    """
+
+    Config = ReMixConfig
+    summary = "40% of each batch from the last two policies, trained on twice; on policy after step T"
+    source = "Liang et al. 2507.06892"
+    cost = "0.6 x rollouts and 2 x updates until step T, then 1"
+
+    def __init__(self, config: ReMixConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.recent: list[Group] = []
+
+    def _mixes(self, step: int) -> bool:
+        return step <= self.config.switch_step
+
+    def _replays(self, step: int) -> int:
+        """Groups that come from earlier policies."""
+        return min(round(self.config.replay_share * self.batch_size), len(self.recent)) if self._mixes(step) else 0
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        self._forget(step)
+        return sampler.draw(self.batch_size - self._replays(step))
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        self._forget(step)
+        count = self._replays(step)
+        chosen = self.random("remix", step).choice(len(self.recent), size=count, replace=False) if count else []
+        replayed = self.replayed([self.recent[i] for i in sorted(chosen)])
+        if self._mixes(step):
+            self.recent += fresh
+        return Batch(list(fresh) + replayed, metrics={"recent": len(self.recent)})
+
+    def _forget(self, step: int) -> None:
+        """Keep the groups of the N policies before this step's, and none after T."""
+        first = step - self.config.policies if self._mixes(step) else step
+        self.recent = [g for g in self.recent if g.step >= first]
+
+    def passes(self, step: int) -> int:
+        return self.config.update_to_data if self._mixes(step) else 1
+
+    def resets_reference(self, step: int) -> bool:
+        return step == self.config.switch_step + 1 > 1
+
+    # ------------------------------------------------------------------ the loss
+    def anchor_weight(self, step: int) -> float:
+        """lambda(t): the share of the KL that is to the reference."""
+        late = math.ceil(max(step - self.config.switch_step, 0) / 10)
+        return max(1 - self.config.kl_decay * late, self.config.kl_floor)
+
+    def divergence(self, inputs: LossInputs) -> Tensor:
+        from bapo import losses
+
+        share = self.anchor_weight(inputs.step)
+        anchor = losses.low_variance_kl(inputs.logprobs, inputs.reference_logprobs)
+        return share * anchor + (1 - share) * losses.low_variance_kl(inputs.logprobs, inputs.step_logprobs)
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {}, list(self.recent)
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.recent = list(groups)

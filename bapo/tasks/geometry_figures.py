@@ -1,0 +1,159 @@
+"""Diagrams of the laptop's geometry task: triangles, quadrilaterals and parallel lines with coloured angles.
+
+A diagram is a handful of whole numbers, so that it has a name and renders to the same pixels everywhere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+#: What a diagram can show, with the number of its angles; the last one of triangle and quadrilateral is not coloured.
+KINDS = {"triangle": 3, "quadrilateral": 4, "parallels": 1}
+#: Space around the figure, in pixels.
+MARGIN = 2
+#: The shortest side of a quadrilateral, in units of its first.
+_SHORTEST = 0.35
+#: Parallel lines reach this far from their crossing, and the transversal this far beyond the lines.
+_REACH, _BEYOND = 0.9, 0.55
+_EAST = np.array([1.0, 0.0])
+
+
+class Diagram(NamedTuple):
+    """One diagram. angles, in degrees: red, blue and the plain one of a triangle; red, blue, green and the plain one of
+    a quadrilateral; of parallel lines the one between them and the transversal.
+
+    shape: the second side of a quadrilateral in percent of its first; of parallel lines 4 * i + j, where i and j are
+    the places of the red and the blue angle at their crossings; else 0. tilt: degrees, counter-clockwise; mirror: 0 or
+    1; size: the longer side of the figure's box, in pixels; left, top: the place of the box in hundredths of the free
+    space.
+    """
+
+    kind: str
+    angles: tuple[int, ...]
+    shape: int
+    tilt: int
+    mirror: int
+    size: int
+    left: int
+    top: int
+
+    @property
+    def name(self) -> str:
+        pose = (self.shape, self.tilt, self.mirror, self.size, self.left, self.top)
+        return f"{self.kind}:{'-'.join(map(str, self.angles))}:{','.join(map(str, pose))}"
+
+
+@dataclass
+class Drawing:
+    """N figures in pixels, y downwards. segments: float64 [N, K, 2, 2], from and to; sectors: float64 [N, M, 3, 2],
+    a vertex and the directions (unit vectors) of its two sides; a colour is the place of its sector.
+    """
+
+    segments: np.ndarray
+    sectors: np.ndarray
+
+
+def _unit(degrees: np.ndarray) -> np.ndarray:
+    radians = np.deg2rad(degrees)
+    return np.stack([np.cos(radians), np.sin(radians)], -1)
+
+
+def _polygon(points: np.ndarray, marked: int) -> Drawing:
+    """points: [N, corners, 2]; the first ``marked`` corners have sectors."""
+    following, before = np.roll(points, -1, 1), np.roll(points, 1, 1)
+
+    def direction(to: np.ndarray) -> np.ndarray:
+        side = to - points
+        return side / np.linalg.norm(side, axis=-1, keepdims=True)
+
+    sectors = np.stack([points, direction(following), direction(before)], 2)
+    return Drawing(np.stack([points, following], 2), sectors[:, :marked])
+
+
+def _triangles(angles: np.ndarray, shape: np.ndarray) -> Drawing:
+    red, blue = angles[:, 0], angles[:, 1]
+    origin = np.zeros((len(angles), 2))
+    height = np.sin(np.deg2rad(blue)) / np.sin(np.deg2rad(red + blue))
+    return _polygon(np.stack([origin, origin + _EAST, height[:, None] * _unit(red)], 1), 2)
+
+
+def quadrilateral_corners(angles: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(corners [N, 4, 2], whether no side is too short [N]); angles [N, 4]; shape [N], percent."""
+    red, blue, green = angles[:, 0], angles[:, 1], angles[:, 2]
+    first = np.zeros((len(angles), 2))
+    second = first + _EAST
+    third = second + (shape / 100)[:, None] * _unit(180.0 - blue)
+    onward, home = _unit(360.0 - blue - green), _unit(red)
+    # third + t * onward = u * home
+    cross = onward[:, 0] * home[:, 1] - onward[:, 1] * home[:, 0]
+    cross = np.where(np.abs(cross) < 1e-6, 1e-6, cross)
+    t = (home[:, 0] * third[:, 1] - home[:, 1] * third[:, 0]) / cross
+    u = (onward[:, 0] * third[:, 1] - onward[:, 1] * third[:, 0]) / cross
+    fits = (t > _SHORTEST) & (u > _SHORTEST) & (t < 2) & (u < 2)
+    return np.stack([first, second, third, u[:, None] * home], 1), fits
+
+
+def _quadrilaterals(angles: np.ndarray, shape: np.ndarray) -> Drawing:
+    return _polygon(quadrilateral_corners(angles, shape)[0], 3)
+
+
+def _parallels(angles: np.ndarray, shape: np.ndarray) -> Drawing:
+    slope = angles[:, 0].astype(float)
+    along, across = np.broadcast_to(_unit(np.zeros(1)), (len(slope), 2)), _unit(slope)
+    lower = np.zeros((len(slope), 2))
+    upper = across / across[:, 1:]  # the lines' distance is 1
+    segments = [np.stack([at - _REACH * along, at + _REACH * along], 1) for at in (upper, lower)]
+    segments.append(np.stack([lower - _BEYOND * across, upper + _BEYOND * across], 1))
+    rays = np.stack([np.zeros_like(slope), slope, np.full_like(slope, 180), slope + 180], 1)
+    rows = np.arange(len(slope))
+    sectors = [
+        np.stack([at, _unit(rays[rows, place]), _unit(rays[rows, (place + 1) % 4])], 1)
+        for at, place in ((upper, shape // 4), (lower, shape % 4))
+    ]
+    return Drawing(np.stack(segments, 1), np.stack(sectors, 1))
+
+
+_DRAW = {"triangle": _triangles, "quadrilateral": _quadrilaterals, "parallels": _parallels}
+
+
+def draw(diagrams: list[Diagram], canvas: int) -> Drawing:
+    """Diagrams of one kind on square images of ``canvas`` pixels."""
+    angles = np.array([d.angles for d in diagrams])
+    pose = np.array([d[2:] for d in diagrams], dtype=np.float64)
+    shape, tilt, mirror, size, left, top = pose.T
+    drawing = _DRAW[diagrams[0].kind](angles, shape.astype(int))
+    across, up = _unit(tilt), _unit(tilt + 90)
+    flip = np.where(mirror == 1, -1.0, 1.0)
+
+    def turned(points: np.ndarray) -> np.ndarray:
+        x, y = points[..., 0] * _like(flip, points), -points[..., 1]  # y downwards
+        return np.stack(
+            [
+                x * _like(across[:, 0], points) + y * _like(across[:, 1], points),
+                x * _like(up[:, 0], points) + y * _like(up[:, 1], points),
+            ],
+            -1,
+        )
+
+    segments, sectors = turned(drawing.segments), turned(drawing.sectors)
+    corners = segments.reshape(len(diagrams), -1, 2)
+    low, extent = corners.min(1), np.ptp(corners, 1)
+    scale = size / extent.max(1)
+    free = canvas - 2 * MARGIN - extent * scale[:, None]
+    shift = MARGIN + free * np.stack([left, top], 1) / 100
+
+    def placed(points: np.ndarray) -> np.ndarray:
+        origin, to = (_like(v, points[..., 0], 1) for v in (low, shift))
+        return (points - origin) * _like(scale, points, 1) + to
+
+    sectors[:, :, 0] = placed(sectors[:, :, 0])
+    return Drawing(placed(segments), sectors)
+
+
+def _like(values: np.ndarray, points: np.ndarray, extra: int = 0) -> np.ndarray:
+    """values [N, ...] with axes of length 1 put in after the first, to go with ``points``."""
+    ones = points.ndim - 2 + extra if values.ndim == 1 else points.ndim - 1
+    return values.reshape(len(values), *([1] * ones), *values.shape[1:])

@@ -1,0 +1,87 @@
+"""Expressions, equations and their worked solutions, as text and as data: the language of the laptop's mathematics."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+X = "x"  #: the unknown
+_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
+INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
+
+# ------------------------------------------------------------------------------------------------ terms
+
+
+class Node(NamedTuple):
+    """``left sign right``; an operand is a number, the unknown X or another node."""
+
+    left: Any
+    sign: str
+    right: Any
+
+
+def to_text(term: Node | int | str) -> str:
+    """One space between tokens, brackets where precedence does not do without: ``( 7 + 3 ) * 4 - 12``."""
+    if not isinstance(term, Node):
+        return str(term)
+    left, right = to_text(term.left), to_text(term.right)
+    mine = _PRECEDENCE[term.sign]
+    if isinstance(term.left, Node) and _PRECEDENCE[term.left.sign] < mine:
+        left = f"( {left} )"
+    if isinstance(term.right, Node) and _PRECEDENCE[term.right.sign] <= mine:
+        right = f"( {right} )"
+    return f"{left} {term.sign} {right}"
+
+
+def canonical(term: Node | int | str) -> str:
+    """One text for all orders and groupings of the terms of a sum and of the factors of a product."""
+    if not isinstance(term, Node):
+        return str(term)
+    if term.sign in "-/":
+        return f"({canonical(term.left)}{term.sign}{canonical(term.right)})"
+    return f"({term.sign.join(sorted(map(canonical, _flat(term, term.sign))))})"
+
+
+def _flat(term: Node | int | str, sign: str) -> list[Any]:
+    """The operands of nested sums, or products, as one list."""
+    if isinstance(term, Node) and term.sign == sign:
+        return _flat(term.left, sign) + _flat(term.right, sign)
+    return [term]
+
+
+# ------------------------------------------------------------------------------------------------ solutions
+
+
+class Step(NamedTuple):
+    a: int
+    sign: str
+    b: int
+    result: int
+
+
+#: (a, sign, b) for each step; an operand below 0 stands for an earlier result, -1 for the first step's.
+Plan = list[tuple[int, str, int]]
+
+
+def compute(a: int, sign: str, b: int) -> int:
+    """The result of one operation; a quotient is rounded down, and 0 where the divisor is."""
+    if sign == "+":
+        return a + b
+    if sign == "-":
+        return a - b
+    if sign == "*":
+        return a * b
+    return a // b if b else 0
+
+
+def work(plan: Plan) -> list[Step]:
+    """The steps of a plan without slips."""
+    steps: list[Step] = []
+    for left, sign, right in plan:
+        a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))
+        steps.append(Step(a, sign, b, compute(a, sign, b)))
+    return steps
+
+
+def to_chain(steps: list[Step]) -> str:
+    """``7 + 3 = 10 , 10 * 4 = 40``: the answer is the last number."""
+    return " , ".join(f"{a} {sign} {b} = {result}" for a, sign, b, result in steps)

@@ -1,0 +1,46 @@
+"""One token a number: the tokenizers of models that are trained from scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+PAD, EOS = "<pad>", "<eos>"  # ids 0 and 1
+# verl looks these up by name and needs a line break of one token ("Ċ" in this class's alphabet)
+_CHAT = ("<|im_start|>", "<|im_end|>")
+_LINE_BREAK = "\u010a"
+
+#: A message is its content: the small models know no roles.
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """A tokenizer for ``signs`` and the numbers 0..value_max; value_max + len(signs) + 6 tokens.
+    special: further special tokens, which lie behind all others and keep their ids where there are none.
+
+    White space separates tokens and is no token: ``12 / 3 = 4`` and ``12/3=4`` are the same five tokens, and decode to
+    ``12/3=4``. Two numbers in a row, which no answer holds, decode to their digits in a row. Characters outside the
+    vocabulary are dropped.
+
+    The class is Qwen2Tokenizer, whatever suits it less: transformers 5 makes one of any tokenizer that lies beside a
+    config.json with model_type "qwen2", and rebuilds its parts except the added tokens. So every word is an added one.
+    """
+    from transformers import AddedToken, Qwen2Tokenizer
+
+    words = [*signs, *map(str, range(value_max + 1))]
+    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, _LINE_BREAK, *words, *special))}
+    tokenizer = Qwen2Tokenizer(
+        vocab=vocabulary,
+        merges=[],
+        unk_token=None,
+        bos_token=None,
+        eos_token=EOS,
+        pad_token=PAD,
+        extra_special_tokens=[*_CHAT, *special],
+    )
+    tokenizer.add_tokens([AddedToken(word, lstrip=True, rstrip=True, normalized=False) for word in words])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer

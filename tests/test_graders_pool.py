@@ -1,0 +1,272 @@
+"""The checkers' processes: limits of time and memory, recovery, forks, threads, and that nothing stays behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bapo.errors import UserError
+from bapo.graders import mathematics, pool, worker
+from bapo.graders.extract import boxed
+from bapo.graders.pool import DIFFERENT, EQUAL, TIME_LIMIT, UNREADABLE, Pool
+
+ROOT = (r"\sqrt{8}", r"2\sqrt{2}")
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[Pool]:
+    it = Pool(workers=2)
+    yield it
+    it.close()
+
+
+@pytest.fixture
+def made(one: Pool) -> Pool:
+    """A pool with one idle checker and a wall limit that a busy machine does not reach."""
+    one.wall_seconds, one.kills = 60.0, 0
+    for checker in one._idle[1:]:
+        one._idle.remove(checker)
+        one._kill(checker)
+    one.kills = 0
+    assert one.judge(*ROOT) == EQUAL and len(one._idle) == 1
+    return one
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def _gone(*pids: int) -> bool:
+    deadline = time.monotonic() + 20
+    while any(map(_alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return not any(map(_alive, pids))
+
+
+def test_a_stuck_checker_is_killed_and_replaced(made: Pool) -> None:
+    (first,) = (checker.pid for checker in made._idle)
+    helper = made._helper.pid
+    start = time.process_time()
+    assert made.judge("8", r"9^{9^{9^9}}") == TIME_LIMIT  # stopped by the kernel after CPU_SECONDS in one C call
+    assert made.kills == 1 and not _alive(first)
+    assert made.judge(*ROOT) == EQUAL and made.judge(ROOT[0], r"3\sqrt{2}") == DIFFERENT
+    assert made._helper.pid == helper  # it was forked, not started anew
+    assert made.judge("8", "10000000!") == TIME_LIMIT and made.judge("8", r"\frac{}{") == UNREADABLE
+    assert time.process_time() - start < 1.0  # none of it happened here
+
+
+def test_the_wall_limit(made: Pool) -> None:
+    (checker,) = made._idle
+    os.kill(checker.pid, signal.SIGSTOP)  # it uses no CPU time at all
+    made.wall_seconds = 0.3
+    start = time.monotonic()
+    with pytest.raises(pool.Overloaded):
+        made.judge(*ROOT)
+    assert time.monotonic() - start < 5 and _gone(checker.pid)
+    made.wall_seconds = 60.0
+    assert made.judge(*ROOT) == EQUAL
+
+
+def test_a_hit_of_the_wall_limit_is_not_remembered(monkeypatch: pytest.MonkeyPatch, made: Pool) -> None:
+    monkeypatch.setattr(pool, "_POOL", made)
+    mathematics.cache_clear()
+    os.kill(made._idle[0].pid, signal.SIGSTOP)
+    made.wall_seconds = 0.3
+    assert mathematics.judge(ROOT[1], ROOT[:1]) == (False, False, "time_limit")
+    made.wall_seconds = 60.0
+    assert mathematics.judge(ROOT[1], ROOT[:1]).correct
+    assert mathematics.cache_info().currsize == 1
+    assert mathematics.judge(r"\binom{10^9}{10^8}", ("8",)) == (False, False, "time_limit")
+    kills = made.kills
+    assert mathematics.judge(r"\binom{10^9}{10^8}", ("8",)) == (False, False, "time_limit")
+    assert made.kills == kills  # the CPU limit does not depend on the machine's load: that is remembered
+
+
+def test_memory_is_limited() -> None:
+    program = (
+        "import resource, socket, sys\nfrom bapo.graders import worker\n"
+        "from bapo.graders import symbolic\nsymbolic.judge = lambda gold, answer: bytearray(2 << 30)\n"
+        "ours, theirs = socket.socketpair()\nimport os\n"
+        "if os.fork() == 0:\n    ours.close()\n    worker._serve(theirs)\n"
+        'theirs.close()\nours.sendall(worker.LENGTH.pack(7) + b\'["",""]\')\nprint(ours.recv(1), os.wait()[1])'
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["b''", "0"]  # it ended by itself, without an answer
+    assert worker.ADDRESS_SPACE <= 1 << 30
+
+
+def test_a_killed_checker_or_helper_does_not_matter(made: Pool) -> None:
+    helper = made._helper.pid
+    os.kill(helper, signal.SIGKILL)
+    made._helper.wait()
+    assert made.judge(*ROOT) == EQUAL and made._helper.pid != helper
+
+
+def test_closing_ends_every_process_and_the_next_check_starts_new_ones(made: Pool) -> None:
+    pids = [made._helper.pid, *(checker.pid for checker in made._idle)]
+    made.close()
+    assert _gone(*pids) and made._helper is None
+    assert made.judge(*ROOT) == EQUAL
+
+
+def test_threads_share_a_pool(made: Pool) -> None:
+    found: dict[int, bool] = {}
+
+    def check(k: int) -> None:
+        found[k] = made.judge(rf"\sqrt{{{k}}}+1", rf"1+\sqrt{{{k}}}+0") == EQUAL
+
+    threads = [threading.Thread(target=check, args=(k,)) for k in range(2, 14)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 12 and all(found.values())
+    assert 1 <= len(made._idle) <= 2
+
+
+def test_no_signal_of_this_process_is_touched() -> None:
+    handlers = {s: signal.getsignal(s) for s in (signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF)}
+    signal.setitimer(signal.ITIMER_REAL, 1000)
+    try:
+        assert mathematics.judge(r"\sqrt{3}\sqrt{5}", (r"\sqrt{15}",)).correct
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 900
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    assert handlers == {s: signal.getsignal(s) for s in handlers}
+
+
+def _in_child(queue: multiprocessing.Queue) -> None:
+    mathematics.cache_clear()
+    before = pool.shared()._helper
+    correct = mathematics.grade(boxed(r"2\sqrt{7}"), [r"\sqrt{28}"]).correct
+    queue.put((before is None, correct, pool.shared()._helper.pid, os.getpid()))
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_has_its_own_helper_and_leaves_ours_alone() -> None:
+    assert pool.shared().judge(*ROOT) == EQUAL
+    ours = pool.shared()._helper.pid
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_in_child, args=(queue,))
+    child.start()
+    fresh, correct, theirs, _ = queue.get(timeout=120)
+    child.join(60)
+    assert fresh and correct and theirs != ours
+    assert child.exitcode == 0 and _gone(theirs)  # ends with the child, though it left by os._exit
+    assert _alive(ours) and pool.shared()._helper.pid == ours and pool.shared().judge(*ROOT) == EQUAL
+
+
+@pytest.mark.parametrize("end", ["pass", "os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_nothing_outlives_its_process(end: str) -> None:
+    program = (
+        "import os, signal\nfrom bapo.graders import pool\n"
+        f"assert pool.shared().judge({ROOT[0]!r}, {ROOT[1]!r}) == 'equal'\n"
+        "print(pool.shared()._helper.pid, *(c.pid for c in pool.shared()._idle), flush=True)\n" + end
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2 and _gone(*pids), done.stderr
+    assert done.stderr == ""
+
+
+def test_a_checker_retires(made: Pool) -> None:
+    """After CHECKS checks; the pool forks the next one and nobody notices."""
+    (first,) = (checker.pid for checker in made._idle)
+    for _ in range(worker.CHECKS + 5):
+        assert made.judge("x", "y+1") == DIFFERENT
+        if made._idle[0].pid != first:
+            break
+    assert made._idle[0].pid != first
+
+
+def test_a_helper_that_cannot_start_is_a_user_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(UserError, match="helper process did not start"):
+        Pool().judge(*ROOT)
+
+
+NASTY = {
+    "a tower": r"9^{9^{9^9}}",
+    "a factorial": "10000000!",
+    "another": r"(10^8)!",
+    "a large power": "10^{99999999999}",
+    "a binomial": r"\binom{10^9}{10^8}",
+    "a sum": r"\sum_{n=1}^{10^9}\frac{1}{n^2}",
+    "a polynomial": "(x+y+z+1)^{300}",
+    "an integral": r"\int_0^1 e^{-x^2}\sin(x^3)\,dx",
+    "a gamma": r"\Gamma(10^{7})",
+    "braces": "{" * 300 + "1" + "}" * 300,
+    "brackets": "(" * 200 + "1" + ")" * 200,
+    "open": "{" * 400,
+    "fractions": r"\frac{1}{" * 30 + "2" + "}" * 30,
+    "roots": r"\sqrt{" * 38 + "2" + "}" * 38,
+    "long sum": "+".join(map(str, range(120))),
+    "symbols": "+".join(f"x_{{{i}}}" for i in range(60)),
+    "nested functions": r"\sin(" * 30 + "x" + ")" * 30,
+    "matrix": r"\begin{pmatrix}" + r"\\".join(["&".join(["x+1"] * 6)] * 8) + r"\end{pmatrix}",
+    "list": ",".join(rf"\sqrt{{{k}}}" for k in range(2, 60)),
+    "plus-minus": r"\pm" * 60,
+    "digits": "9" * 499,
+    "decimals": "0." + "1" * 480,
+    "null bytes": "\x00\x00",
+    "unicode": "数学答案是九",
+    "zero": r"\frac{1}{0}",
+    "infinity": r"\tan(\pi/2)",
+    "backslashes": "\\" * 399 + " 9",
+    "equals": "=" * 300,
+    "relations": "<" * 300,
+    "commas": "," * 400,
+    "text": r"\text{" * 60 + "a" + "}" * 60,
+    "spaces": "-" + " " * 400 + "-",
+    "carets": "2^" * 90 + "2",
+    "units": r"9 \text{ x } " * 30,
+    "colons": "9:" * 150 + "9",
+    "surrogate": "\ud800",
+}
+
+
+def _limit() -> float:
+    """Two seconds, on a machine that has a core to spare."""
+    return 2.0 if os.getloadavg()[0] < (os.cpu_count() or 1) else 8.0
+
+
+@pytest.mark.parametrize("answer", NASTY.values(), ids=NASTY)
+def test_no_input_takes_long_or_raises(answer: str) -> None:
+    pool.shared().warm()
+    for gold in ("8", r"\sqrt{2}+x"):
+        start = time.perf_counter()
+        verdict = mathematics.grade(f"so \\boxed{{{answer}}}", [gold])
+        assert not verdict.correct and time.perf_counter() - start < _limit()
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "x" * 10**6,
+        r"\boxed{" * 10**5,
+        "}" * 10**6,
+        "\\" * 10**6,
+        "<think>" * 10**5 + r"\boxed{8}",
+        "\\boxed{" + "1" * 10**6 + "}",
+        "\\boxed{1} " * 10**5,
+        "$" * 10**6,
+        "\n" * 10**6,
+    ],
+)
+def test_a_megabyte(response: str) -> None:
+    start = time.perf_counter()
+    assert not mathematics.grade(response, ["8"]).correct
+    assert time.perf_counter() - start < 1.0

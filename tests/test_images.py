@@ -1,0 +1,305 @@
+"""Images in the torch engine: the library's numbers and gradients, the tower once a prompt, no torchvision."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from bapo.engines.torch import images, models, processors, sampler_qwen2, scoring_qwen2, vision_qwen2_5
+from bapo.engines.torch.imports import load_transformers
+from bapo.engines.torch.sampler import SamplingParameters, sample
+from bapo.errors import UserError
+from bapo.tasks import geometry_tokenizer
+
+hf = load_transformers()
+SETTINGS = SamplingParameters(max_tokens=7, eos_ids=(1,))
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return geometry_tokenizer.build()
+
+
+@pytest.fixture(scope="module")
+def processor(tokenizer):
+    vision = {"patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 1}
+    return geometry_tokenizer.build_processor(tokenizer, vision, 48)
+
+
+def build(tokenizer, text: dict | None = None, vision: dict | None = None):
+    """A small Qwen2.5-VL whose biases and norm weights are drawn too, since the library starts them at 0 and 1."""
+    token = tokenizer.convert_tokens_to_ids
+    torch.manual_seed(3)
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 2, 1]}
+    model = hf.Qwen2_5_VLForConditionalGeneration(
+        hf.Qwen2_5_VLConfig(
+            text_config={
+                "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+                "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
+                "initializer_range": 0.15, "rope_parameters": rope, "tie_word_embeddings": True, "bos_token_id": None,
+                "eos_token_id": 1, "pad_token_id": 0, **(text or {}),
+            },
+            vision_config={
+                "depth": 2, "hidden_size": 32, "intermediate_size": 40, "num_heads": 4, "patch_size": 8,
+                "temporal_patch_size": 1, "spatial_merge_size": 2, "window_size": 48, "out_hidden_size": 32,
+                "fullatt_block_indexes": [1], "initializer_range": 0.15, **(vision or {}),
+            },
+            image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
+            vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),
+            tie_word_embeddings=True,
+        )
+    )  # fmt: skip
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name or "ln_q" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def picture(seed: int, size: tuple[int, int] = (48, 48)):
+    from PIL import Image
+
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8))
+
+
+ONE = "<|vision_start|><|image_pad|><|vision_end|>"
+TEXTS = {
+    "one image": [f"{ONE}triangle third :", f"{ONE}triangle third :"],
+    "mixed lengths": [f"{ONE}triangle third :", f"{ONE}:", f"triangle{ONE}fourth 12 : 3 +"],
+    "two images, and none": [f"{ONE}triangle{ONE}:", "triangle 12 third :", f"{ONE}{ONE}"],
+    "text alone": ["triangle third : 3", "triangle :"],
+}
+SIZES = [(48, 48), (48, 48), (32, 64)]  # the last one's patches differ
+
+
+def prepared(processor, name: str, sizes=SIZES[:1]):
+    """(prompts, images) with different pictures everywhere."""
+    texts, number, pictures = TEXTS[name], 0, []
+    for text in texts:
+        pictures.append([])
+        for _ in range(text.count(ONE)):
+            pictures[-1].append(picture(number, sizes[number % len(sizes)]))
+            number += 1
+    found = images.prepare(processor, texts, pictures)
+    return [tokens for tokens, _ in found], [own for _, own in found]
+
+
+def librarys_logits(model, tokens: list[int], own) -> torch.Tensor:
+    """[L, vocabulary] of the library's own forward with pixels, one sequence at a time."""
+    ids = torch.tensor([tokens])
+    given = {}
+    if own is not None:
+        given = {
+            "pixel_values": torch.from_numpy(own.pixel_values),
+            "image_grid_thw": torch.from_numpy(own.image_grid_thw),
+            "mm_token_type_ids": (ids == model.config.image_token_id).int(),
+        }
+    model.model.rope_deltas = None
+    with torch.no_grad():
+        return model(input_ids=ids, use_cache=False, **given).logits[0]
+
+
+@pytest.mark.parametrize("sizes", [SIZES[:1], SIZES], ids=["equal sizes", "different sizes"])
+@pytest.mark.parametrize("fullatt", [[0, 1], [1]], ids=str)
+@pytest.mark.parametrize("window", [48, 16], ids=str)
+def test_the_tower(tokenizer, processor, window, fullatt, sizes):
+    model = build(tokenizer, vision={"window_size": window, "fullatt_block_indexes": fullatt})
+    _, own = prepared(processor, "mixed lengths", sizes)
+    pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in own]))
+    grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in own]))
+    with torch.no_grad():
+        expected = model.model.visual(pixels, grid_thw=grids).pooler_output
+        assert vision_qwen2_5.supports(model.model.visual, grids) == (
+            len(sizes) == 1 and (window == 48 or fullatt == [0, 1])
+        )
+        found = images.tower(model, own)
+    assert found.shape == expected.shape
+    assert (found - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("name", [n for n in TEXTS if n != "text alone"])
+def test_positions_are_the_librarys(tokenizer, processor, name):
+    model = build(tokenizer)
+    for tokens, own in zip(*prepared(processor, name, SIZES), strict=True):
+        if own is None:
+            continue
+        ids = torch.tensor([tokens])
+        kinds = (ids == model.config.image_token_id).int()
+        expected, _ = model.model.get_rope_index(ids, kinds, torch.from_numpy(own.image_grid_thw))
+        found = images.positions(np.array(tokens), own.image_grid_thw, model.config.image_token_id, 2)
+        assert found.tolist() == expected[:, 0].tolist()
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize("name", TEXTS)
+def test_log_probabilities_of_samples_are_the_librarys(tokenizer, processor, name, fast):
+    """What the sampler notes of each token is what the library's forward with the pixels says of it."""
+    model = build(tokenizer)
+    assert sampler_qwen2.supports(model)
+    prompts, own = prepared(processor, name, SIZES)
+    keys = np.arange(len(prompts), dtype=np.uint64)
+    drawn = sample(model, prompts, 5, keys, 7, SETTINGS, images=own, fast=fast)
+    checked = 0
+    for prompt, pictures, samples in zip(prompts, own, drawn, strict=True):
+        for tokens, length, noted in zip(samples.tokens, samples.lengths, samples.logprobs, strict=True):
+            response = tokens[:length].tolist()
+            if model.config.image_token_id in response:  # the library would take it for an image
+                continue
+            logits = librarys_logits(model, [*prompt, *response], pictures)[len(prompt) - 1 : -1]
+            expected = torch.log_softmax(logits, -1)[torch.arange(length), response]
+            assert np.abs(noted[:length] - expected.numpy()).max() < 1e-5
+            checked += 1
+    assert checked > 2 * len(prompts)
+
+
+def test_samples_depend_on_the_image_and_on_nothing_else(tokenizer, processor):
+    model = build(tokenizer)
+    (tokens, *_), (first, second) = prepared(processor, "one image")
+    keys = np.array([4, 4], dtype=np.uint64)
+    one, two = sample(model, [tokens, tokens], 16, keys, 1, SETTINGS, images=[first, second])
+    assert one.tokens.tolist() != two.tokens.tolist()
+    (again,) = sample(model, [tokens], 16, keys[:1], 1, SETTINGS, images=[second])
+    assert again.tokens.tolist() == two.tokens.tolist()
+    slow = sample(model, [tokens, tokens], 16, keys, 1, SETTINGS, images=[first, second], fast=False)
+    assert [s.tokens.tolist() for s in slow] == [one.tokens.tolist(), two.tokens.tolist()]
+
+
+class Counted:
+    """Counts the calls of a vision tower and the patches that went through it, on either way."""
+
+    def __init__(self, monkeypatch, visual):
+        self.calls = self.patches = 0
+        fast, slow = vision_qwen2_5.forward, visual.forward
+
+        def count(way):
+            def run(*arguments, **named):
+                self.calls += 1
+                self.patches += len(arguments[1] if way is fast else arguments[0])
+                return way(*arguments, **named)
+
+            return run
+
+        monkeypatch.setattr(vision_qwen2_5, "forward", count(fast))
+        monkeypatch.setattr(visual, "forward", count(slow))
+
+
+@pytest.mark.parametrize("sizes", [SIZES[:1], SIZES], ids=["fast tower", "the library's tower"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_the_tower_sees_a_prompt_once_however_many_samples(tokenizer, processor, monkeypatch, fast, sizes):
+    model = build(tokenizer)
+    prompts, own = prepared(processor, "mixed lengths", sizes)
+    counted = Counted(monkeypatch, model.model.visual)
+    keys = np.arange(3, dtype=np.uint64)
+    # in three parts a prompt, one prompt at a time
+    sample(model, prompts, 12, keys, 1, SETTINGS, images=own, fast=fast, max_rows=5)
+    assert counted.calls == 1
+    assert counted.patches == sum(len(i.pixel_values) for i in own)
+
+
+def rows(prompts: list[list[int]], own: list, picks: list[int], lengths: list[int]):
+    """(ids, starts, lengths, width, pictures, mask) of random responses to the prompts with these numbers."""
+    rng = np.random.default_rng(0)
+    starts = [len(prompts[p]) for p in picks]
+    ids = np.zeros((len(picks), max(s + n for s, n in zip(starts, lengths, strict=True))), dtype=np.int64)
+    for row, pick, n in zip(ids, picks, lengths, strict=True):
+        row[: len(prompts[pick])] = prompts[pick]
+        row[len(prompts[pick]) : len(prompts[pick]) + n] = rng.integers(1, 300, n)
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).float()
+    pictures = [own[p] for p in picks]
+    return torch.from_numpy(ids), torch.tensor(starts), torch.tensor(lengths), max(lengths), pictures, mask
+
+
+PICKS = {
+    "one image": ([0, 0, 0, 1, 1, 0], [4, 7, 1, 2, 7, 3]),
+    "mixed lengths": ([2, 0, 1, 1, 2, 0, 0], [3, 5, 5, 1, 2, 6, 6]),
+    "two images, and none": ([0, 1, 2, 1, 0], [4, 4, 1, 6, 2]),
+}
+
+
+@pytest.mark.parametrize("name", PICKS)
+def test_scores_and_gradients_are_the_librarys(tokenizer, processor, name, monkeypatch):
+    model = build(tokenizer)
+    assert scoring_qwen2.supports(model)
+    prompts, own = prepared(processor, name)
+    ids, starts, lengths, width, pictures, mask = rows(prompts, own, *PICKS[name])
+    weights = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(1)) * mask
+
+    def run(**how):
+        model.zero_grad()
+        scored = models.score(model, ids, starts, width, 0.8, True, pictures=pictures, **how)
+        ((scored.logprobs * weights[0]).sum() + (scored.entropy * weights[1]).sum()).backward()
+        return scored, {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+
+    for row, (pick, n) in enumerate(zip(*PICKS[name], strict=True)):
+        tokens = ids[row, : len(prompts[pick]) + n].tolist()
+        logits = librarys_logits(model, tokens, own[pick])[len(prompts[pick]) - 1 : -1] / 0.8
+        expected = torch.log_softmax(logits, -1)[torch.arange(n), tokens[-n:]]
+        with torch.no_grad():
+            found = models.score(model, ids, starts, width, 0.8, pictures=pictures).logprobs[row, :n]
+        assert (found - expected).abs().max() < 1e-5
+
+    slow, expected = run()
+    counted = Counted(monkeypatch, model.model.visual)
+    fast, found = run(lengths=lengths)
+    assert counted.calls == 1 and counted.patches == sum(len(i.pixel_values) for i in own if i is not None)
+    assert ((fast.logprobs - slow.logprobs) * mask).abs().max() < 1e-5
+    assert ((fast.entropy - slow.entropy) * mask).abs().max() < 1e-5
+    assert found.keys() == expected.keys()
+    assert float(found["model.visual.patch_embed.proj.weight"].abs().max()) > 0
+    for n in found:
+        torch.testing.assert_close(found[n], expected[n], rtol=1e-4, atol=2e-5 * float(expected[n].abs().max()))
+
+
+def test_mixed_scores_share_a_prompt_only_with_the_same_image(tokenizer, processor):
+    """Two prompts of equal tokens and different images are two prompts."""
+    model = build(tokenizer)
+    prompts, own = prepared(processor, "one image")
+    assert prompts[0] == prompts[1]
+    ids, starts, lengths, width, pictures, _ = rows(prompts, own, [0, 1], [3, 3])
+    ids[1] = ids[0]
+    with torch.no_grad():
+        found = models.score(model, ids, starts, width, lengths=lengths, pictures=pictures).logprobs
+    assert not torch.allclose(found[0], found[1], atol=1e-3)
+
+
+def test_a_sampled_image_token_is_text(tokenizer, processor):
+    """A policy may sample the placeholder; scoring takes it for one more token, on both ways."""
+    model = build(tokenizer)
+    prompts, own = prepared(processor, "one image")
+    ids, starts, lengths, width, pictures, _ = rows(prompts, own, [0, 1], [3, 4])
+    ids[0, starts[0] + 1] = model.config.image_token_id
+    with torch.no_grad():
+        slow = models.score(model, ids, starts, width, pictures=pictures).logprobs
+        fast = models.score(model, ids, starts, width, lengths=lengths, pictures=pictures).logprobs
+    assert (slow - fast)[0, :3].abs().max() < 1e-5 and (slow - fast)[1].abs().max() < 1e-5
+
+
+def test_what_is_refused(tokenizer, processor):
+    model = build(tokenizer)
+    prompts, own = prepared(processor, "one image")
+    with pytest.raises(UserError, match="8 image tokens, but its images need 9"):
+        images.look(model, [[t for n, t in enumerate(prompts[0]) if n != 3]], own[:1])
+    model.config.model_type = "other_vl"
+    with pytest.raises(UserError, match="reads images with qwen2_vl and qwen2_5_vl only"):
+        images.look(model, prompts, own)
+
+
+def test_auto_processor_loads_a_checkpoint_without_torchvision(tokenizer, processor, tmp_path):
+    processors.register()
+    build(tokenizer).save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    loaded = hf.AutoProcessor.from_pretrained(tmp_path)
+    assert type(loaded).__name__ == "Qwen2_5_VLProcessor" and isinstance(loaded, hf.Qwen2_5_VLProcessor)
+    text = loaded.apply_chat_template(
+        images.to_messages([{"role": "user", "content": "<image>triangle third :"}]), add_generation_prompt=True
+    )
+    assert text == TEXTS["one image"][0]
+    ((tokens, own),) = images.prepare(loaded, [text], [[picture(0)]])
+    assert tokens.count(loaded.image_token_id) == 9
+    assert own.pixel_values.shape == (36, 192) and own.image_grid_thw.tolist() == [[1, 6, 6]]
+    assert own.pixel_values.min() >= -2 and own.pixel_values.max() <= 0
+    with pytest.raises(UserError, match="image processor"):
+        tokenizer.save_pretrained(tmp_path / "text")
+        hf.Qwen2Config(vocab_size=8).save_pretrained(tmp_path / "text")
+        processors.load(tmp_path / "text")

@@ -1,0 +1,481 @@
+"""The generated mathematics: problems, splits, documents, grading, tokenizer and settings."""
+
+import ast
+import itertools
+import json
+import operator
+import random
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from bapo import config as configuration
+from bapo import seeds, tasks
+from bapo.errors import UserError
+from bapo.tasks import files
+from bapo.tasks import mathematics_chain as chain
+from bapo.tasks import mathematics_generator as generators
+from bapo.tasks import mathematics_splits as splits
+from bapo.tasks import mathematics_terms as terms
+from bapo.tasks.base import Verdict
+from bapo.tasks.mathematics_splits import Tier
+from bapo.tasks.mathematics_terms import Node
+
+SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(splits.BENCHMARKS, 60)
+GENERATOR = {"value_max": 64, "answer_min": 2, "noise": 0.25, "slip_max": 9}
+mathematics = tasks.get("mathematics")
+ALL_TIERS = sorted({tier for tiers in splits.TIERS.values() for tier in tiers})
+
+
+def configured(sizes=SIZES, seed=0, **data):
+    defaults = {"source": "generated", "prompt": "chain", "generator": dict(GENERATOR), "hub": {}}
+    return OmegaConf.create(
+        {"data": {**defaults, "seed": seed, "split_sizes": dict(sizes), **data}, "paths": {"data_folder": None}}
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A small data set: (folder, counts)."""
+    folder = tmp_path_factory.mktemp("mathematics")
+    return folder, mathematics.write_data(configured(), folder)
+
+
+def documents(folder: Path) -> list[dict]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(folder / "base.parquet").to_pylist()
+
+
+def drawn(count: int, **options):
+    """``count`` problems of every tier as (tier, instance)."""
+    generator, draws = generators.build(GENERATOR | options), generators.Draws(seeds.generator(0, "test draw"))
+    top = generator.value_max
+    for tier in ALL_TIERS:
+        for _ in range(count):
+            answer = generator.answer_min + draws.below(top - generator.answer_min + 1)
+            yield tier, generator.draw(draws, tier, answer)
+
+
+_SIGNS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+
+
+def value(text: str, x: int | None = None) -> Fraction:
+    """Arithmetic by Python's own parser and exact fractions: it shares nothing with the generator."""
+
+    def visit(node: ast.AST) -> Fraction:
+        if isinstance(node, ast.BinOp):
+            return _SIGNS[type(node.op)](visit(node.left), visit(node.right))
+        if isinstance(node, ast.Name):
+            assert node.id == "x" and x is not None
+            return Fraction(x)
+        assert isinstance(node, ast.Constant) and type(node.value) is int
+        return Fraction(node.value)
+
+    return visit(ast.parse(text, mode="eval").body)
+
+
+def holds(prompt: str, answer: int) -> bool:
+    """Whether ``answer`` is right, from the text of the prompt alone."""
+    if not prompt.endswith(" , x ="):
+        return value(prompt.removesuffix("=")) == answer
+    left, right = prompt.removesuffix(" , x =").split(" = ")
+    return value(left, answer) == value(right)
+
+
+# ------------------------------------------------------------------------------------------------ terms
+
+
+@pytest.mark.parametrize(
+    ("term", "text", "name"),
+    [
+        (Node(Node(7, "+", 3), "*", 4), "( 7 + 3 ) * 4", "((3+7)*4)"),
+        (Node(4, "*", Node(3, "+", 7)), "4 * ( 3 + 7 )", "((3+7)*4)"),
+        (Node(2, "+", Node(3, "*", 4)), "2 + 3 * 4", "((3*4)+2)"),
+        (Node(9, "-", Node(4, "-", 3)), "9 - ( 4 - 3 )", "(9-(4-3))"),
+        (Node(Node(9, "-", 4), "-", 3), "9 - 4 - 3", "((9-4)-3)"),
+        (Node(48, "/", Node(8, "/", 2)), "48 / ( 8 / 2 )", "(48/(8/2))"),
+        (Node(Node("x", "+", 5), "*", 3), "( x + 5 ) * 3", "((5+x)*3)"),
+        (17, "17", "17"),
+    ],
+)
+def test_terms_are_written_as_mathematics_is(term, text, name):
+    assert terms.to_text(term) == text
+    # names are the same for every order and grouping of a sum or product
+    assert terms.canonical(term) == "".join(name.split())
+
+
+def test_reordered_sums_and_products_are_one_problem():
+    for sign in "+*":
+        for a, b, c in itertools.permutations((3, 4, 25)):
+            assert terms.canonical(Node(Node(a, sign, b), sign, c)) == f"(25{sign}3{sign}4)"
+            assert terms.canonical(Node(a, sign, Node(b, sign, c))) == f"(25{sign}3{sign}4)"
+    assert terms.canonical(Node(3, "-", 4)) != terms.canonical(Node(4, "-", 3))
+
+
+# ------------------------------------------------------------------------------------------------ problems
+
+
+@pytest.mark.parametrize("top", [12, 64, 400])
+def test_problems_are_right_and_within_their_bounds(top):
+    for tier, instance in drawn(150, value_max=top):
+        steps = terms.work(instance.plan)
+        assert len(steps) == tier.steps and steps[-1].result == instance.answer
+        assert holds(instance.prompt, instance.answer), instance
+        for step in steps:
+            assert value(f"{step.a}{step.sign}{step.b}") == step.result  # whole, by exact fractions
+            assert min(step.a, step.b, step.result) >= 1 and max(step.a, step.b, step.result) <= top
+        assert ("x" in instance.prompt) == (tier.kind == "equation")
+
+
+def test_the_worked_solution_is_correct_and_any_other_answer_wrong():
+    rng = random.Random(0)
+    for _, instance in drawn(60):
+        truth = chain.to_ground_truth(instance.answer)
+        text = terms.to_chain(terms.work(instance.plan))
+        right = Verdict(True, True, "")
+        assert mathematics.verify(text, truth) == mathematics.verify("".join(text.split()), truth) == right
+        head = text.rpartition("=")[0]
+        other = rng.choice([n for n in range(100) if n != instance.answer])
+        assert mathematics.verify(f"{head}= {other}", truth) == Verdict(False, True, "wrong-answer")
+        # a chain that stops early, or goes on, has another last number or none
+        for broken in (head, f"{head}=", f"{text} ,", f"{text} + 1", f"{text} x", f"{head}= -{instance.answer}"):
+            assert mathematics.verify(broken, truth) == Verdict(False, False, "no-answer"), broken
+        # only the outcome is judged: a false step before a right answer is no fault
+        assert mathematics.verify(f"1 + 1 = 3 , {text}", truth) == right
+
+
+def test_every_operation_and_shape_occurs():
+    signs, bracketed = Counter(), 0
+    for _, instance in drawn(300):
+        signs.update(sign for _, sign, _ in instance.plan)
+        bracketed += "(" in instance.prompt
+    assert all(signs[sign] > 0.08 * signs.total() for sign in "+-*/"), signs
+    assert 0.25 < bracketed / (300 * len(ALL_TIERS)) < 0.75
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"value_mx": 9}, r"data.generator.value_mx: no such parameter; allowed: value_max, answer_min"),
+        ({"value_max": 7}, r"data.generator.value_max=7: must be in 8..999"),
+        ({"value_max": 20.5}, r"data.generator.value_max=20.5: must be a whole number"),
+        ({"answer_min": 64}, r"data.generator.answer_min=64: must be in 1..value_max - 1"),
+        ({"noise": -0.1}, r"data.generator.noise=-0.1: must be in 0..1"),
+        ({"noise": "half"}, r"data.generator.noise=half: must be a number"),
+        ({"slip_max": 0}, r"data.generator.slip_max=0: must be in 1..value_max - 1"),
+    ],
+)
+def test_wrong_generator_parameters_are_named(options, message):
+    with pytest.raises(UserError, match=message):
+        generators.build(GENERATOR | options)
+
+
+# ------------------------------------------------------------------------------------------------ splits
+
+
+def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
+    assert sum(splits.SHARES.values()) == pytest.approx(1)
+    assert set(splits.SHARES) == set(splits.TIERS)
+    # another hash would move test problems into the training of older checkpoints
+    owners = Counter(splits.owner(f"mathematics:({a}+{b})") for a in range(40) for b in range(40))
+    assert owners["base"] / 1600 == pytest.approx(splits.SHARES["base"], abs=0.04)
+    assert splits.owner("mathematics:((3+7)*4)") == "train"
+
+
+def test_splits_are_disjoint_and_hold_their_tiers(data):
+    folder, counts = data
+    seen = {}
+    for split in [name for name in SIZES if name != "base"]:
+        problems = files.read_problems(folder / f"{split}.parquet")
+        ids = {problem.id for problem in problems}
+        assert len(problems) == len(ids) == SIZES[split] == counts[split]["problems"]
+        found = Counter()
+        for problem in problems:
+            truth = json.loads(problem.ground_truth)
+            assert truth == {"answer": truth["answer"], "format": "chain"}
+            assert holds(problem.prompt, truth["answer"]), problem
+            # the id says what is asked, so no two splits can hold one problem in two spellings
+            assert sorted(t for t in problem.prompt.split() if t.isdigit()) == sorted(_numbers(problem.id))
+            found[_shape(problem.prompt)] += 1
+        # as many of every tier; of nested ones, some happen to run from left to right
+        tiers = splits.TIERS[split]
+        assert {(kind if kind == "equation" else "expression", steps) for kind, steps in found} == {
+            (tier.kind if tier.kind == "equation" else "expression", tier.steps) for tier in tiers
+        }
+        for tier in tiers:
+            share = found[tier] / SIZES[split] * len(tiers)
+            if tier.kind == "nested":
+                assert 0.1 < share < 1.1, (split, found)
+            elif Tier("nested", tier.steps) in tiers:
+                assert 0.9 < share < 1.9, (split, found)
+            else:
+                assert 0.85 < share < 1.15, (split, found)
+        seen[split] = ids
+    seen["base"] = {row["id"] for row in documents(folder)}
+    for one, other in itertools.combinations(seen, 2):
+        assert not seen[one] & seen[other], (one, other)
+    # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
+    for split, ids in seen.items():
+        assert {splits.owner(identity) for identity in ids} == {split}
+
+
+def _numbers(identity: str) -> list[str]:
+    text = "".join(c if c.isdigit() else " " for c in identity)
+    return text.split()
+
+
+def _shape(prompt: str) -> Tier:
+    """The tier of a problem from its text: "nested" only where an operation has another to its right."""
+    steps = sum(token in ("+", "-", "*", "/") for token in prompt.split())
+    if "x" in prompt:
+        return Tier("equation", steps)
+    operations = [n for n in ast.walk(ast.parse(prompt.removesuffix("="), mode="eval")) if isinstance(n, ast.BinOp)]
+    return Tier("nested" if any(isinstance(n.right, ast.BinOp) for n in operations) else "running", steps)
+
+
+def test_guessing_pays_nothing(data):
+    folder, _ = data
+    for split in [name for name in SIZES if name != "base"]:
+        answers = Counter(
+            json.loads(p.ground_truth)["answer"] for p in files.read_problems(folder / f"{split}.parquet")
+        )
+        total = answers.total()
+        assert max(answers.values()) / total < 0.03, split  # the best constant guess
+        # a guess by the answers' own distribution, and one uniform over 0..64
+        assert sum((count / total) ** 2 for count in answers.values()) < 0.02
+        assert min(answers) >= 2 and max(answers) <= 64
+        assert len(answers) == min(total, 63)
+    # nor does repeating a number of the problem
+    problems = files.read_problems(folder / "train.parquet")
+    repeated = [
+        sum(n == str(json.loads(p.ground_truth)["answer"]) for n in set(_numbers(p.prompt)))
+        / len(set(_numbers(p.prompt)))
+        for p in problems
+    ]
+    assert sum(repeated) / len(repeated) < 0.03
+
+
+def test_too_many_problems_is_a_clear_error(tmp_path):
+    config = configured({"equations": 900}, generator={"value_max": 8, "slip_max": 3})
+    with pytest.raises(UserError, match=r"data.split_sizes.equations: 900 distinct problems are wanted but only \d+"):
+        mathematics.write_data(config, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------ documents
+
+
+def test_documents_without_noise_are_the_worked_solutions(tmp_path):
+    config = configured({"base": 2000}, generator=GENERATOR | {"noise": 0.0})
+    assert mathematics.write_data(config, tmp_path)["base"]["noisy"] == 0
+    for row in documents(tmp_path):
+        answer = chain.final_answer(row["response"])
+        assert holds(row["prompt"], answer), row
+        for step in row["response"].split(" , "):
+            left, right = step.split(" = ")
+            assert value(left) == int(right), row
+
+
+def test_slips_are_as_frequent_as_asked_and_stay_in_the_vocabulary(data):
+    folder, counts = data
+    rows = documents(folder)
+    steps = [step.split(" = ") for row in rows for step in row["response"].split(" , ")]
+    wrong = 0
+    for left, right in steps:
+        a, sign, b = left.split()
+        assert 0 <= int(right) <= 64
+        wrong += int(right) != min(max(terms.compute(int(a), sign, int(b)), 0), 64)
+    # a slip beyond the bounds is cut back to them, sometimes onto the right result
+    assert 0.85 * 0.25 < wrong / len(steps) < 1.1 * 0.25
+    assert counts["base"]["noisy"] == sum(not holds(row["prompt"], chain.final_answer(row["response"])) for row in rows)
+    assert 0.35 < counts["base"]["noisy"] / len(rows) < 0.65
+
+
+def test_steps_after_a_slip_go_on_from_it(data):
+    folder, _ = data
+    for row in documents(folder)[:500]:
+        given = set(_numbers(row["prompt"]))
+        for step in row["response"].split(" , "):
+            left, right = step.split(" = ")
+            a, _, b = left.split()
+            assert {a, b} <= given, row  # numbers of the problem and results so far
+            given.add(right)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def test_the_same_configuration_gives_the_same_bytes(data, tmp_path):
+    folder, counts = data
+    messages = []
+    assert mathematics.write_data(configured(), tmp_path, messages.append) == counts
+    assert [message.partition(":")[0] for message in messages] == list(SIZES)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"{split}.parquet" for split in SIZES)
+    for split in SIZES:
+        assert (tmp_path / f"{split}.parquet").read_bytes() == (folder / f"{split}.parquet").read_bytes(), split
+
+
+def test_other_splits_do_not_matter_and_another_seed_does(data, tmp_path):
+    folder, _ = data
+    mathematics.write_data(configured({"probe": 70}), tmp_path / "alone")
+    assert (tmp_path / "alone/probe.parquet").read_bytes() == (folder / "probe.parquet").read_bytes()
+    mathematics.write_data(configured({"probe": 70}, seed=1), tmp_path / "seed")
+    ids = [{p.id for p in files.read_problems(f / "probe.parquet")} for f in (tmp_path / "alone", tmp_path / "seed")]
+    assert not ids[0] & ids[1] or len(ids[0] & ids[1]) < 5
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prompt": "boxed"}, "data.prompt=boxed: with data.source=generated it must be chain"),
+        ({"split_sizes": {"aime24": 5}}, "data.split_sizes.aime24: no such split; allowed: base, train"),
+        ({"split_sizes": {"train": 0}}, "data.split_sizes.train=0: must be at least 1"),
+    ],
+)
+def test_wrong_data_configuration_is_named(change, message, tmp_path):
+    config = configured()
+    for key, entry in change.items():
+        config.data[key] = entry
+    with pytest.raises(UserError, match=message):
+        mathematics.write_data(config, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ grading
+
+
+@pytest.mark.parametrize(
+    ("response", "verdict"),
+    [
+        ("7 + 3 = 10 , 10 * 4 = 40", Verdict(True, True, "")),
+        ("7+3=10,10*4=40", Verdict(True, True, "")),
+        ("= 40\n", Verdict(True, True, "")),
+        ("= 040", Verdict(True, True, "")),
+        ("7+3=10", Verdict(False, True, "wrong-answer")),
+        ("40", Verdict(False, False, "no-answer")),
+        ("=40.", Verdict(False, False, "no-answer")),
+        ("=4 0", Verdict(False, False, "no-answer")),
+        ("=4000000040", Verdict(False, False, "no-answer")),
+        ("=\u0664\u0660", Verdict(False, False, "no-answer")),  # 40 in Arabic-Indic digits
+        ("", Verdict(False, False, "no-answer")),
+        (" = ", Verdict(False, False, "no-answer")),
+        ("=" * 300_000 + "40", Verdict(True, True, "")),
+        ("9" * 3_000_000, Verdict(False, False, "no-answer")),
+    ],
+)
+def test_the_last_number_is_graded(response, verdict):
+    assert mathematics.verify(response, chain.to_ground_truth(40)) == verdict
+
+
+def test_grading_never_raises_on_junk():
+    rng = random.Random(1)
+    alphabet = "0123456789+-*/=,()x <>\\{}\n\t\x00\u00d7\ud800e."
+    for _ in range(3000):
+        response = "".join(rng.choice(alphabet) for _ in range(rng.randrange(40)))
+        verdict = mathematics.verify(response, chain.to_ground_truth(4))
+        assert verdict.correct <= verdict.parsed and (verdict.reason == "") == verdict.correct
+
+
+@pytest.mark.parametrize(
+    "truth", ["", "{", "[]", "17", '{"answer": 17}', '{"answer": "17", "format": "chain"}', '{"format": "chain"}',
+              '{"answer": true, "format": "chain"}', '{"answer": -1, "format": "chain"}']
+)  # fmt: skip
+def test_a_bad_ground_truth_is_an_error(truth):
+    with pytest.raises(UserError, match="ground truth"):
+        mathematics.verify("= 17", truth)
+
+
+def test_every_gold_is_accepted(data):
+    from bapo.tasks import golds
+
+    folder, _ = data
+    for split in splits.BENCHMARKS:
+        problems = [(p.id, p.ground_truth) for p in files.read_problems(folder / f"{split}.parquet")]
+        assert golds.check(mathematics, problems, split) == SIZES[split]
+
+
+def test_boxed_ground_truths_go_to_the_grader_of_the_paper_scale():
+    truth = json.dumps({"answers": ["12", r"\frac{1}{2}"], "format": "boxed"})
+    assert mathematics.gold_responses(truth) == [r"\boxed{12}", r"\boxed{\frac{1}{2}}"]
+    assert mathematics.verify(r"so it is \boxed{12}", truth).correct
+    assert mathematics.verify(r"\boxed{\frac12}", truth).correct
+    assert mathematics.verify(r"\boxed{13}", truth)[:2] == (False, True)
+    assert mathematics.verify("7+5=12", truth)[:2] == (False, False)
+    assert mathematics.answer(r"so it is \boxed{12}") == mathematics.answer(r"\boxed{ 12 }")
+    assert mathematics.grade_line({"gold": "12", "response": r"\boxed{12}"}).correct
+    with pytest.raises(UserError, match="gold"):
+        mathematics.grade_line({"gold": "", "response": r"\boxed{12}"})
+
+
+def test_votes_compare_the_last_number():
+    assert mathematics.answer("7+3=10,10*4=40") == mathematics.answer("= 040 ") == "40"
+    assert mathematics.answer("7+3=") is None
+    assert mathematics.answer("") is None
+
+
+# ------------------------------------------------------------------------------------------------ tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory):
+    """The tokenizer as built, and as AutoTokenizer reads it from beside a Qwen2 configuration."""
+    from transformers import AutoTokenizer, Qwen2Config
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    built = mathematics.build_tokenizer(configured())
+    built.save_pretrained(folder)
+    Qwen2Config(vocab_size=len(built), hidden_size=64, num_hidden_layers=2).save_pretrained(folder)
+    return {"built": built, "loaded": AutoTokenizer.from_pretrained(folder)}
+
+
+@pytest.mark.parametrize("which", ["built", "loaded"])
+def test_tokenizer_takes_one_token_a_word_and_back(tokenizers, which, data):
+    tokenizer = tokenizers[which]
+    assert len(tokenizer) == 65 + 9 + 5
+    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1)
+    for row in documents(data[0])[:200]:
+        for text in (row["prompt"], row["response"]):
+            ids = tokenizer(text)["input_ids"]
+            assert tokenizer.convert_ids_to_tokens(ids) == text.split()
+            assert tokenizer.decode(ids) == "".join(text.split())
+        # grading the decoded text is grading the text
+        given = chain.final_answer(row["response"])
+        assert mathematics.verify(tokenizer.decode(ids), chain.to_ground_truth(given)).correct
+    message = [{"role": "user", "content": "( x + 5 ) * 3 = 36 , x ="}]
+    assert tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False) == message[0]["content"]
+
+
+def test_only_generated_problems_have_a_tokenizer():
+    with pytest.raises(UserError, match=r"data.source=hub: a model trained from scratch"):
+        mathematics.build_tokenizer(configured(source="hub"))
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize("scale", ["laptop", "smoke", "gpu"])
+def test_settings_make_problems_that_fit(scale, tmp_path):
+    config = configuration.compose_config([f"scale={scale}", "task=mathematics", "tracking=none"])
+    assert set(config.data.split_sizes) == set(splits.TIERS)
+    assert set(config.evaluation.benchmarks) == set(splits.BENCHMARKS) <= set(mathematics.benchmarks)
+    for split in config.data.split_sizes:
+        config.data.split_sizes[split] = min(config.data.split_sizes[split], 200)
+    mathematics.write_data(config, tmp_path)
+    tokenizer = mathematics.build_tokenizer(config)
+    for row in documents(tmp_path):
+        assert len(tokenizer(row["prompt"])["input_ids"]) <= config.sampling.max_prompt_tokens
+        assert len(tokenizer(row["response"])["input_ids"]) < config.sampling.max_response_tokens  # and the end
+    for split in splits.BENCHMARKS:
+        for problem in files.read_problems(tmp_path / f"{split}.parquet"):
+            assert len(tokenizer(problem.prompt)["input_ids"]) <= config.sampling.max_prompt_tokens
+
+
+def test_no_laptop_benchmark_borrows_a_public_name():
+    public = {"aime", "amc", "math500", "minerva", "olympiad"}
+    for name, title in splits.BENCHMARKS.items():
+        assert not any(word in f"{name} {title}".lower() for word in public)
+    titles = {"aime24": "AIME24", "amc": "AMC", "math500": "MATH500", "minerva": "Minerva", "olympiad": "Olympiad"}
+    assert mathematics.benchmarks == splits.BENCHMARKS | titles

@@ -1,0 +1,286 @@
+"""The same groups and the same critic give the same values, advantages, losses and gradients in both engines."""
+
+from __future__ import annotations
+
+import copy
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
+os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
+pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+
+import torch
+from omegaconf import OmegaConf
+from test_verl_parity import (
+    END,
+    MINI,
+    SEED,
+    STEPS,
+    TRAIN,
+    B,
+    Engine,
+    G,
+    RecordedSampler,
+    as_batch,
+    nested,
+    record,
+    tiny_model,
+    verl_logprobs,
+    verl_rows,
+)  # fmt: skip
+from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_value_loss
+from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
+from verl.workers.utils.padding import response_from_nested
+
+from bapo import config as configuration
+from bapo import methods
+from bapo.batch import mini_batches
+from bapo.engines.torch.critic import Critic
+from bapo.engines.torch.learner import Learner
+from bapo.engines.verl import critic as verl_critic
+from bapo.engines.verl import critic_cpu, losses, verl_config
+from bapo.engines.verl.batches import lay_out
+from bapo.rollouts import FRESH, ORIGINS, Group
+
+OPTIONS = {
+    "ppo": {"kl_coef": 0.05, "entropy_coef": 0.01, "gae_lambda": 0.9, "gamma": 0.95},
+    "ba_ppo": {"kl_coef": 0.05, "m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], "bad_capacity": 8,
+               "value_clip": 0.05},
+}  # fmt: skip
+
+
+def batch(name: str, rows: bool) -> tuple[methods.Method, list[Group], int]:
+    """The method, the groups of a step whose batch has as many origins as it ever mixes, and that step."""
+    method = methods.build({"algorithm": name, **OPTIONS[name]}, batch_size=B, seed=SEED)
+    made = []
+    for step in range(1, STEPS + 1):
+        sampler = RecordedSampler(step, rows)
+        fresh = [record(p, step, 0, FRESH, rows) for p in method.draw_prompts(step, sampler)]
+        made.append(method.build_batch(step, fresh, sampler).groups)
+    step = max(range(STEPS), key=lambda i: (len({g.origin for g in made[i]}), len(made[i])))
+    return method, made[step], step + 1
+
+
+def torch_critic(method: methods.Method) -> Critic:
+    """With a head that is not 0, or every value would be."""
+    critic = Critic(tiny_model(2), 0, OmegaConf.create({"train": TRAIN}), method)
+    torch.manual_seed(5)
+    with torch.no_grad():
+        critic.model.lm_head.weight.normal_(0, 0.3)
+        critic.model.lm_head.bias.fill_(0.2)
+    return critic
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("base")
+    tiny_model(2).save_pretrained(folder)
+    return folder
+
+
+def classifier(critic: Critic, folder) -> torch.nn.Module:
+    """verl's critic from the same base, with the same head."""
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(folder, num_labels=1, classifier_dropout=0.0)
+    model = critic_cpu.load_value_model(str(folder), torch.float32, config, False).eval()
+    model.score.load_state_dict(critic.model.lm_head.state_dict())
+    return model
+
+
+class ValueEngine(Engine, FSDPEngineWithValueHead):
+    """verl's own forward pass and values, without its process groups."""
+
+
+def verl_values(model: torch.nn.Module, data) -> torch.Tensor:
+    with torch.no_grad():
+        _, output = ValueEngine(model).forward_step(data, loss_function=None, forward_only=True)
+    return response_from_nested(output["model_output"]["values"], data["response_mask"])
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, checkpoint) -> None:
+    method, groups, step = batch(name, rows=False)
+    critic = torch_critic(method)
+    start = copy.deepcopy(critic.model)
+    noted: dict[str, float] = {}
+    judged = critic.judge(groups, lambda key, value, _: noted.update({key: value}))
+    parts = mini_batches(method, OmegaConf.create(TRAIN), SEED, step, groups)
+
+    # verl's side: the rows of the whole batch, padded for the ranks
+    verl_method, found, _ = batch(name, rows=True)
+    assert {g.origin for g in found} == (set(ORIGINS) if name == "ba_ppo" else {FRESH})
+    cut = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step, found)
+    layout = lay_out(cut, OmegaConf.create(TRAIN), ranks)
+    rows = verl_rows([g for part in cut for g in part])
+    template, _ = construct_minimal_padding_template(rows[0], {}, END)
+    rows += [{key: template[key] for key in rows[0]}] * (len(layout.order) - len(rows))
+    rows = [rows[i] for i in layout.order]
+    model = classifier(critic, checkpoint)
+    whole = as_batch(rows)
+    whole["values"] = verl_values(model, whole)
+    estimated, metrics = verl_critic.advantages(verl_method, whole.select("rm_scores", "response_mask", "values"))
+    whole["advantages"], whole["returns"] = estimated["advantages"], estimated["returns"]
+
+    places = torch.argsort(torch.tensor(layout.order))[: layout.rows]  # where each real row went
+    expected = [(g, i) for part in parts for g in part for i in range(g.size)]
+    for table, field in ((judged.values, "values"), (judged.returns, "returns"), (judged.advantages, "advantages")):
+        nested_rows = whole[field].unbind()
+        for place, (g, i) in zip(places, expected, strict=True):
+            n = int(g.samples.lengths[i])
+            np.testing.assert_allclose(nested_rows[place].numpy(), table[id(g)][i, :n], atol=1e-5)
+    assert metrics["bapo/explained_variance"] == pytest.approx(noted["explained_variance"], abs=1e-4)
+    flat = np.concatenate([judged.advantages[id(g)][i, : g.samples.lengths[i]] for g, i in expected])
+    assert abs(flat.mean()) < 1e-5 and flat.std(ddof=1) == pytest.approx(1.0, abs=1e-4)
+
+    # each mini-batch from the same weights: the critic's loss and gradients, then the policy's
+    policy, reference = tiny_model(0), tiny_model(1)
+    whole["ref_log_prob"], whole["old_log_probs"] = verl_logprobs(reference, whole), whole["rollout_log_probs"]
+    whole[losses.LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
+    fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118
+    rows = [{field: whole[field][i] for field in fields} for i in range(len(rows))]
+    share, width = len(rows) // ranks, layout.rows_per_update // ranks
+    for number, part in enumerate(parts):
+        own = torch_critic(method)
+        own.model.load_state_dict(start.state_dict())
+        own._one_update(part, judged, lambda key, value, _: noted.update({key: value}))
+        mine = [rows[r * share + number * width : r * share + (number + 1) * width] for r in range(ranks)]
+        function = verl_critic.partial(verl_critic.value_loss, method=verl_method)
+        loss, gradients, sums = accumulated(ValueEngine, model, mine, function)
+        assert loss == pytest.approx(noted["value_loss"], abs=1e-5)
+        assert sums["value_clip_fraction_sum"] / sums["tokens"] == pytest.approx(noted["value_clip_fraction"], abs=1e-6)
+        named = dict(own.model.named_parameters())
+        for key, gradient in gradients.items():
+            twin = named[key.replace("score.", "lm_head.")].grad
+            torch.testing.assert_close(gradient, twin, atol=1e-5, rtol=1e-5)
+        assert max(float(g.abs().max()) for g in gradients.values()) > 1e-3
+
+        config = OmegaConf.create({"train": TRAIN, "sampling": {"temperature": 0.9}, "seed": SEED})
+        learner = Learner(copy.deepcopy(policy), reference, 0, config, method, own)
+        learner._one_update(step, part, None, lambda key, value, _: noted.update({key: value}), judged.advantages)
+        loss, gradients, _ = accumulated(Engine, policy, mine, losses.for_method(verl_method))
+        assert loss == pytest.approx(noted["loss"], abs=1e-5)
+        named = dict(learner.model.named_parameters())
+        for key, gradient in gradients.items():
+            torch.testing.assert_close(gradient, named[key].grad, atol=1e-5, rtol=1e-5)
+
+
+def accumulated(engine: type, model: torch.nn.Module, shares: list[list[dict]], function) -> tuple[float, dict, dict]:
+    """Loss, gradients and sums of the metrics of one mini-batch on several ranks, two micro-batches a rank."""
+    total, gradients, sums = 0.0, {}, {}
+    for mine in shares:
+        own = copy.deepcopy(model)
+        cut = max(1, len(mine) // 3)
+        for part in (p for p in (mine[:cut], mine[cut:]) if p):
+            micro = as_batch(part, dp_size=len(shares), calculate_entropy=True)
+            loss, output = engine(own).forward_step(micro, function, forward_only=False)
+            loss.backward()
+            total += float(loss.detach()) / len(shares)
+            for key, metric in output["metrics"].items():
+                name = key.removeprefix("bapo/")
+                sums[name] = sums.get(name, 0.0) + metric.aggregate()
+        for key, parameter in own.named_parameters():
+            gradients[key] = gradients.get(key, 0.0) + parameter.grad / len(shares)
+    return total, gradients, sums
+
+
+def test_our_formulas_are_verls() -> None:
+    """GAE with whitening and the clipped value loss against verl's own functions, on ragged responses."""
+    rng = np.random.default_rng(0)
+    mask = (np.arange(6) < rng.integers(1, 7, (8, 1))).astype(np.float32)
+    rewards, values = rng.random((8, 6)) * mask, rng.normal(size=(8, 6)) * mask
+    method = methods.build({"algorithm": "ppo", "gamma": 0.9, "gae_lambda": 0.8}, 4, seed=1)
+    found, returns = method.token_advantages(rewards, values, mask)
+    tensors = [torch.tensor(a, dtype=torch.float64) for a in (rewards, values, mask)]
+    expected, expected_returns = compute_gae_advantage_return(*tensors, gamma=0.9, lam=0.8)
+    np.testing.assert_allclose(found, expected.numpy() * mask, atol=1e-5)
+    np.testing.assert_allclose(returns, expected_returns.numpy() * mask, atol=1e-5)
+
+    from bapo.losses import ValueInputs
+
+    new = tensors[1] + torch.tensor(rng.normal(size=(8, 6)))
+    loss, metrics = methods.build({"algorithm": "ppo", "aggregation": "token-mean"}, 4, seed=1).value_loss(
+        ValueInputs(new, tensors[1], expected_returns, tensors[2])
+    )
+    theirs, clipped = compute_value_loss(new, expected_returns, tensors[1], tensors[2], cliprange_value=0.5)
+    assert loss.item() == pytest.approx(theirs.item(), abs=1e-9)
+    assert metrics["value_clip_fraction"].item() == pytest.approx(float(clipped), abs=1e-6)
+    assert 0 < float(clipped) < 1
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_verl_accepts_the_configuration_of_figure_16(name: str) -> None:
+    config = configuration.compose_config(["scale=paper", "task=countdown", f"method={name}"])
+    verl = verl_config.resolve(config)
+    verl_config.validate(verl)
+    assert verl.critic.enable and verl.critic.strategy == "fsdp2"
+    assert verl.critic.optim.lr == pytest.approx(1e-5)
+    assert (verl.critic.ppo_mini_batch_size, verl.critic.cliprange_value) == (64, 0.5)
+    assert verl.critic.model.path == verl.actor_rollout_ref.model.path
+    assert (verl.algorithm.gamma, verl.algorithm.lam, verl.trainer.critic_warmup) == (1.0, 1.0, 1)
+    assert verl.actor_rollout_ref.actor.use_kl_loss == (name == "ppo")
+    warm = verl_config.resolve(
+        configuration.compose_config(["scale=paper", f"method={name}", "method.critic_warmup=3"])
+    )
+    assert warm.trainer.critic_warmup == 4  # verl updates the policy from this step on
+
+
+def test_methods_without_a_critic_start_none() -> None:
+    verl = verl_config.resolve(configuration.compose_config(["scale=smoke", "method=bapo"]))
+    assert verl.critic.enable is False and verl.trainer.critic_warmup == 0
+
+
+def test_a_critic_costs_its_memory_and_time() -> None:
+    from bapo.engines.verl.estimates import estimate
+
+    def of(method: str):
+        return estimate(configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", method, 42))
+
+    plain, critic = of("bapo"), of("ba_ppo")
+    assert critic.gpu_bytes - plain.gpu_bytes == pytest.approx(16 * 1.54e9 / 8)
+    assert critic.seconds_training == pytest.approx(18 / 8 * plain.seconds_training)
+    assert critic.seconds_generation == plain.seconds_generation
+
+
+def test_the_workers_head_begins_at_0_and_its_batches_have_their_own_size() -> None:
+    class Base:
+        def reset(self) -> None:
+            from transformers import Qwen2Config, Qwen2ForTokenClassification
+
+            shape = {"vocab_size": 24, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
+            module = Qwen2ForTokenClassification(
+                Qwen2Config(**shape, num_attention_heads=2, num_key_value_heads=2, num_labels=1)
+            )
+            self.engine = type("E", (), {"module": module, "optimizer": torch.optim.AdamW(module.parameters())})()
+            self.optimizer_config = type("O", (), {"lr": 1e-2})()
+
+        def train_mini_batch(self, data):
+            return data
+
+    class Worker(verl_critic.CriticWorker, Base):
+        pass
+
+    worker = Worker()
+    worker.reset()
+    assert not worker.engine.module.score.weight.any() and not worker.engine.module.score.bias.any()
+    assert worker.engine.module.model.embed_tokens.weight.any()
+    run = OmegaConf.create({"method": {"algorithm": "ppo"}, "batch_size": 4, "seed": 1, "warmup_updates": 4})
+    worker.prepare(run)
+    worker.engine.module.score.weight.grad = torch.ones(1, 16)
+    worker.engine.optimizer.step()
+    assert worker.engine.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 / 4)
+    assert worker.parameter_count() == sum(p.numel() for p in worker.engine.module.parameters())
+
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+
+    data = TensorDict({"a": torch.zeros(8)}, batch_size=8)
+    tu.assign_non_tensor(data, mini_batch_size=MINI * G, rows_per_update=24)
+    assert tu.get(worker.train_mini_batch(data), "mini_batch_size") == 24
+    assert EngineRegistry._engines["value_model"]["fsdp2"]["cpu"] is critic_cpu.CPUValueEngine
