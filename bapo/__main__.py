@@ -40,7 +40,11 @@ def _parser() -> argparse.ArgumentParser:
     evaluate = job("evaluate", "Evaluate a checkpoint on the task's benchmarks, 32 samples a problem.")
     evaluate.add_argument("--base", action="store_true", help="the base model instead of a trained run")
     evaluate.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last one")
-    evaluate.add_argument("--out", metavar="FOLDER", help="where to write (default: eval/ beside the run)")
+    evaluate.add_argument(
+        "--out",
+        metavar="FOLDER",
+        help="where to write (default: eval/ beside the run, eval_shuffled_images/ for the control)",
+    )
     grade = commands.add_parser("grade", help="Grade responses in a JSONL file; one JSON verdict a line.")
     grade.add_argument("--task", required=True, help="countdown, geometry or mathematics")
     grade.add_argument(
@@ -160,7 +164,9 @@ def _evaluate(config: Any, arguments: Any) -> int:
     else:
         home = configuration.run_directory(config)
         checkpoint = home / _require_identity(home, configuration.train_identity(config))["checkpoint"]
-    summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / "eval")
+    # a control must not take the place of the evaluation that the tables read
+    usual = "eval" if config.evaluation.images == "own" else f"eval_{config.evaluation.images}_images"
+    summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / usual)
     for name, result in summary["benchmarks"].items():
         error = result["standard_error"]  # None for a single problem
         spread = "" if error is None else f" +- {100 * error:.2f}"

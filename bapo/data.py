@@ -60,7 +60,9 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
         (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
         task = tasks.get(config.task.name)
         counts = task.write_data(config, folder, progress)
-        files = sorted(p.name for p in folder.glob("*.parquet"))
+        files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
+        for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
+            (folder / stale).unlink()
         summary = {
             "identity": configuration.data_identity(config),
             "problems": counts,

@@ -115,7 +115,7 @@ def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str)
 
 
 def shuffled(images: list[bytes], seed: int = 0) -> list[bytes]:
-    given = [{"id": str(i), "images": [image]} for i, image in enumerate(images)]
+    given = [{"id": str(i), "prompt": f"question {i}", "images": [image]} for i, image in enumerate(images)]
     return [problem["images"][0] for problem in documents.shuffle_images(given, seed, "here")]
 
 
@@ -137,6 +137,20 @@ def test_no_problem_keeps_its_image() -> None:
         shuffled([b"a", b"a", b"a", b"b", b"c"])
     with pytest.raises(UserError, match="the same number of images"):
         documents.shuffle_images([{"images": [b"a"]}, {"images": [b"a", b"b"]}], 0, "here")
+
+
+def test_problems_with_one_question_change_among_themselves() -> None:
+    """So that the question still fits the image; what has nobody of its kind changes with the others left over."""
+    prompts = ["third"] * 4 + ["fourth"] * 3 + ["lone", "other"]
+    given = [{"prompt": p, "images": [f"{p} {i}".encode()]} for i, p in enumerate(prompts)]
+    for seed in range(20):
+        found = documents.shuffle_images(given, seed, "here")
+        for own, other in zip(given[:7], found[:7], strict=True):
+            assert other["images"] != own["images"] and other["images"][0].startswith(own["prompt"].encode())
+        assert [f["images"] for f in found[7:]] == [given[8]["images"], given[7]["images"]]
+    lone = [*given[:7], given[7]]  # it must take one of the others', and so all change with all
+    found = documents.shuffle_images(lone, 0, "here")
+    assert all(a["images"] != b["images"] for a, b in zip(lone, found, strict=True))
 
 
 def test_shuffling_is_an_option_that_changes_nothing_but_the_images(world: tuple[DictConfig, Path]) -> None:

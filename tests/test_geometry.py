@@ -310,3 +310,29 @@ def test_from_diagrams_to_an_evaluation_and_resuming_on_the_way(tmp_path):
     responses = [runs.read_table(tmp_path / f / "diagrams_val.parquet")["response"] for f in ("own", "control")]
     assert len(responses[0]) == 6 * 32 and not responses[0].equals(responses[1])
     assert own["identity"] != control["identity"]
+
+
+@pytest.mark.slow
+def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path):
+    """The control: each problem with another one's diagram, after a base training of half a minute."""
+    from bapo import config as configuration
+    from bapo.data import make_data
+    from bapo.engines.torch.base import train_base
+    from bapo.evaluation.run import evaluate
+
+    words = [
+        "scale=laptop", "task=geometry", "tracking=none", "base.threads=1", "base.iterations=1500",
+        "data.split_sizes={base: 6000, train: 32, probe: 8, diagrams_val: 200, diagrams_test: 8}",
+        "data.generator.noise=0", "evaluation.benchmarks=[diagrams_val]", f"paths.results={tmp_path}",
+    ]  # fmt: skip
+    config = compose_config(words)
+    make_data(config)
+    train_base(config)
+    checkpoint = configuration.base_directory(config) / "checkpoint"
+    found = {
+        images: evaluate(compose_config([*words, f"evaluation.images={images}"]), checkpoint, tmp_path / images)
+        for images in ("own", "shuffled")
+    }
+    own, control = (found[images]["benchmarks"]["diagrams_val"]["accuracy"] for images in ("own", "shuffled"))
+    guessing = 0.11  # drawing from the answers to each question
+    assert own > guessing + 0.04 and control < guessing + 0.03

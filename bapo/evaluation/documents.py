@@ -6,10 +6,13 @@ import io
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bapo import runs, seeds
 from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 #: Stands in a prompt for each of its images; lm-eval's models with images replace it by the image's own tokens.
 PLACEHOLDER = "<image>"
@@ -84,19 +87,43 @@ def to_dataset(problems: Sequence[dict[str, Any]]) -> Any:
 def shuffle_images(problems: Sequence[dict[str, Any]], seed: int, where: str) -> list[dict[str, Any]]:
     """The same problems, each with the images of another one that are not the same as its own.
 
-    A control: where the image is used, accuracy falls to chance. Problems with equal images lie side by side in an
-    order that depends on ``seed``; each takes its images from as many places further on as the longest such run has.
+    A control: where the image is used, accuracy falls to chance. Problems with the same prompt change among themselves
+    where they can, so that the question still fits the image; the others change with any other.
     Raises UserError where that cannot be, because one image belongs to more than half of the problems.
     """
     if len({len(p["images"]) for p in problems}) != 1:
         raise UserError(f"{where}: evaluation.images=shuffled needs the same number of images in every problem")
     contents = [b"\0".join(p["images"]) for p in problems]
-    counts = Counter(contents)
-    step, rng = max(counts.values()), seeds.generator(seed, "shuffled-images")
-    if 2 * step > len(problems):
-        raise UserError(f"{where}: evaluation.images=shuffled, but {step} of {len(problems)} problems share one image")
-    rank = dict(zip(counts, rng.permutation(len(counts)).tolist(), strict=True))
-    within = rng.permutation(len(problems)).tolist()
-    order = sorted(range(len(problems)), key=lambda i: (rank[contents[i]], within[i]))
-    giver = {order[k]: order[(k + step) % len(order)] for k in range(len(order))}
+    rng = seeds.generator(seed, "shuffled-images")
+    alike: dict[str, list[int]] = {}
+    for i, problem in enumerate(problems):
+        alike.setdefault(problem["prompt"], []).append(i)
+    giver: dict[int, int] = {}
+    rest: list[int] = []
+    for members in alike.values():
+        found = _givers(members, contents, rng)
+        giver |= found
+        rest += [i for i in members if i not in found]
+    giver |= _givers(rest, contents, rng)
+    if len(giver) < len(problems):  # those left over cannot change among themselves
+        giver = _givers(range(len(problems)), contents, rng)
+    if not giver:
+        most = max(Counter(contents).values())
+        raise UserError(f"{where}: evaluation.images=shuffled, but {most} of {len(problems)} problems share one image")
     return [{**problem, "images": problems[giver[i]]["images"]} for i, problem in enumerate(problems)]
+
+
+def _givers(members: Sequence[int], contents: Sequence[bytes], rng: np.random.Generator) -> dict[int, int]:
+    """For each member another one with other contents; {} where there is no such exchange.
+
+    Members with equal contents lie side by side in a random order; each takes from as many places further on as the
+    longest such run has.
+    """
+    counts = Counter(contents[i] for i in members)
+    step = max(counts.values(), default=0)
+    if 2 * step > len(members):
+        return {}
+    rank = dict(zip(counts, rng.permutation(len(counts)).tolist(), strict=True))
+    within = dict(zip(members, rng.permutation(len(members)).tolist(), strict=True))
+    order = sorted(members, key=lambda i: (rank[contents[i]], within[i]))
+    return {order[k]: order[(k + step) % len(order)] for k in range(len(order))}

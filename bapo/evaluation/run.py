@@ -53,6 +53,7 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     digest = checkpoint_digest(checkpoint, config.model.revision)
     identity = configuration.digest(
         {"evaluation": configuration.evaluation_identity(config), "checkpoint": digest, "version": scores.VERSION}
+        | _origin(config)
     )
     finished = _finished(folder, identity)
     if finished is not None:
@@ -86,6 +87,14 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             summary["disagreements"] = {n: {k: found[k] for k in ("compared", "count")} for n, found in differ.items()}
         runs.write_json(folder / runs.SUMMARY, summary)
     return summary
+
+
+def _origin(config: DictConfig) -> dict[str, Any]:
+    """Fingerprints of real problems: the same configuration may mean others, from the hub or from a folder."""
+    if config.data.source != "hub":
+        return {}
+    files = runs.read_json(data_folder(config) / runs.SUMMARY)["files"]
+    return {"files": {name: files[f"{name}.parquet"]["sha256"] for name in config.evaluation.benchmarks}}
 
 
 def locate(checkpoint: Path | str) -> Path | str:

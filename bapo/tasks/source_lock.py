@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,10 @@ class SourceLock:
             before = _read(self.path)
             content = _read(self.path)
             for repository, entry in self.new["hub"].items():
+                self._agree(repository, content["hub"].get(repository, {}), entry)
                 place = content["hub"].setdefault(repository, {"revision": entry["revision"], "files": {}})
                 place["files"] |= entry["files"]
+            self._agree("paths.data_folder", {"files": content["folder"]}, {"files": self.new["folder"]})
             content["folder"] |= self.new["folder"]
             if content != before:
                 text = json.dumps(content, indent=1, sort_keys=True)
@@ -110,6 +113,17 @@ class SourceLock:
                     runs.write_text(self.path, text + "\n")
         finally:
             os.close(handle)
+
+    def _agree(self, name: str, there: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        """Raises UserError where another job has recorded something else since this one began."""
+        moved = there.get("revision") not in (None, new.get("revision"))
+        files = [f for f, digest in new["files"].items() if there.get("files", {}).get(f, digest) != digest]
+        if moved or files:
+            what = f"{name}: {files[0]}" if files else f"{name} at revision {new.get('revision')}"
+            raise UserError(
+                f"{self.path}: another job has just recorded other contents for {what}; run this one again, and see "
+                "which of the two is right"
+            )
 
 
 def _empty() -> dict[str, Any]:

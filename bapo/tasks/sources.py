@@ -10,6 +10,7 @@ import fnmatch
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -242,6 +243,6 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 if not isinstance(row, dict):
                     raise TypeError(f"a row is {type(row).__name__}")
                 yield f"{path} {'line' if lines else 'row'} {number if lines else number - 1}", row
-    except (ValueError, TypeError, RecursionError, OSError, EOFError) as error:
+    except (ValueError, TypeError, RecursionError, OSError, EOFError, zlib.error) as error:
         kind = "one JSON object a line" if lines else "a JSON array of objects"
         raise UserError(f"{path}: not {kind} after row {number} ({type(error).__name__}: {error})") from None
