@@ -72,6 +72,8 @@ def step_row(
         "policy_version": step - 1,
         "rollout_version": rollout_version,
         "staleness": step - 1 - rollout_version,
+        # of the oldest group of the batch: how many steps of updates lie between its policy and this one
+        "batch_age": max((step - 1 - g.version for g in batch.groups), default=0),
         "reward_mean": float(means.mean()),
         "groups_fresh": len(fresh),
         "groups_none_correct": int((means == 0).sum()),

@@ -6,6 +6,8 @@ Nothing has to be saved to resume a run, and a sample does not depend on the bat
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -14,6 +16,16 @@ def key64(*names: object) -> int:
     """A 64-bit key from any sequence of names and numbers (BLAKE2b of their text)."""
     text = "\x1f".join(str(n) for n in names)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def prompt_keys(ids: Iterable[str]) -> list[int]:
+    """A key for each prompt of one call; a prompt that comes again in it has another, and so other samples."""
+    seen: Counter[str] = Counter()
+    keys = []
+    for name in ids:
+        keys.append(key64(name, "again", seen[name]) if seen[name] else key64(name))
+        seen[name] += 1
+    return keys
 
 
 def generator(seed: int, *names: object) -> np.random.Generator:

@@ -92,6 +92,20 @@ $782 || 782
 y^{\prime}+ry-rx(t)=0 || y' + ry - rx(t) = 0
 15000 \text{ kcal m}^{-2} \text{yr}^{-1} || 15000
 1950^\circ C || 1950
+1950^\circ C || 1950 \text{ degrees Celsius}
+8 \text{ apples} || 8 \text{ red apples}
+6 \text{ PM} || 6 \text{ p.m.}
+3.5 \text{ kJ/mol} || 3.5 \text{ kJ mol}^{-1}
+20 \text{ mph} || 20 \text{ miles per hour}
+9.8 \text{ m/s}^2 || 9.8 \text{ meters per second squared}
+6 || 6\%\%\%
+# words that make another number
+5000000 || 5 million
+2.5 \text{ million dollars} || 2500000
+12 dozen || 144
+\frac{2}{3} || 2 thirds
+3 \text{ times} || 3
+5 factorial || 5 \text{ factorial}
 480 + 480\sqrt{3}\text{ feet} || 480(1+\sqrt3)
 6.43 \times 10^{16} \text{ cm}^{-3} || 6.43e16
 # algebra
@@ -207,6 +221,8 @@ $(2+\sqrt{2}, 1+\sqrt{2})$ || (2+\sqrt2,1+\sqrt2)
 \text{(C)} || (C)
 \text{(C)} || \text{(C) } 7
 \text{C} || c
+\text{(E)} || e
+C || c
 52_8 || 52_{8}
 4210_{5} || 4210_5
 2516_8 || 2516_{\text{8}}
@@ -241,6 +257,21 @@ WRONG = _read(r"""
 \frac{1}{3} || 0.33
 \frac{1}{3} || 0.333
 \frac{1}{3} || 0.33333
+123456789 || 1.23457\times 10^8
+1234567 || 1.23456\cdot10^{6}
+1000000000000 || 1000000000000.5
+# words that make another number
+5 || 5 million
+5 || 5 \text{ million}
+5 million || 5 billion
+12 || 12 dozen
+3 || 3 times two
+10 || 10 minus two
+10 || 10 \text{ plus two feet}
+5 || 5 factorial
+5 || 5 squared
+2 || 2 thirds
+5 || 5 hundred twenty
 \sqrt{2} || 1.41
 \pi || 3.14
 \pi || \frac{22}{7}
@@ -298,6 +329,13 @@ n || m
 50\% || 500
 0.5 || 5\%
 90^\circ || 90\text{ radians}
+6 \text{ PM} || 6 \text{ AM}
+3 North || 3 South
+3\text{ N} || 3\text{ S}
+8 \text{ apples} || 8 \text{ oranges}
+10 \text{ m} || 10 \text{ m squared}
+5 \text{ miles} || 5 \text{ nautical miles}
+20 \text{ m/s} || 20 \text{ m/s}^2
 \frac{\pi}{2} || 90
 # equations and relations
 5 || 2x=5
@@ -411,6 +449,8 @@ x+y || x+\sqrt{y^2}
 \text{B,E} || B
 1 || l
 0 || O
+E || e
+E || \text{e}
 \frac{1}{2} || \frac{1}{2}\frac{1}{2}
 9 \text{ inches} || 9 \text{ feet}
 7 || 7 \text{ or so, or } 9

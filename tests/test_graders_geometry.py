@@ -33,6 +33,12 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
         ("D", True),
         ("(D)", True),
         ("D.", True),
+        ("d", True),
+        ("(d)", True),
+        ("c", False),
+        ("h", False),
+        (r"5\sqrt{13}}, \boxed{D", True),
+        (r"17}, \boxed{D", False),
         (r"\text{D}", True),
         (r"\textbf{(D)}", True),
         (r"D. 5\sqrt{13}", True),
@@ -91,6 +97,11 @@ def test_values(gold: str, answer: str, correct: bool) -> None:
 def test_without_choices_a_letter_is_a_letter() -> None:
     assert geometry.grade(r"\boxed{D}", ["D"]).correct and not geometry.grade(r"\boxed{D}", ["17"]).correct
     assert geometry.grade("17", ["17"], CHOICES) == (False, False, "no_answer")
+
+
+def test_a_small_letter_may_be_a_value() -> None:
+    assert geometry.grade(r"\boxed{b}", ["b"], ["a + b", "2 b", "b", "a"]).correct
+    assert geometry.grade(r"\boxed{b}", ["2 b"], ["a + b", "2 b", "3 b", "a"]).correct
 
 
 @pytest.mark.parametrize("choices", [[], ["1"], "ABCD", ["1", ""], ["1", 2], [str(k) for k in range(9)], 7])

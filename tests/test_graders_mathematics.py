@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -15,6 +16,10 @@ from graders_cases import RIGHT, WRONG
 from bapo.errors import UserError
 from bapo.graders import mathematics, pool
 from bapo.graders.extract import TAIL, boxed, last_box
+from bapo.tasks.geometry import Geometry
+from bapo.tasks.mathematics import Mathematics
+
+TASKS = {"mathematics": Mathematics(), "geometry": Geometry()}
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +83,10 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
         (r"\boxed{2}, \boxed{3}, \boxed{5}", "2, 3, 5"),
         (r"$x = \boxed{7}$ or $x = \boxed{8}$", "7, 8"),
         (r"\boxed{7}" + "\n\n" + r"\boxed{7}", "7"),
+        (r"$\boxed{7}$" + "\n\n" + r"$\boxed{8}$", "8"),
+        ("\\boxed{7},\n\\boxed{8}", "7, 8"),
+        (r"\boxed{7} \boxed{8}", "7, 8"),
+        (r"\boxed{5}. $y=\boxed{4}$", "4"),
         (r"We get \boxed{7}. The second part asks for twice that, which is \boxed{14}.", "14"),
     ],
 )
@@ -115,6 +124,48 @@ def test_only_the_end_of_a_response_is_searched() -> None:
 )
 def test_unparsable_is_not_wrong(response: str, parsed: bool, reason: str) -> None:
     assert mathematics.grade(response, ["8"]) == (reason == "", parsed, reason)
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "correct"),
+    [
+        ("\\boxed{\\frac12}\n\n\\boxed{0.5}", "1/2", True),
+        (r"$\boxed{x=4}$, $\boxed{4}$", "4", True),
+        (r"$\boxed{\sqrt{8}}$ or $\boxed{2\sqrt{2}}$", r"\sqrt{8}", True),
+        (r"\boxed{5}. $y=\boxed{4}$", "4", True),
+        (r"\boxed{5}, \boxed{4}", "4", False),
+        ("\\boxed{5} or\n\\boxed{4}", "4", False),
+        (r"\boxed{5} \boxed{4}", "4", False),
+        (r"\boxed{4}, \boxed{5}", "4,5", True),
+        (r"\boxed{1}" * 2 + r"\boxed{2}", "2", False),
+    ],
+)
+def test_neighbouring_boxes(response: str, gold: str, correct: bool) -> None:
+    """One answer written twice counts; several guesses do not."""
+    assert mathematics.grade(response, [gold]).correct == correct
+
+
+def test_alternatives_in_boxes_of_their_own_are_guesses() -> None:
+    assert not mathematics.grade(r"\boxed{6630}, \boxed{6630.65}", ["6630.65", "6630"]).correct
+
+
+@pytest.mark.parametrize("task", ["mathematics", "geometry"])
+@pytest.mark.parametrize("answers", [[], None, "", [""], [5]])
+def test_unusable_golds_do_not_pass_at_load(task: str, answers: object) -> None:
+    truth = json.dumps({"answers": answers, "format": "boxed"})
+    with pytest.raises(UserError, match="ground truth: 'answers'"):
+        TASKS[task].gold_responses(truth)
+
+
+def test_what_is_nested_too_deep_is_unreadable() -> None:
+    limit, depth = sys.getrecursionlimit(), len(inspect.stack())
+    sys.setrecursionlimit(depth + 150)
+    try:
+        verdict = mathematics.grade(boxed("|" * 440 + "=1"), ["8"])
+        many = mathematics.grade(boxed("6" + "%" * 490), ["6"])
+    finally:
+        sys.setrecursionlimit(limit)
+    assert (verdict.correct, verdict.parsed, many.correct) == (False, False, True)
 
 
 def test_several_golds_are_alternatives() -> None:
@@ -171,6 +222,11 @@ def test_no_answer_for_a_majority_vote() -> None:
     assert mathematics.answer("8") is None and mathematics.answer(r"\boxed{ }") is None
     assert mathematics.answer(r"\boxed{8)}") == "8)"  # cannot be read; equal texts may still vote together
     assert mathematics.answer(boxed("9" * 3000)) == "9" * 3000
+
+
+def test_boxes_that_say_the_same_are_one_vote() -> None:
+    assert mathematics.answer(r"$\boxed{x=4}$, $\boxed{4}$") == mathematics.answer(boxed("4"))
+    assert mathematics.answer(r"\boxed{3}, \boxed{4}") == mathematics.answer(boxed("3,4"))
 
 
 # ------------------------------------------------------------------------------------------------ cost
@@ -257,9 +313,15 @@ def test_model_outputs() -> None:
 
 
 def test_answer_pairs() -> None:
-    rules, wrong, graded = _benchmark().grade_pairs(_rows("answer_pairs"))
+    benchmark, rows = _benchmark(), _rows("answer_pairs")
+    rules, wrong, graded = benchmark.grade_pairs(rows)
+    slow = {row["id"] for row in wrong if row["reason"] == "time_limit"}
+    if slow:  # a pair near the limit of CPU time, on a machine that is busy: once more, alone
+        mathematics.cache_clear()
+        again = benchmark.grade_pairs([row for row in rows if row["id"] in slow])[1]
+        wrong = [row for row in wrong if row["id"] not in slow] + again
     assert graded >= 280 and sum(rules.values()) + graded == 382
     assert len(wrong) <= 0.03 * graded
     listed = (Path(__file__).parents[1] / "docs" / "grader_disagreements.md").read_text(encoding="utf-8")
-    unlisted = [row["id"] for row in wrong if f"| {row['id']} |" not in listed and row["reason"] != "time_limit"]
+    unlisted = [row["id"] for row in wrong if f"| {row['id']} |" not in listed]
     assert unlisted == []

@@ -53,6 +53,12 @@ def test_replay_share_and_policies():
     assert {g.step for g in batches[2] if g.origin == REPLAYED} == {2}
 
 
+def test_something_is_always_generated():
+    method = remix(replay_share=0.99)
+    run(method, 1, 1, stream())
+    assert len(method.draw_prompts(2, stream())) == 1
+
+
 def test_kl_decay_and_kl_floor():
     method = remix(switch_step=0, kl_decay=0.3, kl_floor=0.2)
     assert [round(method.anchor_weight(t), 2) for t in (1, 11, 21, 31)] == [0.7, 0.4, 0.2, 0.2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from bapo import seeds
 from bapo.seeds import generator, key64, philox4x32, uniforms
 
 
@@ -112,3 +113,9 @@ def test_key64_tells_names_apart_and_is_stable():
 def test_generator_is_a_function_of_its_names():
     assert (generator(1, "order", 2).permutation(50) == generator(1, "order", 2).permutation(50)).all()
     assert (generator(1, "order", 2).permutation(50) != generator(1, "order", 3).permutation(50)).any()
+
+
+def test_a_prompt_that_comes_again_in_one_call_has_another_key():
+    keys = seeds.prompt_keys(["a", "b", "a", "a"])
+    assert keys[0] == seeds.key64("a") and keys[1] == seeds.key64("b") and len(set(keys)) == 4
+    assert seeds.prompt_keys(["b", "a", "a"])[1:] == [keys[0], keys[2]]  # whatever stands between

@@ -129,8 +129,29 @@ def test_the_buffer_that_carries_out_the_filter_is_ours() -> None:
     """verl's would evict and refill by itself, without the limit: it must never be built with the filter."""
     from bapo.engines.verl.replay_buffer import MethodReplayBuffer
 
-    buffer = MethodReplayBuffer(lambda meta: (meta, {}), stalled_after=1.0)
+    buffer = MethodReplayBuffer(lambda meta: (meta, {}), asked=lambda: 1, stalled_after=1.0)
     assert buffer.filter_groups_metric is None
+
+
+@pytest.mark.parametrize(("partition", "expected"), [("train", 10), ("val", 16)])
+def test_the_buffer_waits_for_the_prompts_that_the_method_drew(
+    monkeypatch: pytest.MonkeyPatch, partition: str, expected: int
+) -> None:
+    """DOTS-RR draws half a batch, AReaL five at first: verl's own batch size is not what is on its way."""
+    from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+    from bapo.engines.verl.replay_buffer import MethodReplayBuffer
+
+    waited: list[int] = []
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int):
+        waited.append(batch_size)
+        return "rows", {}
+
+    monkeypatch.setattr(ReplayBuffer, "sample", sample)
+    buffer = MethodReplayBuffer(lambda meta: (f"built from {meta}", {}), asked=lambda: 10, stalled_after=1.0)
+    found, _ = buffer.sample(global_steps=1, partition_id=partition, batch_size=16)
+    assert waited == [expected] and found == ("built from rows" if partition == "train" else "rows")
 
 
 def test_validation_draws_32_samples() -> None:

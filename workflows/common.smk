@@ -126,15 +126,18 @@ def memory(wildcards):
     config = configuration_of(wildcards)
     if config.engine == "torch":
         return 16_000 if config.device == "cuda" else 1500
-    return 5000 if config.model.kind == "scratch" else 200_000
+    if not gpus(wildcards):
+        return 5000
+    return 64_000 if config.model.kind == "scratch" else 200_000
 
 
 def gpus(wildcards):
-    """A small model that was trained from scratch also goes through verl on CPU cores."""
+    """Of one machine. Left to itself (device=auto), a pretrained model belongs on GPUs, a small one on CPU cores."""
     config = configuration_of(wildcards)
-    if config.device == "cuda" and config.engine == "torch":
-        return 1
-    return config.verl.get("gpus_per_node", 8) if config.engine == "verl" and config.model.kind == "pretrained" else 0
+    on_gpus = config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")
+    if config.engine == "torch":
+        return int(config.device == "cuda")
+    return config.verl.get("gpus_per_node", 8) if on_gpus else 0
 
 
 def base_gpus(wildcards):

@@ -113,6 +113,8 @@ def histories(records: list[dict[str, Any]], settings: Settings) -> Tables:
             raise UserError(f"{record['id']}: accuracy {history[wrong][0]:g} is no multiple of 1/{g}; set --group")
         offset = seeds.key64("visit", record["id"]) / 2**64
         visits += [((i + offset) / len(history), str(record["id"]), int(c)) for i, c in enumerate(correct)]
+    if len(visits) < settings.batch:
+        raise UserError(f"{len(visits)} visits are less than one step of {settings.batch} prompts; lower --batch")
     visits.sort()
     rows = [(place // settings.batch + 1, name, c) for place, (_, name, c) in enumerate(visits)]
     last = rows[-1][0]

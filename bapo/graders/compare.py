@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 
-from bapo.graders import forms, numbers, ranges
+from bapo.graders import forms, numbers, ranges, units
 from bapo.graders.forms import Form
 
 #: (gold, answer) in LaTeX -> whether they are equal. May raise NeedsAlgebra or forms.Unreadable.
@@ -30,7 +30,7 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
     """
     if gold.text == answer.text and gold.kind == answer.kind and gold.unit == answer.unit:
         return True
-    if gold.unit and answer.unit and gold.unit != answer.unit and "unit" not in (gold.unit, answer.unit):
+    if not units.same(gold.unit, answer.unit):
         return False
     if gold.percent != answer.percent:
         # 50% is right where 50 was meant and where 0.5 was
@@ -97,8 +97,10 @@ def _words(gold: Form, answer: Form) -> bool:
             return gold.text == answer.text
         other = answer if gold.kind == "choice" else gold
         choice = gold if gold.kind == "choice" else answer
-        # a bare capital may be a variable; a small letter answers a choice, and a name that is one letter is a name
-        return other.text.upper() == choice.text and (gold.kind == "choice" or other.kind == "text")
+        if other.text.upper() != choice.text:
+            return False
+        # a bare capital may be a variable, and e, f, i are not E, F, I; a small letter answers a choice
+        return other.kind == "text" or (gold is choice and (gold.name is None or gold.text <= "D"))
     return _letters(gold) == _letters(answer) != ""
 
 

@@ -11,10 +11,9 @@ TAIL = 20_000
 
 _TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s{0,9}\{|\\.|[{}]", re.DOTALL)
 #: What may stand between two boxes that are one answer: "and", "or", commas, the ends of formulas, another name.
-_JOINT = re.compile(
-    r"[\s$.)\]}\\]*(?:,|;|&|\\q?quad|\\text\s*\{[\s,]*(?:and|or)[\s,]*\}|\band\b|\bor\b|\s)*[\s$(\[\\]*"
-    r"(?:[^=.\n]{1,15}=)?[\s$(\[\\]*"
-)
+_LINK = r"(?:,|;|&|\\q?quad|\\text\s?\{[ ,]*(?:and|or)[ ,]*\}|\band\b|\bor\b)"
+_JOINT = re.compile(rf"[ $)\]}}\\]*(?:{_LINK} ?)*[ $(\[\\]*(?:[^=.]{{1,15}}=)?[ $(\[\\]*")
+_LINKED = re.compile(_LINK)
 
 
 def without_thinking(response: str) -> str:
@@ -30,8 +29,17 @@ def without_thinking(response: str) -> str:
 def last_box(response: str) -> str | None:
     """The content of the last balanced box outside the thinking, stripped; None where there is none.
 
-    Of nested boxes the outermost counts. Boxes with nothing but "and", "or" or a comma between them are one answer,
-    the list of them: a response may not offer several. One pass over at most TAIL characters.
+    Of nested boxes the outermost counts. Boxes that are one answer (:func:`last_boxes`) are the list of them.
+    """
+    boxes = last_boxes(response)
+    return ", ".join(boxes) if boxes else None
+
+
+def last_boxes(response: str) -> list[str]:
+    """The last box and those before it that are one answer with it, without repetitions; [] where there is none.
+
+    One answer are boxes on one line, or with "and", "or" or a comma between them, and no sentence's end: a response
+    may not offer several. One pass over at most TAIL characters.
     """
     text = without_thinking(response)[-TAIL:]
     open_braces: list[tuple[int, int]] = []  # of each open brace: where its box and the content start, else -1
@@ -49,16 +57,18 @@ def last_box(response: str) -> str | None:
         elif word[-1] == "{" and len(word) > 2:
             open_braces.append((token.start(), token.end()))
     if not boxes:
-        return None
+        return []
     answers = [text[boxes[-1][1] : boxes[-1][2]].strip()]
     for earlier, later in zip(reversed(boxes[:-1]), reversed(boxes), strict=False):
         between = text[earlier[3] : later[0]]
-        if len(between) > 60 or not _JOINT.fullmatch(between):
+        if len(between) > 60 or not _JOINT.fullmatch(" ".join(between.split())):
+            break
+        if "\n" in between.strip("$") and not _LINKED.search(between):
             break
         answer = text[earlier[1] : earlier[2]].strip()
         if answer not in answers:
             answers.append(answer)
-    return ", ".join(reversed(answers))
+    return answers[::-1]
 
 
 def boxed(answer: str) -> str:

@@ -80,9 +80,18 @@ def read(text: str) -> Form:
         raise Unreadable("empty")
     if len(latex) > MAX_LENGTH:
         return _form("text", latex)
-    if depth(re.sub(r"\\[{}]", "", latex)) > MAX_DEPTH:
+    if depth(re.sub(r"\\[{}]", "", latex)) > MAX_DEPTH or _sets(latex) > MAX_DEPTH:
         raise Unreadable("too deep or unbalanced")
     return _whole(latex)
+
+
+def _sets(latex: str) -> int:
+    """How deep sets are nested; one that is never closed counts."""
+    level = deepest = 0
+    for brace in re.findall(r"\\[{}]", latex):
+        level = max(0, level + (1 if brace[1] == "{" else -1))
+        deepest = max(deepest, level)
+    return deepest
 
 
 def _form(kind: str, latex: str, **more: object) -> Form:
@@ -105,7 +114,7 @@ def _whole(latex: str) -> Form:
     if number is not None:  # 1,234 is a number, and the list of 1 and 234 to whoever writes it so
         return _form("number", latex, number=number, other=made)
     body, unit = units.split(latex)
-    if unit is not None and (number := numbers.read(body)) is not None:
+    if body != latex and (number := numbers.read(body)) is not None:
         return _form("number", body, number=number, unit=unit)
     if _DECIMAL_COMMA.fullmatch(latex):
         return replace(made, other=scalar(latex.replace(",", ".")))
@@ -261,7 +270,8 @@ def scalar(latex: str) -> Form:
     if (number := numbers.read(latex)) is not None:
         return _form("number", latex, number=number)
     if latex.endswith("%"):
-        return replace(scalar(latex[:-1].strip() or "%%"), percent=True) if latex.strip("% ") else _form("text", latex)
+        body = latex.rstrip("% ")  # all of them at once: one a call would be as many calls
+        return replace(scalar(body), percent=True) if body else _form("text", latex)
     if ":" in latex and "\\text" not in latex:
         parts = [piece.strip() for piece in latex.split(":")]
         if all(parts):
@@ -270,7 +280,10 @@ def scalar(latex: str) -> Form:
     if words is not None:
         return Form("text", latex, words)
     body, unit = units.split(latex)
-    if unit is not None:
+    if unit == units.SPOKEN:  # 5 factorial is neither 5 nor worked out
+        said = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
+        return Form("text", latex, " ".join(re.findall(r"[^\W_]+", said.lower())))
+    if unit is not None or body != latex:
         form = _part(body) if compact(body) != compact(latex) else _form("expression", latex)
         return replace(form, unit=unit)
     return _form("expression", latex)

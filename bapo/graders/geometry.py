@@ -2,7 +2,7 @@
 
 An answer may be a value or the letter of a choice; a letter with a value must have both right. The values of choices
 are compared like any others: units and degrees do not matter unless they differ, and a value is not rounded to the
-nearest choice.
+nearest choice. Where choices are given, a small letter that is none of the values is a choice's letter, too.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.graders import mathematics, second
-from bapo.graders.extract import last_box
+from bapo.graders import mathematics, pool, second
+from bapo.graders.extract import last_boxes
 from bapo.graders.mathematics import answer, check_golds
 from bapo.tasks.base import Verdict
 
@@ -35,18 +35,21 @@ def grade(response: str, golds: Sequence[str], choices: Sequence[str] | None = N
         return mathematics.grade(response, golds)
     choices = check_choices(choices, "choices")
     golds = tuple(_gold_value(gold, choices) for gold in golds)
-    found = last_box(response)
-    if found is None:
-        return mathematics.judge("", golds)
-    letter, value = _split(found)
+    deadline = pool.deadline()
+    boxes = last_boxes(response)
+    return mathematics.judge_boxes(boxes, golds, lambda found, golds: _judge(found, golds, choices, deadline))
+
+
+def _judge(found: str, golds: Sequence[str], choices: Sequence[str], deadline: pool.Deadline) -> Verdict:
+    letter, value = _split(found, choices)
     if letter is None:
-        return mathematics.judge(found, golds)
+        return mathematics.judge(found, golds, deadline)
     index = ord(letter) - ord("A")
     if index >= len(choices):
         return Verdict(False, True, mathematics.WRONG)
-    verdict = mathematics.judge(choices[index], golds)
+    verdict = mathematics.judge(choices[index], golds, deadline)
     if verdict.correct and value:
-        return mathematics.judge(value, golds)
+        return mathematics.judge(value, golds, deadline)
     return verdict if verdict.correct else Verdict(False, True, mathematics.WRONG)
 
 
@@ -100,9 +103,12 @@ def _gold_value(gold: str, choices: Sequence[str]) -> str:
     return choices[index]
 
 
-def _split(found: str) -> tuple[str | None, str]:
+def _split(found: str, choices: Sequence[str]) -> tuple[str | None, str]:
     """(letter of a choice or None, the value beside it or "")."""
     text = _bare(found)
+    small = re.fullmatch(r"\(?\s*([a-h])\s*[).]?", text)
+    if small and not any(small[1] == _bare(choice) for choice in choices):
+        return small[1].upper(), ""
     if match := _LETTER.fullmatch(text):
         return match[1], ""
     if match := _LETTER_AND_VALUE.fullmatch(text):

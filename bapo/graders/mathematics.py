@@ -6,14 +6,14 @@ the values that two roundings give; an answer of several parts is one gold with 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from bapo.errors import UserError
 from bapo.graders import compare, forms, numbers, pool
 from bapo.graders.brackets import closed
-from bapo.graders.extract import last_box
+from bapo.graders.extract import last_boxes
 from bapo.graders.normalise import compact, normalise
 from bapo.tasks.base import Verdict
 
@@ -21,29 +21,41 @@ from bapo.tasks.base import Verdict
 NO_ANSWER, TOO_LONG, UNREADABLE, TIME_LIMIT, WRONG = "no_answer", "too_long", "unreadable", "time_limit", "wrong"
 LONGEST = 2000  #: characters; longer answers are compared as they stand
 CACHE = 32_768  #: outcomes kept, one for a gold and an answer
+MAX_BOXES = 8  #: of one answer that are also looked at alone
 
 _RIGHT = Verdict(True, True, "")
 
 
 def grade(response: str, golds: Sequence[str]) -> Verdict:
-    """The verdict on a response. Never raises because of the response; at most about two seconds.
+    """The verdict on a response. Never raises because of the response; at most about two seconds for all golds.
 
     golds: texts or LaTeX, any of which is right. Raises UserError for empty or unreadable golds.
     """
     golds = check_golds(golds, "golds")
-    answer = last_box(response)
-    return _NONE if answer is None else judge(answer, golds)
+    deadline = pool.deadline()
+    return judge_boxes(last_boxes(response), golds, lambda answer, golds: judge(answer, golds, deadline))
 
 
-def judge(answer: str, golds: Sequence[str]) -> Verdict:
-    """The verdict on an answer that stands alone, without a box around it."""
+def judge_boxes(boxes: list[str], golds: Sequence[str], judge: Callable[[str, Sequence[str]], Verdict]) -> Verdict:
+    """The verdict on the boxes of one answer: on the list of them, or right where each alone is the same gold."""
+    if not boxes:
+        return _NONE
+    verdict = judge(", ".join(boxes), golds)
+    if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
+        return verdict
+    return _RIGHT if any(all(judge(box, (gold,)).correct for box in boxes) for gold in golds) else verdict
+
+
+def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = None) -> Verdict:
+    """The verdict on an answer that stands alone, without a box around it; for all golds by one deadline."""
+    deadline = deadline or pool.deadline()
     if _empty(answer):
         return _NONE
     if answer.strip() in [gold.strip() for gold in golds]:
         return _RIGHT  # before any of them is asked of algebra
     outcomes = []
     for gold in golds:
-        outcome = compare_texts(gold, answer)
+        outcome = compare_texts(gold, answer, deadline)
         if outcome == pool.EQUAL:
             return _RIGHT
         outcomes.append(outcome)
@@ -59,7 +71,7 @@ def _empty(answer: str) -> bool:
     return not answer.strip("{}()[]$\\., \n\t") and "".join(answer.split()).strip("$") not in (r"\{\}", "{}")
 
 
-def compare_texts(gold: str, answer: str) -> str:
+def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None) -> str:
     """ "equal", "different", "unreadable", "too_long" or "time_limit"."""
     gold, answer = gold.strip(), answer.strip()
     if gold == answer or closed(gold) == answer:
@@ -71,13 +83,15 @@ def compare_texts(gold: str, answer: str) -> str:
         same = "".join(answer.split()) == "".join(gold.split())
         return pool.EQUAL if same else TOO_LONG if len(answer) > LONGEST else pool.DIFFERENT
     try:
-        return _outcome(gold, answer)
+        return _outcome(gold, answer, deadline or pool.deadline())
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
         return TIME_LIMIT
+    except RecursionError:  # not cached: it depends on how deep the caller is
+        return UNREADABLE
 
 
 @lru_cache(maxsize=CACHE)
-def _outcome(gold: str, answer: str) -> str:
+def _outcome(gold: str, answer: str, deadline: pool.Deadline) -> str:
     try:
         form = forms.read(answer)
     except forms.Unreadable:
@@ -93,7 +107,7 @@ def _outcome(gold: str, answer: str) -> str:
     except compare.NeedsAlgebra:
         if forms.too_large(form.latex):
             return UNREADABLE
-        return pool.shared().judge(gold, answer)
+        return pool.shared().judge(gold, answer, deadline)
 
 
 def cache_info() -> Any:
@@ -107,14 +121,21 @@ def cache_clear() -> None:
 
 def answer(response: str) -> str | None:
     """The boxed answer in one form for equal answers, for a majority vote; None where there is none."""
-    found = last_box(response)
-    if found is None or _empty(found):
+    boxes = last_boxes(response)
+    alone = {_canonical(box) for box in boxes[:MAX_BOXES]}
+    if len(alone) == 1 and len(boxes) <= MAX_BOXES:
+        return alone.pop()
+    return _canonical(", ".join(boxes))
+
+
+def _canonical(found: str) -> str | None:
+    if _empty(found):
         return None
     if len(found) > LONGEST:
         return " ".join(found.split())
     try:
         return compare.canonical(forms.read(found))
-    except forms.Unreadable:
+    except (forms.Unreadable, RecursionError):
         return compact(normalise(found)) or None
 
 
@@ -142,7 +163,7 @@ def _readable(gold: str) -> bool:
         return r"\{\}" in gold or "empty" in gold or "varnothing" in gold or "∅" in gold
     try:
         forms.read(gold)
-    except forms.Unreadable:
+    except (forms.Unreadable, RecursionError):
         return False
     return True
 

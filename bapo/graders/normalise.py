@@ -39,6 +39,7 @@ _RULES: list[tuple[re.Pattern[str], str]] = [
         (r"\\[hv]space\*?\{[^{}]*\}|\\[hv]?phantom\s*(?:\{[^{}]*\}|)", ""),
         (r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?", ""),
         (r"(?<!\\)\\(?:[,;:> ]|quad(?![a-zA-Z])|qquad(?![a-zA-Z]))|(?<!\\)~", " "),
+        (r"\s\s+", " "),  # rules with several \s* in them are slow on long runs of blanks
         (r"\\[lr]brace(?![a-zA-Z])", lambda m: r"\{" if m.group()[1] == "l" else r"\}"),
         (r"\\[lr]brack(?![a-zA-Z])", lambda m: "[" if m.group()[1] == "l" else "]"),
         (r"\\(?:[lr]vert|vert|mid)(?![a-zA-Z])", "|"),
@@ -68,13 +69,14 @@ _RULES: list[tuple[re.Pattern[str], str]] = [
         (r"\^\s*\{\s*\\prime\s*\\prime\s*\}", "''"),
         (r"\^\s*(?:\{\s*\\prime\s*\}|\\prime(?![a-zA-Z]))", "'"),
         (r"\\text\{\s*\}", " "),
+        (r"\s\s+", " "),
         (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
         (r"\\text\{([^{}]*[^{}\s])\s+(?:and|or)\s*\}", r"\\text{\1} , "),
         (r",?\s*\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}\s*,?|,?(?<![a-zA-Z\\])\s*\b(?:and|or)\b(?![a-zA-Z])\s*,?", " , "),
         (r"(?<!\\)\b(?:infinity|inf|oo)\b", r"\\infty "),
         (r"\+\s*\\infty", r"\\infty "),
         # e-notation, which math-verify reads as Euler's number
-        (r"(?<![a-zA-Z\d.\\])(\d+\.?\d*|\.\d+)[eE]([+-]?\d{1,5})(?![\da-zA-Z.])", r"\1\\cdot 10^{\2}"),
+        (r"(?<![a-zA-Z\d.\\])(\d+(?:\.\d*)?|\.\d+)[eE]([+-]?\d{1,5})(?![\da-zA-Z.])", r"\1\\cdot 10^{\2}"),
         # \frac12, \frac1{2}, \frac{1}2, \sqrt2, \sqrt x, x^12 stays as TeX reads it
         (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
         (r"\\frac\s*([a-zA-Z\d])\s*\{", r"\\frac{\1}{"),
@@ -87,7 +89,6 @@ _RULES: list[tuple[re.Pattern[str], str]] = [
     ]
 ]  # fmt: skip
 _BOX = re.compile(r"\\+(?:boxed|fbox)\s*\{")
-_TRAILING = re.compile(r"[\s.,;:?\\]+$")
 
 
 @lru_cache(maxsize=8192)
@@ -97,7 +98,7 @@ def normalise(text: str) -> str:
     Currency and dollar signs, spacing commands, \\left and \\right go; text wrappers become \\text{}; fractions get
     their braces; and/or become commas; e-notation becomes a power of ten; degrees become the sign °.
     """
-    text = _INVISIBLE.sub("", text.translate(_TABLE))
+    text = " ".join(_INVISIBLE.sub("", text.translate(_TABLE)).split())
     text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ]+", lambda m: "^{" + m.group().translate(_SUPERSCRIPTS) + "}", text)
     text = re.sub(r"[₀-₉]+", lambda m: "_{" + m.group().translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*(?:\(([^()]*)\)|(\d+|[a-zA-Z]))", lambda m: r"\sqrt{" + (m[1] or m[2] or "") + "}", text)
@@ -106,8 +107,7 @@ def normalise(text: str) -> str:
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", r"\\", text)  # backslashes that were escaped once too often
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
-    text = _TRAILING.sub("", text)
-    return " ".join(text.split())
+    return " ".join(text.split()).rstrip(" .,;:?\\")
 
 
 def compact(latex: str) -> str:

@@ -61,19 +61,23 @@ def read(latex: str) -> Value | None:
     return None
 
 
-def agree(a: Value, b: Value) -> bool:
+def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
     """Whether two numbers are the same answer.
 
     Exact numbers only where equal. A decimal of at least six significant digits stands for any number that it is the
-    rounding or the truncation of (0.333333 for 1/3), and differences of one part in 10**12 are floating point.
+    rounding or the truncation of (0.333333 for 1/3), but not for an integer gold, which can be written out; and
+    differences of one part in 10**12 are floating point. whole: whether the gold is an integer, where the caller knows.
     """
-    if a.value == b.value:
+    if gold.value == answer.value:
         return True
-    if a.digits is None and b.digits is None:
+    if gold.digits is None and answer.digits is None:
         return False
-    if abs(a.value - b.value) <= Fraction(1, 10**12) * min(abs(a.value), abs(b.value)):
+    if whole is None:
+        whole = gold.digits is None and gold.value.denominator == 1
+    gap = abs(gold.value - answer.value)
+    if gap <= Fraction(1, 10**12) * min(abs(gold.value), abs(answer.value)) and (not whole or gap < Fraction(1, 10**6)):
         return True
-    return _stands_for(a, b) or _stands_for(b, a)
+    return _stands_for(gold, answer) or (not whole and _stands_for(answer, gold))
 
 
 def _stands_for(short: Value, exact: Value) -> bool:

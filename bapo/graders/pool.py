@@ -11,17 +11,19 @@ import atexit
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from bapo.errors import UserError
 from bapo.graders import worker
 
-WALL_SECONDS = 1.7  #: of one check. The CPU limit strikes first unless the machine is very busy
+WALL_SECONDS = 1.7  #: of one verdict, for all its golds. The CPU limit strikes first unless the machine is very busy
 START_SECONDS = 120.0
 WORKERS = 4  #: at most, and only where as many threads grade at once
 
@@ -31,6 +33,36 @@ _REPLIES = {worker.EQUAL: EQUAL, worker.DIFFERENT: DIFFERENT, worker.UNREADABLE:
 
 class Overloaded(Exception):
     """A check ran into the wall limit without using up its CPU time: it says nothing about the answer."""
+
+
+class Deadline:
+    """The end of one verdict's time, counted from its first check by algebra once the helper runs.
+
+    Equal to any other, so that a cache of outcomes does not tell them apart.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end: float | None = None
+
+    def left(self) -> float:
+        """Seconds that are left; the first call starts the clock."""
+        if self._end is None:
+            self._end = time.monotonic() + self.seconds
+        return self._end - time.monotonic()
+
+    def extend(self, seconds: float) -> None:
+        if self._end is not None:
+            self._end += seconds
+
+    def half_spent(self) -> bool:
+        return self.left() < self.seconds / 2
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Deadline)
+
+    def __hash__(self) -> int:
+        return 0
 
 
 @dataclass
@@ -51,18 +83,30 @@ class Pool:
         self._helper: subprocess.Popen[bytes] | None = None
         self._server: socket.socket | None = None
 
-    def judge(self, gold: str, answer: str) -> str:
-        """EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT. Raises Overloaded, and UserError where no process can start."""
-        with self._slots:
-            for attempt in (1, 2):
-                try:
-                    return self._judge(gold, answer)
-                except (ConnectionError, _HelperGone):
-                    if attempt == 2:
-                        raise UserError(
-                            "the grader's helper process ends at once; try `python -m bapo.graders.pool`"
-                        ) from None
-                    self.close()
+    def judge(self, gold: str, answer: str, deadline: Deadline | None = None) -> str:
+        """EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT (of CPU time, or memory): what does not depend on the load.
+
+        Raises Overloaded past the deadline (``wall_seconds`` without one), and UserError where no process can start.
+        """
+        deadline = deadline or Deadline(self.wall_seconds)
+        for attempt in (1, 2):
+            begin = time.monotonic()
+            self.warm()
+            deadline.extend(time.monotonic() - begin)
+            if not self._slots.acquire(timeout=max(deadline.left(), 0.0)):
+                raise Overloaded
+            try:
+                return self._judge(gold, answer, deadline)
+            except (ConnectionError, _HelperGone):
+                self.close()
+                if attempt == 2:
+                    raise UserError(
+                        "the grader's helper process ends at once; check that `python -c 'import math_verify'` works"
+                    ) from None
+                if deadline.half_spent():
+                    raise Overloaded from None
+            finally:
+                self._slots.release()
         raise AssertionError
 
     def warm(self) -> None:
@@ -98,11 +142,13 @@ class Pool:
 
     # ------------------------------------------------------------------------------------------------
 
-    def _judge(self, gold: str, answer: str) -> str:
+    def _judge(self, gold: str, answer: str, deadline: Deadline) -> str:
         body = json.dumps([gold, answer]).encode()
         for attempt in (1, 2):
-            checker = self._take()
-            checker.stream.settimeout(self.wall_seconds)
+            if deadline.left() <= 0 or (attempt == 2 and deadline.half_spent()):
+                raise Overloaded
+            checker = self._take(fresh=attempt == 2)
+            checker.stream.settimeout(max(deadline.left(), 0.01))
             try:
                 checker.stream.sendall(worker.LENGTH.pack(len(body)) + body)
                 reply = checker.stream.recv(1)
@@ -116,16 +162,16 @@ class Pool:
                     self._idle.append(checker)
                 return _REPLIES[reply]
             status = self._kill(checker)
-            if not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == 0):
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) != signal.SIGKILL:
                 return TIME_LIMIT  # the kernel stopped it: CPU time, or memory that could not even be reported
-            if attempt == 2:
+            if attempt == 2 and os.WIFEXITED(status):
                 return TIME_LIMIT  # a fresh checker ends by itself for lack of memory only
-        raise AssertionError
+        raise Overloaded  # killed twice by others
 
-    def _take(self) -> _Checker:
+    def _take(self, fresh: bool = False) -> _Checker:
         with self._lock:
             self._start()
-            if self._idle:
+            if self._idle and not fresh:
                 return self._idle.pop()
             ours, theirs = socket.socketpair()
             with theirs:
@@ -138,7 +184,7 @@ class Pool:
         checker.stream.close()
         with self._lock:
             if self._server is None:
-                return 0
+                return signal.SIGKILL  # closed by another thread
             self._server.sendall(worker.MESSAGE.pack(b"K", checker.pid))
             return self._answer()
 
@@ -186,7 +232,7 @@ class Pool:
             raise UserError(
                 "the grader's helper process did not start; check that `python -c 'import math_verify'` works"
             ) from None
-        self._server.settimeout(30.0)
+        self._server.settimeout(5.0)
 
 
 class _HelperGone(Exception):
@@ -201,3 +247,8 @@ os.register_at_fork(after_in_child=_POOL.forget)
 def shared() -> Pool:
     """This process's pool."""
     return _POOL
+
+
+def deadline() -> Deadline:
+    """A new one, of the shared pool's seconds."""
+    return Deadline(_POOL.wall_seconds)

@@ -71,7 +71,7 @@ def equal(gold: str, answer: str) -> bool:
 
 
 def readable(answer: str) -> bool:
-    return bool(strip(answer)) and len(answer) <= _LONGEST
+    return len(answer) <= _LONGEST and bool(strip(answer))
 
 
 def value(text: str) -> float | None:

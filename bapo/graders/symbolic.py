@@ -172,7 +172,7 @@ def _constants(a: Any, b: Any, decimals: tuple[int | None, int | None], inexact:
             return _at(a, b, {}, inexact)
         if (decimals[0] is None) != (decimals[1] is None):  # a decimal for a number that has no end
             p, q = (_value(Rational(str(v)), d) for v, d in ((x, decimals[0]), (y, decimals[1])))
-            return numbers.agree(p, q)
+            return numbers.agree(p, q, whole=False)
         size = max(abs(x), abs(y))
         if abs(x - y) > size * (10**-12 if inexact else 10**-50):
             return False

@@ -1,8 +1,16 @@
-"""Units at the end of an answer: known ones by one name each, so that 10 cm and 10 m are not the same answer."""
+"""Units at the end of an answer, so that 10 cm and 10 m, or 6 AM and 6 PM, are not the same answer.
+
+Known units have one name each; others are known by their words. Words that make another number are no units:
+5 million is 5000000, and 5 factorial is not 5.
+"""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from itertools import pairwise
+
+from bapo.graders import numbers
 
 _NAMES = {
     "cm": "cm centimeter centimetre", "mm": "mm millimeter millimetre",
@@ -10,24 +18,26 @@ _NAMES = {
     "in": "inch inche", "ft": "ft foot feet", "yd": "yd yard", "mi": "mi mile", "kg": "kg kilogram", "g": "gram",
     "mg": "mg milligram", "lb": "lb lbs pound", "oz": "oz ounce", "s": "sec second", "ms": "ms millisecond",
     "min": "min minute", "h": "hr hour", "day": "day", "week": "week", "month": "month", "year": "yr year",
-    "degree": "deg degree °", "rad": "rad radian", "dollar": "dollar buck", "cent": "cent", "mph": "mph",
-    "km/h": "km/h kmh kmph", "m/s": "m/s", "L": "liter litre", "mL": "ml milliliter millilitre", "Hz": "Hz hz",
+    "degree": "deg degree °", "rad": "rad radian", "dollar": "dollar buck", "cent": "cent", "h^-1 mi": "mph",
+    "h^-1 km": "km/h kmh kmph", "m s^-1": "m/s", "L": "liter litre", "mL": "ml milliliter millilitre", "Hz": "Hz hz",
     "kHz": "kHz",
+    "C": "celsius", "F": "fahrenheit",
     "N": "newton", "J": "joule", "kJ": "kJ", "W": "watt", "V": "volt", "K": "kelvin", "Pa": "pascal", "mol": "mol mole",
     "unit": "unit", "acre": "acre", "gallon": "gal gallon", "percent": "percent",
 }  # fmt: skip
 _SHORT = {"m": "m", "s": "s", "g": "g", "h": "h", "N": "N", "J": "J", "W": "W", "V": "V", "K": "K", "Pa": "Pa",
           "in": "in",
-          "L": "L", "A": "A", "C": "C", "°C": "C", "°F": "F", "F": "F"}  # fmt: skip
+          "L": "L", "A": "A", "u": "unit", "C": "C", "°C": "C", "°F": "F", "F": "F"}  # fmt: skip
 _KNOWN = {word: unit for unit, words in _NAMES.items() for word in words.split()}
 #: Words that stand alone after a number without \text{}. Single letters do not: they may be variables.
 _PLAIN = "|".join(
     sorted((re.escape(f"{w}{s}") for w in _KNOWN for s in ("", "s", "es") if w.isascii()), key=len, reverse=True)
 )
 _POWER = r"(?:\s*\^\s*(?:\{\s*-?\d\s*\}|-?\d))?"
+# a blank between two units must match in one way only: with two, a failing match takes exponential time
 _TAIL = re.compile(
     r"(?P<body>.*?[\d)}\]a-zA-Z%°!])\s*"
-    rf"(?P<unit>(?:(?:\\text\{{[^{{}}]*\}}|°\s*[CF](?![a-zA-Z])|°){_POWER}\s*/?\s*)+)$",
+    rf"(?P<unit>(?:(?:\\text\{{[^{{}}]*\}}|°\s*[CF](?![a-zA-Z])|°){_POWER}\s*(?:/\s*)?)+)$",
     re.DOTALL,
 )
 _PLAIN_TAIL = re.compile(
@@ -38,11 +48,29 @@ _WORDS_TAIL = re.compile(r"(?P<body>-?\d[\d.,/]*)\s+(?P<unit>[a-zA-Z]{3,}(?:\s+[
 _ARC = re.compile(r"(-?[\d.]+)\s*(''?|\")")
 _AREA = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 
+_SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
+          "eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000, "millionth": 10**6}  # fmt: skip
+_NUMERALS = (
+    "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
+)
+_DIGITS = set(_NUMERALS.split())
+_OPERATORS = {"plus", "minus", "over", "divided", "multiplied", "factorial", "modulo", "mod"}
+_POWERS = {"squared", "cubed"}
+#: The unit of what is no number with a unit: words that do arithmetic.
+SPOKEN = "!"
+_FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
+#: Words that make one unit another.
+_CHANGING = {"per", "squared", "cubed", "square", "cubic", "nautical", "north", "south", "east", "west", "am", "pm",
+             "not", "left", "right", "up", "down", "bc", "ad"}  # fmt: skip
+
 
 def split(latex: str) -> tuple[str, str | None]:
-    """(the answer without its unit, the unit's one name; "" for an unknown unit, None for none).
+    """(the answer without its unit, the unit as of :func:`name`, None for none, SPOKEN for arithmetic in words).
 
-    latex: what :func:`bapo.graders.normalise.normalise` returns. Only a unit behind something else counts.
+    latex: what :func:`bapo.graders.normalise.normalise` returns. Only a unit behind something else counts. A number
+    and its scale (5 million) come back as one number.
     """
     if match := _ARC.fullmatch(latex):
         return match[1], "arcmin" if match[2] == "'" else "arcsec"
@@ -55,26 +83,99 @@ def split(latex: str) -> tuple[str, str | None]:
             continue
         if body.endswith("\\") or not re.search(r"\d|\\pi|\\sqrt|\\frac|[a-zA-Z]", body) or "\\text" in body:
             continue
-        return body, name(unit)
+        return _scaled(latex, body, unit)
     return latex, None
 
 
+def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
+    words = _words(unit).split()
+    plain = [word.lower().rstrip(".") for word in words]
+    factor, used = Fraction(1), 0
+    while used < len(plain) and (scale := _SCALES.get(plain[used].removesuffix("s"))):
+        factor, used = factor * scale, used + 1
+    if not used and plain and (part := _PARTS.get(plain[0].removesuffix("s"))):
+        factor, used = Fraction(1, part), 1
+    rest = plain[used:]
+    if rest and (rest[0] in _DIGITS | _POWERS or _OPERATORS & set(rest) or _timed(rest)):
+        return latex, SPOKEN
+    if not used:
+        return body, name(unit)
+    number = numbers.read(body)
+    if number is None:
+        return latex, SPOKEN
+    value = number.value * factor
+    text = str(value) if value.denominator == 1 else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+    return text, name(" ".join(words[used:])) if rest else None
+
+
+def _timed(words: list[str]) -> bool:
+    """Three times two; but three times is three."""
+    return any(a == "times" and (b in _DIGITS or b.isdigit()) for a, b in pairwise(words))
+
+
+def _words(unit: str) -> str:
+    return re.sub(r"\\text\{([^{}]*)\}", r" \1 ", unit).replace("{", "").replace("}", "").strip()
+
+
 def name(unit: str) -> str:
-    """One name for a known unit with its power ("cm^2", "degree"), "" for any other."""
-    words = re.sub(r"\\text\{([^{}]*)\}", r"\1", unit).replace("{", "").replace("}", "").strip().strip(".")
+    """One name for a known unit with its power ("cm^2", "degree"); "?" and the words of any other; "" for no word."""
+    words = " ".join(_words(unit).strip(".").split())
+    words = re.sub(r"^(?:°|degrees?(?![a-zA-Z]))\s*(?=[a-zA-Z])", "", words)
     words = re.sub(r"\s*\^\s*", "^", re.sub(r"\s*/\s*", "/", words)).replace(" per ", "/")
-    power = ""
+    words = re.sub(r" squared(?![a-z])", "^2", re.sub(r" cubed(?![a-z])", "^3", words))
+    if known := _product(words):
+        return known
+    power, whole = "", words
     found = re.fullmatch(r"(square|sq|cubic|cu)\.?\s+(.*)", words)
     if found:
         power, words = _AREA[found[1]], found[2]
     found = re.fullmatch(r"(.*?)\s*(\^-?\d|²|³)", words)
     if found:
         power, words = found[2], found[1]
-    known = _word(words)
-    if not known and "/" in words:
-        parts = [_word(part) for part in words.split("/")]
-        known = "/".join(parts) if all(parts) else ""
-    return known + power if known else ""
+    if known := _word(words):
+        return known + power
+    others = re.findall(r"([^\W\d_]+|°)(\^-?\d)?", whole.replace(".", ""))
+    stems = {(_word(word) or _stem(word.lower())) + exponent for word, exponent in others if word not in _FILLERS}
+    return "?" + " ".join(sorted(stems)) if stems else ""
+
+
+def _product(words: str) -> str:
+    """Known units with their powers, in order: kJ mol^-1 for kJ/mol; "" where one is not known."""
+    powers: dict[str, int] = {}
+    for place, part in enumerate(words.replace("(", "").replace(")", "").split("/")):
+        for factor in part.replace("\\cdot", " ").split():
+            found = re.fullmatch(r"([^\W\d_]+|°)(?:\^(-?\d))?\.?", factor)
+            unit = _word(found[1]) if found else ""
+            if not found or not unit:
+                return ""
+            powers[unit] = powers.get(unit, 0) + int(found[2] or 1) * (-1 if place else 1)
+    return " ".join(sorted(unit if power == 1 else f"{unit}^{power}" for unit, power in powers.items()))
+
+
+def same(a: str | None, b: str | None) -> bool:
+    """Whether answers with these units may be equal: no unit, and the word "unit", go with any.
+
+    Of two unknown ones, one may say more (apples, red apples), but not another unit or direction.
+    """
+    if not a or not b or a == b or "unit" in (a, b):
+        return True
+    if {a, b} in ({"degree", "C"}, {"degree", "F"}):
+        return True
+    if "?" not in a[0] + b[0] or SPOKEN in (a, b):
+        return False
+    left, right = (set(unit.removeprefix("?").split()) for unit in (a, b))
+    more = {word.partition("^")[0] for word in left ^ right}
+    return (left <= right or right <= left) and not more & (_CHANGING | _UNITS)
+
+
+_UNITS = set(_NAMES) | set(_SHORT.values())
+
+
+def _stem(word: str) -> str:
+    for ending, stem in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("shes", "sh"), ("xes", "x")):
+        if word.endswith(ending) and len(word) > 4:
+            return word.removesuffix(ending) + stem
+    return word.removesuffix("s") if len(word) > 3 and not word.endswith("ss") else word
 
 
 def _word(word: str) -> str:

@@ -34,7 +34,6 @@ class BAPPO(PPO, BAPO):
     summary = "BAPO's delayed rollout policy and batch X1 + X2 + X3, with PPO's critic"
     source = "paper A.9, Figure 16"
     cost = "BAPO's rollouts, 2 x its updates (actor, critic)"
-    cost = "1 + 1/(2m) x rollouts at most, fewer updates, and a critic"
 
     def __init__(self, config: BAPPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)

@@ -56,7 +56,6 @@ class PPO(Method):
     summary = "actor and critic, generalised advantage estimation, on policy"
     source = "Schulman et al. 2017, 2016; verl `gae`; paper A.9"
     cost = "1 x rollouts, 2 x updates (actor, critic)"
-    cost = "1 x rollouts, and a critic"
 
     @property
     def uses_critic(self) -> bool:

@@ -61,7 +61,8 @@ class ReMix(Method):
 
     def _replays(self, step: int) -> int:
         """Groups that come from earlier policies."""
-        return min(round(self.config.replay_share * self.batch_size), len(self.recent)) if self._mixes(step) else 0
+        wanted = min(round(self.config.replay_share * self.batch_size), self.batch_size - 1)
+        return min(wanted, len(self.recent)) if self._mixes(step) else 0
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         self._forget(step)

@@ -70,7 +70,10 @@ class Geometry(Task):
         truth = _read(ground_truth)
         if truth.get("format") == "chain":
             return (str(truth.get("answer")),)
-        return tuple(f"\\boxed{{{answer}}}" for answer in truth.get("answers") or ())
+        from bapo.graders.extract import boxed
+        from bapo.graders.geometry import check_golds
+
+        return tuple(boxed(gold) for gold in check_golds(truth.get("answers"), "ground truth: 'answers'"))
 
     # -------------------------------------------------------------------------------------------- data
 

@@ -69,13 +69,14 @@ class Mathematics(Task):
         return "" if found is None else boxed(found)
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        """Every gold in a box of its own, or the end of a chain of steps."""
+        """Every gold in a box of its own, or the end of a chain of steps. Raises UserError for unusable golds."""
         truth = _read(ground_truth)
         if truth.get("format") == "chain":
             return [f"= {chain.read_answer(truth)}"]
         from bapo.graders.extract import boxed
+        from bapo.graders.mathematics import check_golds
 
-        return [boxed(gold) for gold in truth.get("answers", ())]
+        return [boxed(gold) for gold in check_golds(truth.get("answers"), "ground truth: 'answers'")]
 
     # -------------------------------------------------------------------------------------------- data
 

@@ -148,6 +148,8 @@ METHODS = {
     "dapo": ["method.max_generation_batches=2", "probe.samples=32"],
     "grpo_v5": ["method.v=2"],  # reads the policy of the step's start, which verl computes
     "repo": ["method.capacity=8", "method.min_cached=8", "train.batch_size=32"],  # replays from step 3 on
+    "areal": ["method.staleness=2"],  # draws three batches at first, and trains on old ones
+    "dots_rr": ["method.first_steps=1"],  # draws half a batch
 }
 
 

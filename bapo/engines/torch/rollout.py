@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ class Generator:
         if not prompts:
             return []
         start = time.perf_counter()
-        keys = np.array(distinct_keys(prompts), dtype=np.uint64)
+        keys = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=np.uint64)
         key = seeds.key64(self.seed, *purpose, step)
         images = [p.row.images for p in prompts] if any(p.row.images is not None for p in prompts) else None
         samples = sample(model, [p.row.tokens for p in prompts], group_size, keys, key, self.parameters, images=images)
@@ -48,16 +47,6 @@ class Generator:
         groups = [Group(p, r, step, version, s, origin) for p, r, s in zip(prompts, shaped, samples, strict=True)]
         ledger.add(groups, origin, sum(len(p.row.tokens) for p in prompts))
         return groups
-
-
-def distinct_keys(prompts: list[Prompt]) -> list[int]:
-    """One random-number key a prompt; a prompt that comes twice in one call gets other samples the second time."""
-    seen: Counter[str] = Counter()
-    keys = []
-    for p in prompts:
-        keys.append(seeds.key64(p.id, "again", seen[p.id]) if seen[p.id] else p.row.key)
-        seen[p.id] += 1
-    return keys
 
 
 class StepSampler:

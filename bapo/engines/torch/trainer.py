@@ -67,7 +67,7 @@ class Trainer:
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
-        self.total_steps = config.train.steps or config.train.epochs * len(prompts) // config.train.batch_size
+        self.total_steps = config.train.steps or config.train.epochs * (len(prompts) // config.train.batch_size)
         if self.total_steps < 1:
             raise UserError(
                 f"train.batch_size={config.train.batch_size}: larger than the {len(prompts)} problems of "

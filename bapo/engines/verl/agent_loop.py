@@ -52,7 +52,8 @@ class SeededSingleTurn(AgentLoopBase):
 
     def _seeded(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
         key = row.get("draw_key") or seeds.key64(self.config.bapo.seed, "probe", row["data_source"], 0)
-        prompt_key, number = seeds.key64(row["extra_info"]["id"]), int(row["session_id"])
+        prompt_key = int(row.get("prompt_key") or seeds.key64(row["extra_info"]["id"]))
+        number = int(row["session_id"])
         if self.rollout_config.name == cpu.ROLLOUT:
             return {**sampling_params, "draw": (int(key), prompt_key, number)}
         return {**sampling_params, "seed": seeds.key64(key, prompt_key, number) % 2**63}

@@ -36,12 +36,13 @@ class PromptSource:
         self.stream = PromptStream(prompts, seed)
 
     def batch(self, prompts: list[Prompt], group_size: int, step: int, purpose: tuple[object, ...]) -> TensorDict:
-        """Rows for verl's agent loop, one a prompt; the key of their random numbers is that of the torch engine."""
+        """Rows for verl's agent loop, one a prompt; the keys of their random numbers are those of the torch engine."""
         columns = collate_fn([self.dataset[p.row.index] for p in prompts])
         count = len(prompts)
         # no "_" in it: verl makes row keys of it, {uid}_{session}_{index}
         columns["uid"] = np.array([uuid.uuid4().hex for _ in prompts], dtype=object)
         columns["draw_key"] = np.array([seeds.key64(self.seed, *purpose, step)] * count, dtype=object)
+        columns["prompt_key"] = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=object)
         columns["__rollout_n__"] = np.array([group_size] * count, dtype=object)
         rows = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(rows, "global_steps", step)

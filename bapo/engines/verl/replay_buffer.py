@@ -15,19 +15,27 @@ POLL, LOOK = 0.05, 5.0
 
 
 class MethodReplayBuffer(ReplayBuffer):
-    """``build_batch`` gets the fresh groups, with rewards, and returns the batch to train on."""
+    """``build_batch`` gets the fresh groups, with rewards, and returns the batch to train on.
 
-    def __init__(self, build_batch: Callable[[KVBatchMeta], tuple[KVBatchMeta, dict]], stalled_after: float) -> None:
+    asked: how many prompts the method drew for this step, whatever verl's own batch size is.
+    """
+
+    def __init__(
+        self,
+        build_batch: Callable[[KVBatchMeta], tuple[KVBatchMeta, dict]],
+        asked: Callable[[], int],
+        stalled_after: float,
+    ) -> None:
         super().__init__("sync", {}, None, "drop", {}, poll_interval=POLL)
-        self.build_batch, self.stalled_after = build_batch, stalled_after
+        self.build_batch, self.asked, self.stalled_after = build_batch, asked, stalled_after
         self.watched: list[Any] = []
         self._looked = self._progressed = time.monotonic()
         self._done = 0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
-        meta, metrics = self.collect(global_steps, partition_id, batch_size)
         if partition_id != "train":
-            return meta, metrics
+            return self.collect(global_steps, partition_id, batch_size)
+        meta, metrics = self.collect(global_steps, partition_id, self.asked())
         batch, more = self.build_batch(meta)
         return batch, {**metrics, **more}
 

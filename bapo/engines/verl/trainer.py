@@ -106,7 +106,7 @@ class MethodTrainer(PPOTrainerSync):
 
     # ------------------------------------------------------------------ set-up
     def _build_replay_buffer(self) -> MethodReplayBuffer:
-        return MethodReplayBuffer(self._build_batch, stalled_after=self.config.bapo.stalled_after)
+        return MethodReplayBuffer(self._build_batch, lambda: len(self.asked), self.config.bapo.stalled_after)
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
@@ -328,14 +328,27 @@ class MethodTrainer(PPOTrainerSync):
         if not self.batch.groups:
             return batch
         batch.extra_info["rows_per_update"] = self.rows_per_update
-        return super()._update_critic(batch, metrics)
+        batch = super()._update_critic(batch, metrics)
+        self._require_finite(metrics, "critic")
+        return batch
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         if not self.batch.groups:
             return batch
         self.updates += len(self.parts)
         batch.extra_info["rows_per_update"] = self.rows_per_update
-        return super()._update_actor(batch, metrics)
+        batch = super()._update_actor(batch, metrics)
+        self._require_finite(metrics, "actor")
+        return batch
+
+    def _require_finite(self, metrics: dict, part: str) -> None:
+        """verl leaves out an update whose gradient is not finite, with a line in its log."""
+        norms = [metrics[name] for name in metrics if name.startswith(f"{part}/") and name.endswith("grad_norm")]
+        if not np.isfinite(np.array(norms, dtype=np.float64)).all():
+            raise RuntimeError(
+                f"step {self.global_steps}: the {part}'s gradient is not finite; lower train.learning_rate, check the "
+                "rewards"
+            )
 
     # ------------------------------------------------------------------ what is recorded
     def _probe_steps(self) -> set[int]:
@@ -359,7 +372,20 @@ class MethodTrainer(PPOTrainerSync):
         """Accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
         found = {name: values for name, values in reward_extra_infos_dict.items() if name != "seconds"}
         entries = list(zip(data_sources, found["problem"], found["reward"], strict=True))
-        self.tables.rows[runs.PROBE] += run_directory.probe_rows(self.global_steps, entries)
+        rows = run_directory.probe_rows(self.global_steps, entries)
+        expected = settings.validation_sets(self.run)
+        for row in rows:  # verl drops the samples of a rollout that failed
+            if row["samples"] % expected[row["set"]][1]:
+                raise RuntimeError(
+                    f"step {self.global_steps}, validation on {row['set']}: problem {row['prompt_id']} has "
+                    f"{row['samples']} samples instead of {expected[row['set']][1]}; a rollout failed"
+                )
+        if len(rows) != len(self.val_dataset):
+            raise RuntimeError(
+                f"step {self.global_steps}: {len(rows)} of {len(self.val_dataset)} problems were validated; a rollout "
+                "failed"
+            )
+        self.tables.rows[runs.PROBE] += rows
         return super()._val_metrics_update(data_sources, sample_uids, found, *args, **kwargs)
 
     def _compute_metrics(
@@ -482,6 +508,7 @@ class MethodTrainer(PPOTrainerSync):
         if self.method.delays_rollout_policy:
             self.actor_rollout_wg.load_rollout_policy(str(own))
         self.tables.read(own)
+        self.tables.write(self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):
             self.config.trainer.val_before_train = False  # done when the run began
         self._publish_model(self.global_steps)
