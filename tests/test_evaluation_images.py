@@ -227,6 +227,7 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_through_vllm_vlm(world: tuple[DictConfig, Path], engine: Any, tmp_path: Path) -> None:
     """One engine for both benchmarks; every request brings its problem's image, and no seed."""
+    pytest.importorskip("ray", reason="lm-eval's vllm-vlm imports ray, which comes with vLLM (here: the extra `verl`)")
     config, checkpoint = world
     summary = evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
     (keys,) = engine.engines
