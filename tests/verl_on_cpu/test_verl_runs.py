@@ -149,7 +149,6 @@ METHODS = {
     "grpo_v5": ["method.v=2"],  # reads the policy of the step's start, which verl computes
     "repo": ["method.capacity=8", "method.min_cached=8", "train.batch_size=32"],  # replays from step 3 on
     "areal": ["method.staleness=2"],  # draws three batches at first, and trains on old ones
-    "dots_rr": ["method.first_steps=1"],  # draws half a batch
 }
 
 
