@@ -77,3 +77,9 @@ def boxed(answer: str) -> str:
     Braces that ``answer`` leaves open are closed (two golds of DeepScaleR end too early).
     """
     return f"\\boxed{{{closed(answer)}{' ' if answer.endswith(chr(92)) else ''}}}"
+
+
+def last_boxed(response: str) -> str:
+    """:func:`last_box` in a box again: what of a response is kept for grading; "" where there is none."""
+    found = last_box(response)
+    return "" if found is None else boxed(found)

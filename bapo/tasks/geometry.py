@@ -61,10 +61,9 @@ class Geometry(Task):
 
     def extract(self, response: str) -> str:
         """The last balanced box outside the thinking, "" where there is none; the paper's format only."""
-        from bapo.graders.extract import boxed, last_box
+        from bapo.graders.extract import last_boxed
 
-        found = last_box(response)
-        return "" if found is None else boxed(found)
+        return last_boxed(response)
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         truth = _read(ground_truth)
