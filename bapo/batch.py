@@ -58,11 +58,19 @@ def _one_pass(
     train: the configuration's ``train`` node. An underfilled batch gives fewer updates of the usual size, or as many
     updates as ever on smaller mini-batches; an empty one gives none.
     """
-    units = method.units(groups)
     purpose = ("mini-batches", step) if number == 0 else ("mini-batches", step, "pass", number)
-    units = [units[i] for i in seeds.generator(seed, *purpose).permutation(len(units))]
-    if not units:
-        return []
+    rng = seeds.generator(seed, *purpose)
+    parts = sorted({method.separate(g) for g in groups})
+    return [
+        cut
+        for part in parts
+        for cut in _cut(method.units([g for g in groups if method.separate(g) == part]), train, rng)
+    ]
+
+
+def _cut(units: list[list[Group]], train: DictConfig, rng: np.random.Generator) -> list[list[Group]]:
+    """Units in a random order, as mini-batches."""
+    units = [units[i] for i in rng.permutation(len(units))]
     if train.underfilled == "fewer-updates":
         size = train.mini_batch_size
         cut = [units[i : i + size] for i in range(0, len(units), size)]

@@ -11,6 +11,8 @@ import numpy as np
 #: Where a group in a training batch came from (X1, X2 and X3 of the paper's equation 5).
 FRESH, REEVALUATED, REPLAYED = "fresh", "re-evaluated", "replayed"
 ORIGINS = (FRESH, REEVALUATED, REPLAYED)
+#: A group of expert solutions (LUFFY, ReLIFT): none of X1, X2, X3.
+DEMONSTRATED = "demonstration"
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class Group:
     rewards: float32 [G] in [0, 1]; version: how many updates-steps old the sampling policy's weights are counted from
     the start of the run (0 = the base model); step: the training step that generated the responses.
     ``samples`` is opaque to the methods: token arrays in the torch engine, row keys in the verl engine.
+    off_policy: bool [G], which responses this step's rollout did not sample, where only some of them are such
+    (a replayed or an expert's response among fresh ones); None: all of a replayed group, none of another.
+    unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here).
     """
 
     prompt: Prompt
@@ -71,6 +76,8 @@ class Group:
     version: int
     samples: Any = None
     origin: str = FRESH
+    off_policy: np.ndarray | None = None
+    unfinished: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self.rewards = np.asarray(self.rewards, dtype=np.float32)
@@ -91,13 +98,25 @@ class Group:
     def size(self) -> int:
         return len(self.rewards)
 
+    @property
+    def replayed(self) -> np.ndarray:
+        """bool [G]: the responses that this step's rollout did not sample."""
+        if self.off_policy is not None:
+            return self.off_policy
+        return np.full(self.size, self.origin in (REPLAYED, DEMONSTRATED))
+
     def as_origin(self, origin: str) -> Group:
         return replace(self, origin=origin)
 
     def select(self, index: Sequence[int]) -> Group:
         """The group made of the given responses only (RePO retrieves single responses)."""
         i = np.asarray(index, dtype=np.int64)
-        return replace(self, rewards=self.rewards[i], samples=None if self.samples is None else self.samples.select(i))
+        chosen = {
+            name: None if getattr(self, name) is None else getattr(self, name)[i]
+            for name in ("off_policy", "unfinished")
+        }
+        samples = None if self.samples is None else self.samples.select(i)
+        return replace(self, rewards=self.rewards[i], samples=samples, **chosen)
 
 
 def between(value: float, low: float, high: float, tolerance: float = 1e-6) -> bool:

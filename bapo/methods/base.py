@@ -47,6 +47,26 @@ class Sampler(Protocol):
     def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
         """G new responses for each prompt from the CURRENT policy pi_theta_t, graded."""
 
+    def resume(self, groups: list[Group]) -> list[Group]:
+        """The same groups with their unfinished responses continued by the CURRENT policy, graded where they end.
+
+        Each response may grow by ``Method.rollout_budget`` tokens, up to sampling.max_response_tokens in all; a token
+        keeps the log-probability of the policy that sampled it.
+        """
+
+    def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
+        """For each prompt a group of one expert solution, reward 1, origin ``DEMONSTRATED``; None where there is none.
+
+        The task's ``gold_responses`` are the expert. Its log-probabilities are 0: the expert is taken as certain
+        (LUFFY, Yan et al. 2504.14945, section 3.2).
+        """
+
+    def score(self, groups: list[Group]) -> list[np.ndarray]:
+        """float32 [G, T] a group: log-probabilities of its responses under the CURRENT policy, 0 past the end."""
+
+    def embed(self, prompts: list[Prompt]) -> np.ndarray:
+        """float32 [n, d]: mean of the last hidden states over each prompt's tokens, of the model before training."""
+
 
 @dataclass
 class Batch:
@@ -137,6 +157,11 @@ class Method:
         """Whether alpha takes the current weights before the rollout of this step."""
         return True
 
+    def rollout_budget(self, step: int) -> int | None:
+        """Tokens that a response may take in this step's rollout before it is cut off, unfinished; None: no limit but
+        sampling.max_response_tokens."""
+        return None
+
     # ------------------------------------------------------------------ after the rewards
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         """The groups to train on."""
@@ -154,6 +179,10 @@ class Method:
     def units(self, groups: list[Group]) -> list[list[Group]]:
         """What stays together when the batch is shuffled and cut into mini-batches: by default, each group alone."""
         return [[g] for g in groups]
+
+    def separate(self, group: Group) -> int:
+        """Groups of different numbers are never in one mini-batch; lower numbers are trained on first."""
+        return 0
 
     def passes(self, step: int) -> int:
         """How often the batch of this step is trained on (update-to-data ratio)."""

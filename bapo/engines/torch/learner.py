@@ -17,7 +17,7 @@ from bapo.engines.torch.images import Images
 from bapo.errors import UserError
 from bapo.losses import LossInputs
 from bapo.methods import Method
-from bapo.rollouts import ORIGINS, REPLAYED, Group
+from bapo.rollouts import ORIGINS, Group
 
 if TYPE_CHECKING:
     from bapo.engines.torch.critic import Critic
@@ -156,7 +156,7 @@ class Learner:
         advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
         index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
         lengths = {(g, i): int(groups[g].samples.lengths[i]) for g, i in index}
-        replayed = [(groups[g].origin == REPLAYED) for g, _ in index]
+        replayed = [bool(groups[g].replayed[i]) for g, i in index]
         nominal = self.train.mini_batch_size * self.train.group_size
         denominators = {
             "nominal_sequences": nominal if self.train.underfilled == "fewer-updates" else len(index),
@@ -177,7 +177,7 @@ class Learner:
                 behaviour_logprobs=rows.behaviour_logprobs,
                 advantages=rows.advantages,
                 mask=mask,
-                replayed=torch.tensor([o == REPLAYED for o in rows.origins], device=self.device),
+                replayed=torch.tensor([bool(groups[g].replayed[i]) for g, i in micro], device=self.device),
                 reference_logprobs=self._reference_logprobs(rows),
                 step_logprobs=self._lookup(step_logprobs, groups, micro, rows),
                 entropy=scored.entropy,
