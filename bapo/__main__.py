@@ -151,6 +151,7 @@ def _train(config: Any, _: Any) -> int:
 def _evaluate(config: Any, arguments: Any) -> int:
     from pathlib import Path
 
+    from bapo import budgets
     from bapo import config as configuration
     from bapo.evaluation.run import evaluate
 
@@ -163,7 +164,7 @@ def _evaluate(config: Any, arguments: Any) -> int:
         checkpoint = config.model.path if config.model.kind == "pretrained" else home / "checkpoint"
     else:
         home = configuration.run_directory(config)
-        checkpoint = home / _require_identity(home, configuration.train_identity(config))["checkpoint"]
+        checkpoint = home / _require_identity(home, budgets.identity(config))["checkpoint"]
     # a control must not take the place of the evaluation that the tables read
     usual = "eval" if config.evaluation.images == "own" else f"eval_{config.evaluation.images}_images"
     summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / usual)

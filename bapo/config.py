@@ -96,6 +96,15 @@ class SamplingConfig:
 
 
 @dataclass
+class BudgetConfig:
+    """When a run ends, other than after train.steps: bapo/budgets.py."""
+
+    unit: str = "steps"  # steps (or epochs) | rollouts | updates | flops
+    like: str | None = None  # the method whose finished run of the same base and seed says how many
+    most: float = 4.0  # times train.steps: the end of a run that does not get there
+
+
+@dataclass
 class TrainConfig:
     steps: int | None = None  # exactly one of steps and epochs
     epochs: int | None = None
@@ -111,6 +120,7 @@ class TrainConfig:
     kl_coef: float = 0.001
     entropy_coef: float = 0.001
     underfilled: str = "fewer-updates"  # or "smaller-mini-batches": always batch_size / mini_batch_size updates
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
 
 
 @dataclass
@@ -193,6 +203,7 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
+    variant: dict[str, str] = field(default_factory=dict)  # what experiments/variant/ laid over it: name -> title
     verl: dict[str, Any] = field(default_factory=dict)  # how verl runs a job: bapo/engines/verl/verl_config.py
     method: Any = None
 
@@ -253,12 +264,15 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
 
     Raises UserError with the key and the allowed values.
     """
-    overrides = [o for o in overrides if o]
+    overrides, variants = _split_variants([o for o in overrides if o])
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(EXPERIMENTS)):
             config = compose("config", overrides=list(overrides))
         config.method = methods.checked(config.method)
+        for group, names in variants.items():
+            config[group].name = "+".join((config[group].name, *names))
+            config[group].title = ", ".join((config[group].title, *(config.variant[n] for n in names)))
     except methods.MethodError as error:
         raise UserError(str(error)) from None
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
@@ -268,6 +282,36 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
         raise UserError(f"{missing[0]} has no value: set it in experiments/ or add {missing[0]}=... to the command")
     check(config)
     return config
+
+
+def _split_variants(overrides: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+    """``method=bapo+rollouts`` as Hydra takes it, ``method=bapo variant=[rollouts]``, and the variants of each group.
+
+    Those of the model are laid over the configuration first. Raises UserError naming an unknown one.
+    """
+    plain, found = [], {}
+    for override in overrides:
+        group, _, value = override.partition("=")
+        name, *variants = value.split("+") if group in VARIED else [value]
+        for variant in variants:
+            if variant not in options("variant"):
+                raise UserError(unknown(override, f"unknown variant '{variant}'", variant, options("variant")))
+        plain.append(f"{group}={name}" if variants else override)
+        if variants:
+            found[group] = variants
+    names = [v for group in VARIED for v in found.get(group, [])]
+    return plain + ([f"variant=[{','.join(names)}]"] if names else []), found
+
+
+#: the groups whose choices may carry variants, in the order in which these are laid over the configuration
+VARIED = ("model", "method")
+
+
+def like(config: DictConfig, method: str) -> DictConfig:
+    """The same run of another method, as far as its place and its start are concerned."""
+    other = copy.deepcopy(config)
+    other.method.name = method
+    return other
 
 
 @lru_cache(maxsize=256)
@@ -288,7 +332,23 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
                 f"experiments/{group}/{asked}.yaml: name is '{config[group].name}', so its runs would lie in another's "
                 f"folder; set name: {asked}"
             )
+    if "+" in method and base_identity(config) != base_identity(
+        run_config(scale, task, model, "", seed, _start(extra))
+    ):
+        raise UserError(
+            f"method={method}: its variant changes the problems or the base model, which all methods share; make it a "
+            "variant of the model"
+        )
     return config
+
+
+def _start(overrides: tuple[str, ...]) -> tuple[str, ...]:
+    """Those that concern the problems and the base model: no method's settings."""
+    return tuple(o for o in overrides if not METHODS_OWN.match(o))
+
+
+#: overrides that only some methods understand
+METHODS_OWN = re.compile(r"[+~]*(method|fidelity)\b")
 
 
 def check(config: DictConfig) -> None:
@@ -330,6 +390,13 @@ def check(config: DictConfig) -> None:
     for key in ("train.batch_size", "train.mini_batch_size", "train.group_size", "evaluation.samples", "threads"):
         require(OmegaConf.select(config, key) >= 1, key, "must be at least 1")
     require(t.steps is None or t.steps >= 1, "train.steps", "must be at least 1")
+    one_of("train.budget.unit", "steps", "rollouts", "updates", "flops")
+    require(t.budget.most >= 1, "train.budget.most", "must be at least 1")
+    require(
+        (t.budget.unit == "steps") == (t.budget.like is None),
+        "train.budget.like",
+        f"name the method whose run sets the number of {t.budget.unit}, or leave both unit and like alone",
+    )
     require(t.epochs is None or t.epochs >= 1, "train.epochs", "must be at least 1")
     require(t.group_size >= 2, "train.group_size", "an advantage within a group needs at least 2 responses a prompt")
     require(
@@ -410,12 +477,16 @@ def train_identity(config: DictConfig) -> str:
             "seed": config.seed,
             "sampling": _plain(config.sampling),
             # the method's own kl_coef and entropy_coef count, which take train's values where they use them
-            "train": _without(config.train, "micro_batch_size", "kl_coef", "entropy_coef"),
+            "train": _without(config.train, "micro_batch_size", "kl_coef", "entropy_coef", *_unused_budget(config)),
             "probe": _plain(config.probe),
             "method": _without(config.method, "name", "title", "kind"),
             "revision": [REVISIONS[config.engine], methods.get(config.method.algorithm).revision],
         }
     )
+
+
+def _unused_budget(config: DictConfig) -> list[str]:
+    return ["budget"] if config.train.budget.unit == "steps" else []
 
 
 def evaluation_identity(config: DictConfig) -> str:

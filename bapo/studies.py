@@ -47,6 +47,7 @@ class StudyFile:
     title: str = ""
     runs_of: str | None = None  # another study whose runs this one uses, instead of scales
     scales: dict[str, Any] = field(default_factory=dict)  # scale -> list of Runs
+    reference: str = "grpo"  # the method that the others are compared with
     figures: list[str] = field(default_factory=list)  # names of analysis/figures/
 
 
@@ -67,6 +68,7 @@ class Study:
     scale: str
     cells: tuple[Cell, ...]
     figures: tuple[str, ...] = ()
+    reference: str = "grpo"
 
     @property
     def models(self) -> list[tuple[str, str]]:
@@ -97,7 +99,7 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
     for cell, count in Counter(cells).items():
         if count > 1:
             raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
-    return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures))
+    return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures), content.reference)
 
 
 def _path(name: str) -> Path:
@@ -160,9 +162,18 @@ def _checked(schema: type, content: Any, path: Path, where: str = "") -> Any:
 
 
 def _require(path: Path, where: str, group: str, value: str) -> None:
-    allowed = configuration.options(group)
-    if value not in allowed:
+    wrong = _unknown_name(group, value)
+    if wrong:
+        group, value = wrong
+        allowed = configuration.options(group)
         raise UserError(f"{path}: " + unknown(where, f"unknown {group} '{value}'", value, allowed))
+
+
+def _unknown_name(group: str, value: str) -> tuple[str, str] | None:
+    """(group, name) of what does not exist in ``name+variant``; None where all of it does."""
+    name, *variants = value.split("+") if group in configuration.VARIED else [value]
+    parts = [(group, name), *(("variant", v) for v in variants)]
+    return next(((g, n) for g, n in parts if n not in configuration.options(g)), None)
 
 
 # ------------------------------------------------------------------------------------------------ the settings
@@ -196,7 +207,7 @@ class Settings:
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
         """Those of a job of ``method``; "": of problems or a base model, which no method's settings concern."""
-        return self.overrides if method else tuple(o for o in self.overrides if not _METHODS_OWN.match(o))
+        return self.overrides if method else tuple(o for o in self.overrides if not configuration.METHODS_OWN.match(o))
 
     def folder(self) -> str:
         """The folder of the scale's results: an engine other than the scale's own has one of its own."""
@@ -227,10 +238,6 @@ class Settings:
         ]
 
 
-#: overrides that only some methods understand
-_METHODS_OWN = re.compile(r"[+~]*(method|fidelity)\b")
-
-
 def _hydra_value(text: str) -> str:
     """A string as Hydra's override grammar reads it back unchanged."""
     if re.fullmatch(r"[\w./\-]+", text):
@@ -257,9 +264,9 @@ def read_settings(given: Mapping[str, Any], schema: Path) -> Settings:
     for group, names in (("scale", [values.get("scale", "laptop")]), ("method", values.get("methods", []))):
         key = "methods" if group == "method" else group
         for value in names:
-            if value not in configuration.options(group):
-                allowed = configuration.options(group)
-                raise UserError(unknown(f"--config {key}={value}", f"unknown {group}", value, allowed))
+            if wrong := _unknown_name(group, value):
+                allowed = configuration.options(wrong[0])
+                raise UserError(unknown(f"--config {key}={value}", f"unknown {wrong[0]}", wrong[1], allowed))
     return Settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
@@ -310,7 +317,10 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
             [name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in config.evaluation.benchmarks
         ]
     return {
+        "name": study.name,
+        "title": study.title,
         "scale": study.scale,
+        "reference": study.reference,
         "config": settings.as_words(),
         "note": note,
         "cells": cells,

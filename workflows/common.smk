@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
+from bapo import budgets
 from bapo import config as configuration
 from bapo import runs, studies
 from bapo.errors import UserError
@@ -111,6 +112,12 @@ def bapo(command, *options):
         return python("bapo", command, *options, *names)(wildcards, output)
 
     return call
+
+
+def run_that_sets_the_budget(wildcards):
+    """The run of another method after whose rollouts, updates or operations this one ends; mostly none."""
+    folder = budgets.like_directory(configuration_of(wildcards))
+    return [] if folder is None else [f"{folder}/summary.json"]
 
 
 def base_threads(wildcards):

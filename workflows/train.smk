@@ -6,6 +6,7 @@ rule train:
     input:
         DATA / "summary.json",
         BASE / "summary.json",
+        run_that_sets_the_budget,
     output:
         RUN / "summary.json",
     log:

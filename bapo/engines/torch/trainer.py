@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
+from bapo import budgets, records, runs, tasks, tracking
 from bapo import config as configuration
-from bapo import records, runs, tasks, tracking
 from bapo.data import data_folder
 from bapo.engines.torch import checkpoints, models
 from bapo.engines.torch.critic import Critic
@@ -39,7 +39,7 @@ class Interrupted(Exception):
 def train(config: DictConfig) -> dict[str, Any]:
     """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary."""
     folder = configuration.run_directory(config)
-    identity = configuration.train_identity(config)
+    identity = budgets.identity(config)
     with runs.locked(folder):
         runs.set_aside(folder, identity)
         return Trainer(config, folder, identity).run()
@@ -67,12 +67,13 @@ class Trainer:
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
-        self.total_steps = config.train.steps or config.train.epochs * (len(prompts) // config.train.batch_size)
-        if self.total_steps < 1:
+        steps = config.train.steps or config.train.epochs * (len(prompts) // config.train.batch_size)
+        if steps < 1:
             raise UserError(
                 f"train.batch_size={config.train.batch_size}: larger than the {len(prompts)} problems of "
                 f"train.epochs={config.train.epochs}; there would be no step"
             )
+        self.budget, self.spent = budgets.of(config, steps), 0.0
         self.stream = PromptStream(prompts, config.seed)
         self.probe_sets = {
             "train": prompts[: config.probe.prompts],
@@ -127,24 +128,21 @@ class Trainer:
         )
         runs.write_text(self.folder / runs.CONFIG, OmegaConf.to_yaml(config, resolve=True))
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
-        progress = Progress(label, self.total_steps, self.step)
+        progress = Progress(label, self.budget.most, self.step)
         tracker = tracking.start(config, self.folder, self.identity)
         try:
             with stop_requests() as stopped:
                 if self.step == 0:
                     self._probe()
-                while self.step < self.total_steps:
+                while not self._finished():
                     row = self._train_step(self.step + 1)
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.update(self.step, f"reward {row['reward_mean']:.3f}  batch {batch}")
                     tracker.log({k: v for k, v in row.items() if k != "step"}, self.step)
-                    if self.step % config.checkpoint.every == 0 or self.step == self.total_steps or stopped():
+                    if self.step % config.checkpoint.every == 0 or self._finished() or stopped():
                         self._checkpoint()
-                    if stopped() and self.step < self.total_steps:
-                        raise Interrupted(
-                            f"{label}: stopped after step {self.step} of {self.total_steps}; the same command goes on "
-                            "there"
-                        )
+                    if stopped() and not self._finished():
+                        raise Interrupted(f"{label}: stopped after step {self.step}; the same command goes on there")
         finally:
             tracker.finish()
         summary = self._finish()
@@ -175,9 +173,12 @@ class Trainer:
             ledger.critic_parameters = models.parameter_count(self.critic.model)
         seconds = {**ledger.seconds, "update": time.perf_counter() - update_begun}
         self.step = step
-        seconds["probe"] = self._probe() if step in self._probe_steps() else 0.0
-        seconds["total"] = time.perf_counter() - begun
+        seconds |= {"probe": 0.0, "total": time.perf_counter() - begun}
         row = records.step_row(step, rollout_version, fresh, batch, method, self.parameters, ledger, metrics, seconds)
+        before, self.spent = self.spent, self.spent + self.budget.spent([row])
+        if self.budget.probes(before, self.spent, step, self.config.probe.points):
+            row["seconds_probe"] = self._probe()
+            row["seconds_total"] += row["seconds_probe"]
         self.tables.rows[runs.STEPS].append(row)
         self.tables.rows[runs.GROUPS] += records.group_rows(step, batch)
         return row
@@ -190,11 +191,10 @@ class Trainer:
                     own.copy_(new)
         self.rollout_version = version
 
-    # ------------------------------------------------------------------ the probe
-    def _probe_steps(self) -> set[int]:
-        points = self.config.probe.points
-        return {round(i * self.total_steps / (points - 1)) for i in range(points)} if points > 1 else {self.total_steps}
+    def _finished(self) -> bool:
+        return self.budget.finished(self.spent, self.step)
 
+    # ------------------------------------------------------------------ the probe
     def _probe(self) -> float:
         """Accuracy of fixed prompts under the current policy; seconds spent. Not part of the training cost."""
         begun = time.perf_counter()
@@ -245,6 +245,7 @@ class Trainer:
         groups = checkpoints.unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self._prompt)
         self.tables.read(trainer)
+        self.spent = self.budget.spent(self.tables.rows[runs.STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
 
     def _prompt(self, prompt_id: str) -> Prompt:
@@ -253,8 +254,8 @@ class Trainer:
     def _finish(self) -> dict[str, Any]:
         """Tables and ``summary.json``, the last file to be written."""
         self.tables.write(self.folder)
-        last = checkpoints.folder_of(self.folder, self.total_steps)
-        summary = records.summary(self.folder, self.identity, self.total_steps, last)
+        last = checkpoints.folder_of(self.folder, self.step)
+        summary = records.summary(self.folder, self.identity, self.step, last)
         runs.write_json(self.folder / runs.SUMMARY, summary)
         return summary
 
