@@ -160,6 +160,8 @@ class EvaluationConfig:
     top_p: float = 1.0
     seed: int = 1234  # no meaning for backend=server: its samples cannot be repeated
     batch_size: int = 1024  # rows in flight (torch)
+    curve_samples: int = 8  # a problem, of every kept checkpoint: the paper's curves are mean@8
+    validation: str | None = "probe"  # the split to choose a checkpoint on; null: none was kept out of training
     images: str = "own"  # own | shuffled: a control, every problem with the images of another one
     vllm: VllmConfig = field(default_factory=VllmConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
@@ -387,7 +389,9 @@ def check(config: DictConfig) -> None:
     one_of("evaluation.images", "own", "shuffled")
     t = config.train
     require((t.steps is None) != (t.epochs is None), "train.steps", "set exactly one of train.steps and train.epochs")
-    for key in ("train.batch_size", "train.mini_batch_size", "train.group_size", "evaluation.samples", "threads"):
+    for key in ("batch_size", "mini_batch_size", "group_size"):
+        require(t[key] >= 1, f"train.{key}", "must be at least 1")
+    for key in ("evaluation.samples", "evaluation.curve_samples", "threads"):
         require(OmegaConf.select(config, key) >= 1, key, "must be at least 1")
     require(t.steps is None or t.steps >= 1, "train.steps", "must be at least 1")
     one_of("train.budget.unit", "steps", "rollouts", "updates", "flops")
@@ -489,15 +493,30 @@ def _unused_budget(config: DictConfig) -> list[str]:
     return ["budget"] if config.train.budget.unit == "steps" else []
 
 
+#: keys of evaluation that say how the work is done, or that the evaluation of a last checkpoint does not read
+_NOT_THE_SAMPLES = ("backend", "batch_size", "vllm", "server", "curve_samples", "validation")
+
+
 def evaluation_identity(config: DictConfig) -> str:
     """Changes when an evaluation of the same checkpoint would give other numbers.
 
     How many GPUs or requests at a time, and where the server is, are not part of it.
     """
+    return digest(_evaluation_content(config))
+
+
+def curve_identity(config: DictConfig) -> str:
+    """Changes when the accuracies of the same run's kept checkpoints would be others, or those of other steps."""
+    content = _evaluation_content(config)
+    content["evaluation"]["samples"] = config.evaluation.curve_samples
+    return digest([content, config.evaluation.validation, config.checkpoint.every])
+
+
+def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     e = config.evaluation
     content = {
         "data": data_identity(config),
-        "evaluation": _without(e, "backend", "batch_size", "images", "vllm", "server"),
+        "evaluation": _without(e, *_NOT_THE_SAMPLES, "images"),
         "sampling": _plain(config.sampling),
         "model": [config.model.dtype, config.model.attention],
         "revision": REVISIONS["evaluation"],
@@ -506,7 +525,7 @@ def evaluation_identity(config: DictConfig) -> str:
         content["images"] = e.images
     if e.backend != "torch":
         content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]
-    return digest(content)
+    return content
 
 
 # ------------------------------------------------------------------------------------------------ places

@@ -49,6 +49,7 @@ class StudyFile:
     scales: dict[str, Any] = field(default_factory=dict)  # scale -> list of Runs
     reference: str = "grpo"  # the method that the others are compared with
     figures: list[str] = field(default_factory=list)  # names of analysis/figures/
+    curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Study:
     cells: tuple[Cell, ...]
     figures: tuple[str, ...] = ()
     reference: str = "grpo"
+    curves: tuple[str, ...] = ()
 
     @property
     def models(self) -> list[tuple[str, str]]:
@@ -83,9 +85,8 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
     allowed.
     """
     content = _read(name)
-    blocks = content.scales
-    if content.runs_of:
-        blocks = _read(content.runs_of).scales
+    origin = _read(content.runs_of) if content.runs_of else content
+    blocks = origin.scales
     if scale not in blocks:
         where = _path(content.runs_of or name)
         raise UserError(f"{where}: scales has no '{scale}'; it has {', '.join(blocks)}: add the runs of this scale")
@@ -99,7 +100,8 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
     for cell, count in Counter(cells).items():
         if count > 1:
             raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
-    return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures), content.reference)
+    curves = tuple(m for m in content.curves or origin.curves if any(cell.method == m for cell in cells))
+    return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures), content.reference, curves)
 
 
 def _path(name: str) -> Path:
@@ -125,6 +127,8 @@ def _read(name: str) -> StudyFile:
             raise UserError(f"{path}: scales.{scale} must be a list of blocks with task, models, methods and seeds")
         for i, block in enumerate(blocks):
             blocks[i] = _block(path, f"scales.{scale}[{i}]", block)
+    for method in content.curves:
+        _require(path, "curves", "method", method)
     return content
 
 
@@ -326,6 +330,7 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
         "cells": cells,
         "bases": list(bases.values()),
         "benchmarks": benchmarks,
+        "curves": list(study.curves),
     }
 
 

@@ -144,7 +144,7 @@ def test_a_model_whose_context_is_too_short_for_the_task_is_refused() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, runs_of, scales, figures"]),
+        ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, runs_of, scales, reference, figures"]),
         ("  smoke:", "  smok:", ["scales.smok", "unknown scale", "laptop, paper, smoke"]),
         ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[2].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
         ("[grpo, dapo, grpo_v5, repo, bapo]", "[grpo, bpo]", ["scales.paper[0].methods", "did you mean 'bapo'?"]),
@@ -168,7 +168,7 @@ def test_a_wrong_study_file_is_named_with_its_field(experiments: Path, old: str,
 
 
 def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> None:
-    with pytest.raises(UserError, match=r"did you mean 'table1'.*figure16, .*figures, table1"):
+    with pytest.raises(UserError, match=r"did you mean 'table1'.*figure16, .*figures, .*table1"):
         load_study("table_1", "laptop")
     (experiments / "scale" / "huge.yaml").write_text("name: huge\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, gpu, paper"):
