@@ -7,13 +7,15 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import figures
+from analysis import figures, tables
 from bapo.errors import UserError
 
 STUDY_FORMAT = """\
 The study file (JSON; the workflow writes it) says which runs to compare. Paths are relative to where the command runs.
 {
+ "name": "table1",                       # optional: of experiments/study/, for `figures` and the cure in error messages
  "scale": "laptop",                      # heading
+ "reference": "grpo",                    # optional: the method that `comparison` compares the others with
  "config": ["scale=laptop", "seeds=[1]"],  # optional: the workflow's --config, for the cure in error messages
  "note": "...",                          # what the scale can show; printed below every table and figure
  "cells": [{"task": "countdown", "task_title": "Countdown", "model": "qwen2-112k", "model_title": "Qwen2 112k",
@@ -48,12 +50,16 @@ def parser() -> argparse.ArgumentParser:
         return sub
 
     command("table1", "Table 1: table1.csv, table1.md, table1.tex and table1_differences.csv")
-    one = command("figure", "one figure: NAME.pdf, NAME.png and NAME.csv with the data behind it")
+    command("checkpoint-choice", "the last checkpoint, the best on validation and the best on test: csv, md and tex")
+    for name, words in tables.NAMES.items():
+        command(name, words)
+    command("theory", "the theory monitor: theory_monitor.csv, .md and a figure of the bound of Theorem 3.2")
+    one = command("figure", "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
     one.add_argument("name", choices=list(figures.NAMES), metavar="NAME", help="one of " + ", ".join(figures.NAMES))
-    every = command("figures", "all figures")
+    every = command("figures", "all figures of the study that the file names")
     for sub in (one, every):
         sub.add_argument(
-            "--method", help="the method that migration_matrix shows (default: bapo, or the first there is)"
+            "--method", help="the method that figure15_migration shows (default: bapo, or the first there is)"
         )
     log = commands.add_parser("import", help="a logged history of another project as a run directory")
     log.add_argument(
@@ -72,6 +78,14 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--batch", type=int, help="B (default: the largest step of the run)")
     for sub in (log, asked):
         sub.add_argument("--out", type=Path, default=Path("results/imported"), help="default: results/imported")
+    claims = commands.add_parser("claims", help="the ledger: every claim of the paper with a verdict")
+    claims.add_argument(
+        "--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="every study there is"
+    )
+    claims.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for claims.md, .csv and .json")
+    page = commands.add_parser("report", help="one HTML page of a scale's results that opens from disk")
+    page.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
+    page.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in that folder")
     return top
 
 
@@ -95,6 +109,14 @@ def _what_if(options: argparse.Namespace) -> str:
     return str(write_what_if(options.run, options.out, options.algorithm, values, options.batch))
 
 
+def _claims(options: argparse.Namespace) -> str:
+    from analysis.claims import entries, ledger, view, writers
+
+    studies = view.load_studies(options.study)
+    lines = ledger.ledger(entries.read(), studies)
+    return " ".join(map(str, writers.write(lines, studies, options.out)))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after one clear sentence on stderr."""
     options = parser().parse_args(arguments)
@@ -102,16 +124,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command in ("import", "what-if"):
             print("wrote " + (_import if options.command == "import" else _what_if)(options))
             return 0
+        if options.command == "claims":
+            print("wrote " + _claims(options))
+            return 0
+        if options.command == "report":
+            from analysis import report
+
+            print(f"wrote {report.write(options.results, options.out)}")
+            return 0
         from analysis import study
 
-        target = "table1" if options.command == "table1" else "figures"
-        read = study.load(options.study, target)
+        read = study.load(options.study, "table1" if options.command == "table1" else None)
         if options.command == "table1":
             from analysis import table1
 
             paths = table1.write(read, options.out)
+        elif options.command in tables.NAMES:
+            paths = tables.write(options.command, read, options.out)
+        elif options.command == "theory":
+            from analysis import theory_monitor
+
+            paths = theory_monitor.write(read, options.out)
+        elif options.command == "checkpoint-choice":
+            from analysis import checkpoint_choice_text
+
+            paths = checkpoint_choice_text.write(read, options.out)
         else:
-            names = [options.name] if options.command == "figure" else list(figures.NAMES)
+            names = [options.name] if options.command == "figure" else figures.of_study(read.name)
             paths = [p for name in names for p in figures.draw(name, read, options.out, options.method)]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)

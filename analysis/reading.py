@@ -33,6 +33,24 @@ class Outcomes:
         return self.correct.shape[-1]
 
 
+@dataclass(frozen=True)
+class Curve:
+    """A benchmark at the kept checkpoints of a run, problems in the order of their ids.
+
+    steps: [T], 0 for the model that the run began with; problems: ids [n]; correct: of ``samples``, [T, n]. For several
+    seeds of a method: correct is [S, T, n].
+    """
+
+    steps: tuple[int, ...]
+    problems: tuple[str, ...]
+    correct: np.ndarray
+    samples: int
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        return self.correct / self.samples
+
+
 def summary(folder: Path, study: Study) -> dict[str, Any]:
     """The verified summary of a finished folder. Raises UserError naming the folder and the command that makes it."""
     if not (folder / runs.SUMMARY).exists():
@@ -104,6 +122,46 @@ def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> O
                 f"that are not those of {cells[0].run}; {_again(cell.run / 'eval', study)}"
             )
     return Outcomes(found[0].problems, np.stack([o.correct for o in found]), np.stack([o.parsed for o in found]))
+
+
+def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
+    """Accuracy of a run's kept checkpoints on one benchmark. Raises UserError where a problem lacks a step."""
+    folder = cell.run / "curve"
+    summary(folder, study)
+    path = folder / f"{benchmark}.parquet"
+    frame = runs.read_table(path, columns=["step", "problem_id", "correct", "samples"])
+    counts = frame.groupby(["step", "problem_id"]).size()
+    wide = frame.drop_duplicates(["step", "problem_id"]).pivot(index="step", columns="problem_id", values="correct")
+    if frame.empty or (counts != 1).any() or wide.isna().to_numpy().any() or frame["samples"].nunique() != 1:
+        raise UserError(f"{path}: every problem must have one row a step; {_again(folder, study)}")
+    ids = tuple(str(c) for c in wide.columns)
+    return Curve(tuple(int(s) for s in wide.index), ids, wide.to_numpy(np.int64), int(frame["samples"].iloc[0]))
+
+
+def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
+    """The same for all seeds of a method: correct [S, T, n], at the steps that every seed has.
+
+    Raises UserError where two seeds were evaluated on different problems, or have no step in common.
+    """
+    found = [curve(c, benchmark, study) for c in cells]
+    common = sorted(set.intersection(*(set(f.steps) for f in found)))
+    for cell, other in zip(cells, found, strict=True):
+        if other.problems != found[0].problems or other.samples != found[0].samples or len(common) < 2:
+            raise UserError(
+                f"{cell.run}/curve/{benchmark}.parquet: its problems, samples or steps are not those of "
+                f"{cells[0].run}; {_again(cell.run / 'curve', study)}"
+            )
+    picked = [f.correct[[f.steps.index(s) for s in common]] for f in found]
+    return Curve(tuple(common), found[0].problems, np.stack(picked), found[0].samples)
+
+
+def validation(cells: Sequence[Cell], study: Study) -> str | None:
+    """The split on which a checkpoint of these runs would be chosen; None: the scale keeps no problems for that."""
+    named = {summary(c.run / "curve", study).get("validation") for c in cells}
+    if len(named) != 1:
+        folder = cells[0].run / "curve"
+        raise UserError(f"{folder}: its seeds have different validation problems; {_again(folder, study)}")
+    return named.pop()
 
 
 def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:

@@ -71,6 +71,9 @@ class Study:
     blocks: tuple[Block, ...]
     target: str  # the Snakemake target that makes what is missing
     config: tuple[str, ...] = ()  # what the workflow was given after --config
+    curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
+    name: str = ""  # of experiments/study/; "" where another program wrote the file
+    reference: str = "grpo"  # the method that the others are compared with
 
     @property
     def command(self) -> str:
@@ -93,8 +96,11 @@ def row_order(methods: Mapping[str, Any]) -> list[str]:
     return [m for m in (*ORDER, *others, *LAST) if m in methods]
 
 
-def load(path: Path, target: str) -> Study:
-    """Read a study file (its format: ``python -m analysis --help``). Raises UserError naming file, field and cure."""
+def load(path: Path, target: str | None = None) -> Study:
+    """Read a study file (its format: ``python -m analysis --help``). Raises UserError naming file, field and cure.
+
+    target: the Snakemake target that makes what is missing; by default the runs of the study that the file names.
+    """
     content = read_json(path)
     if not isinstance(content, dict):
         raise UserError(f"{path}: must be a JSON object with scale, note, cells, bases and benchmarks")
@@ -145,7 +151,10 @@ def load(path: Path, target: str) -> Study:
         )
     scale = str(content.get("scale", ""))
     config = content.get("config", [f"scale={scale}"] if scale not in ("", "laptop") else [])
-    return Study(scale, str(content.get("note", "")), tuple(blocks), target, tuple(map(str, config)))
+    name = str(content.get("name", ""))
+    target = target or (f"runs_{name}" if name else "figures")
+    names = tuple(map(str, config)), tuple(content.get("curves", ())), name, str(content.get("reference", "grpo"))
+    return Study(scale, str(content.get("note", "")), tuple(blocks), target, *names)
 
 
 def _titled(cell: Cell) -> Cell:

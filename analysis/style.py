@@ -21,19 +21,33 @@ BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
     "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
 )  # fmt: skip
 GREY = "#8A8A8A"
+WINE = "#882255"  # of Tol's muted scheme, safe as well
 
 #: method -> (colour, dash pattern); two methods never share both
 METHODS: dict[str, tuple[str, Any]] = {
     "grpo": (BLUE, "-"),
     "dapo": (GREEN, "-"),
-    "mopps": (GREY, "-"),
+    "mopps": (WINE, "-"),
+    "ppo": (ORANGE, "-"),
+    "ba_ppo": (PURPLE, "-"),
     "grpo_v5": (SKY, (0, (5, 1.5))),
     "repo": (PURPLE, (0, (3, 1.2, 1, 1.2))),
     "remix": (GREY, (0, (1, 1))),
     "bapo_without_x2": (ORANGE, (0, (4, 1.2))),
     "bapo_without_x3": (BLACK, (0, (1.2, 1.2))),
+    "bapo_v10": (SKY, "-"),
+    "bapo_v20": (BLUE, (0, (5, 1.5))),
+    "bapo_m1": (ORANGE, (0, (1.2, 1.2))),
+    "bapo_m10": (BLACK, (0, (5, 1.5))),
+    "bapo_fixed_0_2": (BLUE, (0, (3, 1.2, 1, 1.2))),
+    "bapo_fixed_3_4": (BLACK, "-"),
+    "bapo_gaussian": (BLUE, (0, (4, 1.2))),
+    "bapo_uniform": (GREEN, (0, (3, 1.2, 1, 1.2))),
+    "bapo_mini": (PURPLE, (0, (4, 1.2))),
     "bapo": (VERMILLION, "-"),
 }
+#: of methods that this file does not know
+OTHERS = (BLUE, PURPLE, GREEN, ORANGE, BLACK, SKY, GREY)
 #: the three parts of a training batch, eq. 5
 PARTS = {
     "x1": ("$X_1$ filtered fresh", SKY),
@@ -51,12 +65,14 @@ SETTINGS = {
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.6, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "legend.frameon": False,
     "lines.linewidth": 1.5, "pdf.fonttype": 42, "figure.dpi": 100, "savefig.dpi": DPI,
+    # letters as paths, which look the same wherever an SVG is opened; names in it that do not change
+    "svg.fonttype": "path", "svg.hashsalt": "bapo",
 }  # fmt: skip
 
 
 def method_line(method: str, index: int = 0) -> dict[str, Any]:
-    """Colour and dash of a method; a method that this file does not know gets a grey of its own dash."""
-    colour, dash = METHODS.get(method, (GREY, (0, (2 + index, 1.5))))
+    """Colour and dash of a method; one that this file does not know gets a dash and mostly a colour of its own."""
+    colour, dash = METHODS.get(method, (OTHERS[index % len(OTHERS)], (0, (2.5 + index, 1, 1, 1))))
     return {"color": colour, "linestyle": dash}
 
 
@@ -78,7 +94,10 @@ def caption(fig: Figure, words: str, bottom: float = 0.05) -> None:
     """A caption below the axes, wrapped to the figure's width. bottom: inches from the lower edge."""
     width, height = fig.get_size_inches()
     lines = textwrap.wrap(" ".join(words.split()), int(width * CAPTION))
-    fig.text(0.08 / width, bottom / height, "\n".join(lines), fontsize=7, color="#333333", va="bottom", linespacing=1.3)
+    fig.text(
+        0.08 / width, bottom / height, "\n".join(lines), fontsize=7, color="#333333", va="bottom", linespacing=1.3,
+        gid="caption",
+    )  # fmt: skip
 
 
 def caption_height(words: str, width: float = WIDTH) -> float:
@@ -104,11 +123,24 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
     return (total[..., high] - total[..., low]) / (high - low)
 
 
-def row_title(axes: Axes, words: str, inches: float) -> None:
-    """The title of a row of panels, above its first one."""
-    axes.annotate(
+def row_title(axes: Axes, words: str, inches: float, detail: str = "") -> None:
+    """The title of a row of panels, above its first one; detail: after it, in plain type."""
+    title = axes.annotate(
         words, (0, 1), xycoords="axes fraction", xytext=(0, 72 * inches), textcoords="offset points", fontsize=9.5,
         fontweight="bold", va="bottom",
+    )  # fmt: skip
+    if detail:
+        axes.annotate(detail, (1, 0), xycoords=title, fontsize=7.5, va="bottom", ha="left", xytext=(0, 1.5),
+                      textcoords="offset points")  # fmt: skip
+
+
+def panel_title(axes: Axes, words: str, detail: str) -> None:
+    """The title of one panel with smaller lines of detail below it. Height: 0.13 inches a line of detail."""
+    lines = detail.count("\n") + 1
+    axes.set_title(words, loc="left", fontweight="bold", pad=4 + 10.5 * lines)
+    axes.annotate(
+        detail, (0, 1), xycoords="axes fraction", xytext=(0, 4), textcoords="offset points", fontsize=7.2, va="bottom",
+        linespacing=1.25,
     )  # fmt: skip
 
 
@@ -139,13 +171,26 @@ def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, he
         )  # fmt: skip
 
 
-def save(fig: Figure, frame: pd.DataFrame, out: Path, name: str) -> list[Path]:
-    """NAME.pdf, NAME.png and NAME.csv (the data behind it), each whole or not at all; no dates inside."""
+def said(fig: Figure) -> str:
+    """The caption as one line; "" where there is none."""
+    return " ".join(" ".join(t.get_text() for t in fig.texts if t.get_gid() == "caption").split())
+
+
+def save(fig: Figure, frame: pd.DataFrame, out: Path, name: str, title: str = "") -> list[Path]:
+    """NAME.pdf, NAME.png, NAME.svg and NAME.csv (the data behind it), each whole or not at all; no dates inside.
+
+    The SVG holds the title and the caption as text, for a screen reader and a search.
+    """
+    metadata = {
+        "pdf": {"CreationDate": None},
+        "png": {"Software": None},
+        "svg": {"Date": None, "Title": title or name, "Description": said(fig)},
+    }
     paths = []
-    for suffix, metadata in (("pdf", {"CreationDate": None}), ("png", {"Software": None})):
+    for suffix, content in metadata.items():
         path = out / f"{name}.{suffix}"
         with atomic(path) as temporary:
-            fig.savefig(temporary, format=suffix, metadata=metadata, dpi=DPI)
+            fig.savefig(temporary, format=suffix, metadata=content, dpi=DPI)
         paths.append(path)
     text.write_csv(out / f"{name}.csv", frame)
     return [*paths, out / f"{name}.csv"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from bapo import __version__
 from bapo.errors import UserError
+from bapo.sweeps import command as sweeps
 
 OVERRIDES = """\
 Configuration: Hydra overrides, for example
@@ -39,11 +40,16 @@ def _parser() -> argparse.ArgumentParser:
     job("train", "Train one run, resuming from its last checkpoint.")
     evaluate = job("evaluate", "Evaluate a checkpoint on the task's benchmarks, 32 samples a problem.")
     evaluate.add_argument("--base", action="store_true", help="the base model instead of a trained run")
+    evaluate.add_argument(
+        "--curve",
+        action="store_true",
+        help="every kept checkpoint of the run, and the model that it began with, evaluation.curve_samples a problem",
+    )
     evaluate.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last one")
     evaluate.add_argument(
         "--out",
         metavar="FOLDER",
-        help="where to write (default: eval/ beside the run, eval_shuffled_images/ for the control)",
+        help="where to write (default, beside the run: eval/, eval_shuffled_images/ for the control, curve/)",
     )
     grade = commands.add_parser("grade", help="Grade responses in a JSONL file; one JSON verdict a line.")
     grade.add_argument("--task", required=True, help="countdown, geometry or mathematics")
@@ -52,8 +58,16 @@ def _parser() -> argparse.ArgumentParser:
         help="countdown: {'numbers', 'target', 'response'} a line; geometry and mathematics: {'gold', 'response'}, "
         "where gold is a text or a list of texts, any of which is right; geometry: also 'choices', a list of texts",
     )  # fmt: skip
+    sweeps.add_arguments(commands.add_parser("sweep", help="Work on a study of a method's parameters."))
     listing = commands.add_parser("methods", help="List the methods.")
     listing.add_argument("--json", action="store_true", help="machine-readable")
+    plan = commands.add_parser("plan", help="What a target of the workflow will cost, before anything runs.")
+    plan.add_argument("target", metavar="TARGET", help="as Snakemake takes it: table1, figures, all, runs_figure6, ...")
+    plan.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
+    plan.add_argument("--json", action="store_true", help="machine-readable")
+    origin = commands.add_parser("provenance", help="What a result was made from, and whether it is still that.")
+    origin.add_argument("file", metavar="FILE", help="of a run, a table, a figure, the claims, the report, the problems")
+    origin.add_argument("--json", action="store_true", help="machine-readable")
     return parser
 
 
@@ -96,11 +110,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(arguments: Any) -> int:
     if arguments.command == "methods":
         return _methods(arguments.json)
+    if arguments.command == "sweep":
+        return sweeps.run(arguments)
     if arguments.command == "grade":
         from bapo.evaluation.grade import grade_file
 
         grade_file(arguments.task, arguments.file)
         return 0
+    if arguments.command == "plan":
+        from bapo import plan
+
+        return plan.main(arguments.target, arguments.config, arguments.json)
+    if arguments.command == "provenance":
+        from bapo import provenance
+
+        return provenance.main(arguments.file, arguments.json)
 
     from bapo.config import compose_config
 
@@ -155,6 +179,8 @@ def _evaluate(config: Any, arguments: Any) -> int:
     from bapo import config as configuration
     from bapo.evaluation.run import evaluate
 
+    if arguments.curve:
+        return _curve(config, arguments)
     if arguments.checkpoint:
         checkpoint, home = Path(arguments.checkpoint), Path(arguments.checkpoint)
     elif arguments.base:
@@ -172,6 +198,24 @@ def _evaluate(config: Any, arguments: Any) -> int:
         error = result["standard_error"]  # None for a single problem
         spread = "" if error is None else f" +- {100 * error:.2f}"
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
+    return 0
+
+
+def _curve(config: Any, arguments: Any) -> int:
+    from pathlib import Path
+
+    from bapo import budgets
+    from bapo import config as configuration
+    from bapo.evaluation import curve
+
+    if arguments.base or arguments.checkpoint:
+        raise UserError("--curve takes all checkpoints of a run: leave out --base and --checkpoint")
+    home = configuration.run_directory(config)
+    _require_identity(home, budgets.identity(config))
+    summary = curve.evaluate_curve(config, home, Path(arguments.out) if arguments.out else home / curve.FOLDER)
+    for name, result in summary["benchmarks"].items():
+        words = ", ".join(f"{100 * value:.1f} at {step}" for step, value in result["accuracy"].items())
+        print(f"{name}: {words}", file=sys.stderr)
     return 0
 
 

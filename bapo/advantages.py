@@ -16,12 +16,16 @@ def group_relative(
     - ``std="unbiased", eps_inside=False``: (r - mean) / (std + eps) with G-1 below, verl's
       ``compute_grpo_outcome_advantage`` (eps 1e-6) and RePO (eps 1e-4).
 
+    - ``std="none"``: r - mean (Dr. GRPO, Liu et al. 2503.20783; LUFFY and ReLIFT, ``grpo_use_std=False``).
+
     A group of equal rewards gets zeros; so does a group of one.
     """
     r = np.asarray(rewards, dtype=np.float64)
     centred = r - r.mean()
     if len(r) < 2 or not centred.any():
         return np.zeros(len(r), dtype=np.float32)
+    if std == "none":
+        return centred.astype(np.float32)
     variance = (centred**2).sum() / (len(r) - (std == "unbiased"))
     scale = np.sqrt(variance + eps) if eps_inside else np.sqrt(variance) + eps
     return (centred / scale).astype(np.float32)

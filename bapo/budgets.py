@@ -65,7 +65,11 @@ def like_directory(config: DictConfig) -> Path | None:
 
 def of(config: DictConfig, steps: int) -> Budget:
     """The budget of a run whose configuration asks for ``steps``. Raises UserError as :func:`amount` does."""
-    limit = amount(config)
+    return within(config, steps, amount(config))
+
+
+def within(config: DictConfig, steps: int, limit: float | None) -> Budget:
+    """The budget with the :func:`amount` that is already known."""
     if limit is None:
         return Budget("steps", steps, steps)
     return Budget(config.train.budget.unit, limit, max(1, round(steps * config.train.budget.most)))

@@ -225,7 +225,12 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
     text = " ".join(f"{error} {error.__cause__ or ''}".split())  # Hydra hides the reason in the cause
     for override in overrides:
         group, _, value = override.lstrip("+~").partition("=")
-        if (EXPERIMENTS / group).is_dir() and value and not (EXPERIMENTS / group / f"{value}.yaml").exists():
+        if (
+            (EXPERIMENTS / group).is_dir()
+            and value
+            and value[0] != "["
+            and not (EXPERIMENTS / group / f"{value}.yaml").exists()
+        ):
             return unknown(f"{group}={value}", f"unknown {group} '{value}'", value, options(group))
     if "Could not override" in text or "not in struct" in text or "not in '" in text:
         key = re.search(r"Could not override '([\w.+]+)'", text) or re.search(r"full_key: ([\w.]+)", text)

@@ -72,6 +72,14 @@ def sequence_ratio(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -
     return torch.exp((logprobs - logprobs.detach() + mean.detach()).clamp(max=10.0))
 
 
+def shaped_ratio(ratio: Tensor, shape: float) -> Tensor:
+    """x / (x + shape): steep where the policy finds a token unlikely, so that an expert's rare tokens are learnt.
+
+    LUFFY's policy shaping (Yan et al. 2504.14945; ``p_div_p_0.1`` of ElliottYan/LUFFY for shape 0.1).
+    """
+    return ratio / (ratio + shape)
+
+
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float = 0.0, centre: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

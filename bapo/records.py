@@ -11,7 +11,7 @@ import numpy as np
 
 from bapo import runs, theory
 from bapo.methods import Batch, Method
-from bapo.rollouts import FRESH, ORIGINS, Group
+from bapo.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
@@ -21,8 +21,9 @@ CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gra
 class Ledger:
     """What one step cost.
 
-    forwards: tokens that went forward during the update, once for each policy. critic_tokens: tokens of the rows that a
-    critic of ``critic_parameters`` was trained on; they go forward twice, for the values and for the update.
+    forwards: tokens that went forward during the update, once for each policy, or to be scored for the method.
+    critic_tokens: tokens of the rows that a critic of ``critic_parameters`` was trained on; they go forward twice, for
+    the values and for the update.
     """
 
     fresh_rollouts: int = 0
@@ -55,8 +56,10 @@ def step_row(
     parameters: of the model, a count. update: metrics of the policy update (none for an empty batch). seconds: by
     phase; "total" is one of them.
     """
-    means = np.array([g.mean for g in fresh])
     nan = math.nan
+    # with a budget of tokens, what is known after a step are the groups whose last response ended in it
+    judged = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
+    means = np.array([g.mean for g in judged])
     extra = {"generation_batches": 1.0, "reevaluated_prompts": 0.0, **dict.fromkeys(
         ("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan), **batch.metrics}  # fmt: skip
     c1 = getattr(method.config, "c1", None)
@@ -73,8 +76,8 @@ def step_row(
         "rollout_version": rollout_version,
         "staleness": step - 1 - rollout_version,
         # of the oldest group of the batch: how many steps of updates lie between its policy and this one
-        "batch_age": max((step - 1 - g.version for g in batch.groups), default=0),
-        "reward_mean": float(means.mean()),
+        "batch_age": max((step - 1 - g.version for g in batch.groups if g.origin != DEMONSTRATED), default=0),
+        "reward_mean": float(means.mean()) if judged else nan,
         "groups_fresh": len(fresh),
         "groups_none_correct": int((means == 0).sum()),
         "groups_all_correct": int((means == 1).sum()),
@@ -83,8 +86,8 @@ def step_row(
         **{name: float(value) for name, value in extra.items()},
         "updates": int(update.get("updates", 0)),
         **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
-        "response_length": float(np.concatenate([g.samples.lengths for g in fresh]).mean()),
-        **{name: update.get(name, nan) for name in ("tv_x1", "tv_x2", "tv_x3")},
+        "response_length": float(np.concatenate([g.samples.lengths for g in judged]).mean()) if judged else nan,
+        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in ("tv", "surrogate") for i in (1, 2, 3)},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
         **{name: update.get(name, nan) for name in CRITIC},
         "learning_rate": update.get("learning_rate", nan),
@@ -100,11 +103,14 @@ def step_row(
 
 
 def group_rows(step: int, batch: Batch) -> list[dict[str, Any]]:
-    """``groups.parquet``: every group of the step, used or not and why."""
+    """``groups.parquet``: every group of the step, used or not and why.
+
+    replayed: how many of its responses this step's rollout did not sample (stored ones, an expert's).
+    """
     entries = [(g, True, "") for g in batch.groups] + [(g, False, why) for g, why in batch.rejected]
     return [
         {"step": step, "prompt_id": g.prompt.id, "origin": g.origin, "version": g.version, "generated_step": g.step,
-         "rewards": g.rewards.tolist(), "mean": g.mean, "used": used, "reason": why}
+         "rewards": g.rewards.tolist(), "replayed": int(g.replayed.sum()), "mean": g.mean, "used": used, "reason": why}
         for g, used, why in entries
     ]  # fmt: skip
 

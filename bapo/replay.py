@@ -119,6 +119,9 @@ class ResponseCache:
         """Single-response groups, oldest first."""
         return list(self._responses.get(prompt_id, ()))
 
+    def forget(self, prompt_id: str) -> None:
+        self._responses.pop(prompt_id, None)
+
     def all(self) -> list[Group]:
         return [g for entries in self._responses.values() for g in entries]
 

@@ -68,6 +68,7 @@ class Group:
     off_policy: bool [G], which responses this step's rollout did not sample, where only some of them are such
     (a replayed or an expert's response among fresh ones); None: all of a replayed group, none of another.
     unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here).
+    earlier: int [G], how many tokens of each response earlier steps sampled, in the batch of a step that resumed them.
     """
 
     prompt: Prompt
@@ -78,6 +79,7 @@ class Group:
     origin: str = FRESH
     off_policy: np.ndarray | None = None
     unfinished: np.ndarray | None = None
+    earlier: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         self.rewards = np.asarray(self.rewards, dtype=np.float32)
@@ -105,6 +107,11 @@ class Group:
             return self.off_policy
         return np.full(self.size, self.origin in (REPLAYED, DEMONSTRATED))
 
+    @property
+    def finished(self) -> bool:
+        """Whether all rewards are known."""
+        return self.unfinished is None or not bool(self.unfinished.any())
+
     def as_origin(self, origin: str) -> Group:
         return replace(self, origin=origin)
 
@@ -113,7 +120,7 @@ class Group:
         i = np.asarray(index, dtype=np.int64)
         chosen = {
             name: None if getattr(self, name) is None else getattr(self, name)[i]
-            for name in ("off_policy", "unfinished")
+            for name in ("off_policy", "unfinished", "earlier")
         }
         samples = None if self.samples is None else self.samples.select(i)
         return replace(self, rewards=self.rewards[i], samples=samples, **chosen)

@@ -45,10 +45,9 @@ class StudyFile:
 
     name: str = MISSING
     title: str = ""
-    runs_of: str | None = None  # another study whose runs this one uses, instead of scales
-    scales: dict[str, Any] = field(default_factory=dict)  # scale -> list of Runs
+    scales: dict[str, Any] = MISSING  # scale -> list of Runs
     reference: str = "grpo"  # the method that the others are compared with
-    figures: list[str] = field(default_factory=list)  # names of analysis/figures/
+    figures: list[str] = field(default_factory=list)  # of analysis/figures/, drawn from these runs
     curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
 
 
@@ -85,10 +84,9 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
     allowed.
     """
     content = _read(name)
-    origin = _read(content.runs_of) if content.runs_of else content
-    blocks = origin.scales
+    blocks = content.scales
     if scale not in blocks:
-        where = _path(content.runs_of or name)
+        where = _path(name)
         raise UserError(f"{where}: scales has no '{scale}'; it has {', '.join(blocks)}: add the runs of this scale")
     cells = [
         Cell(block.task, model, method, seed)
@@ -100,8 +98,30 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
     for cell, count in Counter(cells).items():
         if count > 1:
             raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
-    curves = tuple(m for m in content.curves or origin.curves if any(cell.method == m for cell in cells))
+    curves = tuple(m for m in content.curves if any(cell.method == m for cell in cells))
     return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures), content.reference, curves)
+
+
+def figures(scale: str) -> dict[str, str]:
+    """figure -> the study whose runs it shows, of the studies that have this scale, in the paper's order.
+
+    A study without figures is not read: what is wrong with it concerns those who ask for it.
+    """
+    found: dict[str, str] = {}
+    for name in configuration.options("study"):
+        if not re.search(r"^figures:", _path(name).read_text(encoding="utf-8"), re.MULTILINE):
+            continue
+        content = _read(name)
+        for figure in content.figures if scale in content.scales else []:
+            if figure in found:
+                raise UserError(f"{_path(name)}: figures: {figure} is drawn for {found[figure]} already; name it once")
+            found[figure] = name
+    return dict(sorted(found.items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[0])]))
+
+
+def at_scale(names: Iterable[str], scale: str) -> list[str]:
+    """Those of the named studies that have runs at ``scale``. Raises UserError for a name without a file."""
+    return [name for name in names if scale in _read(name).scales]
 
 
 def _path(name: str) -> Path:
@@ -118,8 +138,8 @@ def _read(name: str) -> StudyFile:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if content.name != name:
         raise UserError(f"{path}: name is '{content.name}' but the file is called {path.name}; make them equal")
-    if bool(content.runs_of) == bool(content.scales):
-        raise UserError(f"{path}: give either scales or runs_of")
+    if not content.scales:
+        raise UserError(f"{path}: scales is empty; name the runs of at least one scale")
     # OmegaConf does not check what is inside a list inside a dictionary
     for scale, blocks in content.scales.items():
         _require(path, f"scales.{scale}", "scale", scale)
@@ -195,6 +215,8 @@ class Settings:
     tracking: str | None = None
     methods: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
+    trials: int | None = None
+    storage: str | None = None
     set: tuple[str, ...] = ()
 
     @property
@@ -235,7 +257,7 @@ class Settings:
 
     def as_words(self) -> list[str]:
         """The same as ``snakemake --config`` takes it, less what only says how the work is done."""
-        given = {key: value for key, value in self.changed().items() if key not in ("device", "tracking")}
+        given = {key: value for key, value in self.changed().items() if key not in ("device", "tracking", "storage")}
         return [
             f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
             for key, value in given.items()
@@ -270,7 +292,8 @@ def read_settings(given: Mapping[str, Any], schema: Path) -> Settings:
         for value in names:
             if wrong := _unknown_name(group, value):
                 allowed = configuration.options(wrong[0])
-                raise UserError(unknown(f"--config {key}={value}", f"unknown {wrong[0]}", wrong[1], allowed))
+                what = f"unknown {wrong[0]} '{wrong[1]}'" if wrong[0] == "variant" else f"unknown {wrong[0]}"
+                raise UserError(unknown(f"--config {key}={value}", what, wrong[1], allowed))
     return Settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 

@@ -97,16 +97,30 @@ def surrogate(log_ratios: ArrayLike, advantages: ArrayLike) -> np.ndarray:
     return (ratios * np.asarray(advantages, dtype=np.float64)).mean(axis=1)
 
 
-def lower_bound(surrogates: ArrayLike, k: float, tv_new: ArrayLike, tv_current: ArrayLike) -> float:
+def lower_bound(
+    surrogates: ArrayLike, k: float, tv_new: ArrayLike, tv_current: ArrayLike, factor: float = 2.0
+) -> float:
     """L_i of Theorem 3.2 for one subset: the mean over its prompts of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha).
 
     surrogates, tv_new, tv_current [P] (or one number): :func:`surrogate`, TV of the new and of the current policy to
     alpha_i. An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once each is weighted
-    by its share of the prompts, which eq. 34 leaves out. Rewards in [0, 1] would allow 1 for each factor 2.
+    by its share of the prompts, which eq. 34 leaves out. factor: in the place of both 2s of eq. 20 and 21, which hold
+    for |r| <= 1; rewards in [0, 1], as here, allow 1 (|E_p r - E_q r| <= TV then, not 2 TV).
     """
     gain = np.asarray(surrogates, dtype=np.float64)
     if not gain.size:
         return 0.0
     new, current = np.asarray(tv_new, dtype=np.float64), np.asarray(tv_current, dtype=np.float64)
-    cost = np.where(new > 0, 2.0 * k * np.where(new > 0, new, 1.0), 0.0)  # no inf * 0
-    return float((gain - cost - 2.0 * current).mean())
+    cost = np.where(new > 0, factor * k * np.where(new > 0, new, 1.0), 0.0)  # no inf * 0
+    return float((gain - cost - factor * current).mean())
+
+
+def ceiling(k: float, tv_new: float, tv_current: float = 0.0, factor: float = 2.0) -> float:
+    """The largest value that :func:`lower_bound` of one subset can take, whatever its policies gain.
+
+    With rewards in [0, 1] J(pi) - J(alpha) <= TV(pi, alpha), and sigma >= 1 / (1 + K) in the subset that K belongs to,
+    so L <= (1 + K) TV (eq. 24) and the bound is at most (1 + K - factor K) TV(pi, alpha) - factor TV(pi_t, alpha).
+    As printed (factor 2) that is (1 - K) TV and never positive, since K >= 1 for 0/1 rewards (sigma <= 1/2).
+    """
+    rise = tv_new if factor == 1 else (1.0 + (1.0 - factor) * k) * tv_new if tv_new > 0 else 0.0
+    return float(rise - factor * tv_current)

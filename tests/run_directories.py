@@ -27,6 +27,17 @@ METHODS = {  # method: (title, type, final skill, rollout batches a step)
     "bapo_without_x3": ("+BAPO w/o X3 (Ours)", "off", 0.92, 1.2),
     "bapo": ("+BAPO (Ours)", "off", 0.95, 1.2),
 }
+#: the methods of other studies than Table 1's usual rows
+OTHERS = {
+    "mopps": ("+MoPPS", "on", 1.02, 1.0),
+    "remix": ("+Remix-GRPO", "off", 0.98, 1.0),
+    "bapo_v10": ("+BAPO, v = 10", "off", 0.93, 1.2),
+    "bapo_m1": ("+BAPO, m = 1", "off", 0.96, 1.2),
+    "bapo_fixed_0_2": ("+BAPO, c2 = 0, c3 = 0.25", "off", 0.9, 1.2),
+    "bapo_gaussian": ("+BAPO, Gaussian filter", "off", 0.9, 1.2),
+    "bapo_uniform": ("+BAPO, uniform filter", "off", 0.88, 1.2),
+}
+CURVES = ("grpo", "dapo", "bapo")  # methods whose kept checkpoints are all evaluated
 BENCHMARKS = {"cd34": ("CD-34", 1.6), "cd4": ("CD-4", 2.4)}  # name: (title, mean difficulty[, the paper's name])
 
 
@@ -73,6 +84,37 @@ def write_evaluation(
     runs.write_json(folder / "summary.json", {"identity": "synthetic", "benchmarks": found, "files": files})
 
 
+def write_curve(
+    folder: Path,
+    skill: np.ndarray,
+    seed: object,
+    problems: int = 40,
+    samples: int = 8,
+    benchmarks: Mapping[str, tuple[Any, ...]] = BENCHMARKS,
+) -> None:
+    """curve/: the correct samples of each problem at step 0 and four more, on the benchmarks and the split "probe"."""
+    folder.mkdir(parents=True, exist_ok=True)
+    last = len(skill) - 1
+    steps = sorted({round(last * i / 4) for i in range(5)})
+    names = {**{name: mean for name, (_, mean, *_) in benchmarks.items()}, "probe": 1.8}
+    for name, mean in names.items():
+        difficulty = _difficulty(name, problems, mean)
+        method = folder.parent.parent.name
+        runs.write_parquet(folder / f"{name}.parquet", pd.concat([
+            pd.DataFrame({
+                "step": step, "problem_id": _ids(name, problems), "samples": samples,
+                "correct": _generator("curve", name, step, *((method, seed) if step else ())).binomial(
+                    samples, _chance(skill[step], difficulty)
+                ),
+            })
+            for step in steps
+        ]))  # fmt: skip
+    files = runs.fingerprints(folder, [f"{name}.parquet" for name in names])
+    runs.write_json(
+        folder / "summary.json", {"identity": "synthetic", "steps": steps, "validation": "probe", "files": files}
+    )
+
+
 def write_run(
     folder: Path,
     method: str,
@@ -85,7 +127,7 @@ def write_run(
 ) -> None:
     """One finished training run with its evaluation."""
     folder.mkdir(parents=True, exist_ok=True)
-    _, _, final, batches = METHODS[method]
+    _, _, final, batches = (METHODS | OTHERS)[method]
     final += _generator("seed", method, seed).normal(0, 0.08)
     skill = final * (1 - np.exp(-3 * np.arange(steps + 1) / steps)) / (1 - np.exp(-3))
     steps_frame, groups = _training(method, seed, skill, batch, prompts, batches)
@@ -106,6 +148,8 @@ def write_run(
         "files": runs.fingerprints(folder, runs.TABLES),
     }
     write_evaluation(folder / "eval", float(skill[-1]), seed, **evaluation)
+    if method in CURVES:
+        write_curve(folder / "curve", skill, seed, **evaluation)
     runs.write_json(folder / "summary.json", summary)
 
 
@@ -178,7 +222,7 @@ def write_study(
     write_evaluation(place / "base" / "eval", 0.0, "base", **evaluation)
     cells = []
     for method in methods:
-        title, kind = METHODS[method][:2]
+        title, kind = (METHODS | OTHERS)[method][:2]
         for seed in seeds:
             folder = place / method / f"seed{seed}"
             write_run(folder, method, seed, steps=steps, **sizes)
@@ -194,6 +238,7 @@ def write_study(
         "benchmarks": {
             task: [[name, title, *role] for name, (title, _, *role) in sizes.get("benchmarks", BENCHMARKS).items()]
         },
+        "curves": [m for m in methods if m in CURVES],
         **(extra or {}),
     }
     path = root / "study.json"

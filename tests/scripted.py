@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bapo.rollouts import Group, Prompt, Samples
+from bapo.rollouts import DEMONSTRATED, Group, Prompt, Samples
 
 G = 8
 
@@ -48,6 +48,24 @@ class ScriptedSampler:
     def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
         self.asked.append([p.id for p in prompts])
         return [group(p.id, self.answers[p.id].pop(0), self.step, group_size or G) for p in prompts]
+
+
+def expert(prompt_id: str, step: int = 1) -> Group:
+    """An expert's solution of three tokens, as ``Sampler.demonstrate`` gives it."""
+    solution = Samples(np.full((1, 3), 9, dtype=np.int32), np.array([3], dtype=np.int32), np.zeros((1, 3), np.float32))
+    return Group(Prompt(prompt_id), np.ones(1), step, step - 1, solution, DEMONSTRATED)
+
+
+class ExpertSampler(ScriptedSampler):
+    """Also knows solutions of all prompts but ``unknown``; ``asked`` lists for which it was asked."""
+
+    def __init__(self, unknown: Sequence[str] = (), stream: Sequence[str] = ()) -> None:
+        super().__init__(stream=stream)
+        self.unknown = unknown
+
+    def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
+        self.asked.append([p.id for p in prompts])
+        return [None if p.id in self.unknown else expert(p.id, self.step) for p in prompts]
 
 
 class NoSampler:

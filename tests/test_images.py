@@ -153,6 +153,28 @@ def test_log_probabilities_of_samples_are_the_librarys(tokenizer, processor, nam
     assert checked > 2 * len(prompts)
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_responses_that_have_begun_still_see_the_image(tokenizer, processor, fast):
+    """Also behind a sampled placeholder, which is text. Two responses of one prompt have begun differently."""
+    model = build(tokenizer)
+    prompts, own = prepared(processor, "mixed lengths", SIZES)
+    picked, begun = [0, 0, 1, 2], [[5, 6], [7], [], [8, 9, 10]]
+    chosen, pictures = [prompts[i] for i in picked], [own[i] for i in picked]
+    keys = np.arange(4, dtype=np.uint64)
+    found = sample(model, chosen, 1, keys, 7, SETTINGS, images=pictures, beginnings=begun, fast=fast)
+    for prompt, beginning, picture_, samples in zip(chosen, begun, pictures, found, strict=True):
+        response = samples.tokens[0, : samples.lengths[0]].tolist()
+        assert model.config.image_token_id not in response
+        start = len(prompt) + len(beginning)
+        logits = librarys_logits(model, [*prompt, *beginning, *response], picture_)[start - 1 : -1]
+        expected = torch.log_softmax(logits, -1)[torch.arange(len(response)), response]
+        assert np.abs(samples.logprobs[0, : len(response)] - expected.numpy()).max() < 1e-5
+    begun[0][1] = model.config.image_token_id
+    again = sample(model, chosen, 1, keys, 7, SETTINGS, images=pictures, beginnings=begun, fast=fast)
+    for one, other in zip(found[1:], again[1:], strict=True):
+        assert np.array_equal(one.tokens, other.tokens)
+
+
 def test_samples_depend_on_the_image_and_on_nothing_else(tokenizer, processor):
     model = build(tokenizer)
     (tokens, *_), (first, second) = prepared(processor, "one image")

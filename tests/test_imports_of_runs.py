@@ -156,9 +156,9 @@ def test_figures_are_drawn_from_imported_runs(run, tmp_path):
     write_what_if(run, tmp_path / "imported", "bapo", {"m": 4})
     study = studies.load(tmp_path / "imported" / "toy" / "study.json", "figures")
     assert set(study.blocks[0].methods) == {"grpo", "bapo_on_grpo"}
-    for name in ("migration_matrix", "tracking", "batch_composition", "training_curves"):
+    for name in ("figure15_migration", "figure7_tracking", "figure8_batch_composition", "figure4_training_curves"):
         assert all(p.stat().st_size > 0 for p in draw(name, study, tmp_path / "figures", None))
-    matrix = pd.read_csv(tmp_path / "figures" / "migration_matrix.csv")
+    matrix = pd.read_csv(tmp_path / "figures" / "figure15_migration.csv")
     assert matrix[matrix["step"] == 0]["prompts"].sum() == 10
 
 

@@ -69,6 +69,11 @@ PPO = {
     "critic_rate_ratio": "test_critic.py::test_warm_up_and_rate_are_relative_to_the_policys",
     "critic_warmup": "test_methods_ppo.py::test_critic_warmup_delays_the_policy",
 }
+DOTS_RR = {
+    "fresh_share": "test_methods_replay.py::test_fresh_share",
+    "capacity": "test_methods_replay.py::test_the_buffer_is_bounded_and_drops_the_oldest",
+    "first_steps": "test_methods_replay.py::test_it_generates_sigma_of_the_batch_after_the_first_steps",
+}
 OWN = {
     "grpo": {},
     "dapo": {
@@ -106,10 +111,19 @@ OWN = {
         "max_std": "test_methods_replay.py::test_what_is_failed_and_what_is_kept",
         "max_mean": "test_methods_replay.py::test_what_is_failed_and_what_is_kept",
     },
-    "dots_rr": {
-        "fresh_share": "test_methods_replay.py::test_fresh_share",
-        "capacity": "test_methods_replay.py::test_the_buffer_is_bounded_and_drops_the_oldest",
-        "first_steps": "test_methods_replay.py::test_it_generates_sigma_of_the_batch_after_the_first_steps",
+    "dots_rr": DOTS_RR,
+    "dots": DOTS_RR
+    | {
+        "every": "test_methods_dots.py::test_a_selection_serves_every_steps",
+        "reference_share": "test_methods_dots.py::test_a_selection_serves_every_steps",
+        "candidates": "test_methods_dots.py::test_a_selection_serves_every_steps",
+        "target": "test_methods_dots.py::test_target_and_selection_temperature",
+        "selection_temperature": "test_methods_dots.py::test_target_and_selection_temperature",
+        "attention_temperature": "test_methods_dots.py::test_the_attention_by_hand",
+    },
+    "partial_rollouts": {
+        "share": "test_methods_partial_rollouts.py::test_share_is_the_budget_of_a_step",
+        "segments": "test_methods_partial_rollouts.py::test_segments_current_gives_earlier_tokens_no_advantage",
     },
     "areal": {"staleness": "test_methods_areal.py::test_a_step_trains_on_groups_of_the_policy_eta_steps_before"},
     "remix": {
@@ -119,6 +133,23 @@ OWN = {
         "switch_step": "test_methods_remix.py::test_the_anchor_weight",
         "kl_decay": "test_methods_remix.py::test_kl_decay_and_kl_floor",
         "kl_floor": "test_methods_remix.py::test_kl_decay_and_kl_floor",
+    },
+    "luffy": {
+        "demonstrations": "test_methods_luffy.py::test_demonstrations_is_how_many_places_the_solution_takes",
+        "shape": "test_methods_luffy.py::test_the_loss_by_hand",
+        "on_policy_clip": "test_methods_luffy.py::test_the_loss_by_hand",
+    },
+    "exgrpo": {
+        "experience_ratio": "test_methods_exgrpo.py::test_experience_ratio",
+        "start_reward": "test_methods_exgrpo.py::test_replay_starts_after_the_first_batch_above_start_reward",
+        "bucket_std": "test_methods_exgrpo.py::test_questions_come_from_buckets_by_the_gaussian",
+        "capacity": "test_methods_exgrpo.py::test_what_is_kept",
+        "shape": "test_methods_exgrpo.py::test_the_loss_by_hand",
+        "on_policy_clip": "test_methods_exgrpo.py::test_the_loss_by_hand",
+    },
+    "relift": {
+        "buffer_share": "test_methods_relift.py::test_buffer_share",
+        "on_policy_clip": "test_methods_relift.py::test_the_policy_part_of_the_loss",
     },
     "ppo": PPO,
     "ba_ppo": BAPO | PPO,

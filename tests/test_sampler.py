@@ -235,6 +235,22 @@ def test_a_larger_group_only_appends(qwen2):
     assert_same([g[8:] for g in large], rest)
 
 
+@pytest.mark.parametrize(("name", "fast"), [("qwen2", True), ("qwen2", False), ("mistral", False), ("mamba", False)])
+def test_responses_go_on_from_their_beginnings(name, fast):
+    """As if the beginning were part of the prompt, each with its own number; only what is new comes back."""
+    model, begun = build(name), [[9, 30], [], [7, 8, 9, 1], [4], [6, 6]]
+    numbers = [3, 0, 2, 2, 7]
+    whole = [p + b for p, b in zip(PROMPTS, begun, strict=True)]
+    expected = [
+        rows(sample(model, whole[i : i + 1], 8, KEYS[i : i + 1], KEY, PARAMETERS, fast=False))[0][number]
+        for i, number in enumerate(numbers)
+    ]
+    found = sample(model, PROMPTS, 1, KEYS, KEY, PARAMETERS, first_sample=numbers, beginnings=begun, fast=fast)
+    assert_same(rows(found), [[e] for e in expected])
+    with pytest.raises(UserError, match="prompt 2 has 60 tokens"):
+        sample(build("qwen2"), PROMPTS, 1, KEYS, KEY, PARAMETERS, beginnings=[[], [], [5] * 59, [], []])
+
+
 def test_the_key_and_the_prompt_keys_matter_and_repetition_gives_the_same_bits(qwen2):
     first, again = (sample(qwen2, PROMPTS, 8, KEYS, KEY, PARAMETERS) for _ in range(2))
     for one, other in zip(first, again, strict=True):

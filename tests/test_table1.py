@@ -429,7 +429,7 @@ def test_help_names_the_format_and_every_figure(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as caught:
         main(["figure", "--help"])
     text = capsys.readouterr().out
-    assert caught.value.code == 0 and '"benchmarks"' in text and "migration_matrix" in text
+    assert caught.value.code == 0 and '"benchmarks"' in text and "figure15_migration" in text
 
 
 def test_start_up_imports_nothing_heavy() -> None:
@@ -444,12 +444,15 @@ def test_start_up_imports_nothing_heavy() -> None:
 def test_the_analysis_never_imports_torch_or_the_engines() -> None:
     """Arrows point one way: analysis -> bapo.runs and the errors it raises.
 
-    The audit and the runs of others also read the algorithm, which knows no engine.
+    The audit, the theory monitor and the runs of others also read the algorithm, which knows no engine.
     """
     package = Path(table1.__file__).parent
     algorithm = {"methods", "rollouts", "seeds", "theory"}
+    # what a name may be, said in a message; the key of random numbers; the paper's constants
+    single = {"entries": "config", "registry": "config", "checkpoint_choice": "seeds", "theory_monitor": "theory"}
     for path in package.rglob("*.py"):
         allowed = {"runs", "errors"} | (algorithm if path.parent.name in ("audit", "imports") else set())
+        allowed |= {single[path.stem]} if path.stem in single else set()
         text = path.read_text(encoding="utf-8")
         names = re.findall(r"^\s*(?:from|import) bapo\.(\w+)", text, re.M)
         for line in re.findall(r"^\s*from bapo import (.+)$", text, re.M):

@@ -86,7 +86,7 @@ def test_every_method_trains_and_records(tiny_world: list[str], method: str) -> 
     assert summary["totals"]["rollouts"] == (steps["fresh_rollouts"] + steps["regenerated_rollouts"]).sum()
     assert set(probe["step"]) == {0, 3, 6} and set(probe["set"]) == {"train", "probe"}
     assert steps["reward_mean"].sum() > 0 and steps["updates"].sum() > 0
-    assert np.isfinite(steps.loc[steps["updates"] > 0, ["loss", "gradient_norm"]]).all().all()
+    assert np.isfinite(steps.loc[steps["updates"] > 0, ["loss", "gradient_norm", "entropy"]]).all().all()
     assert not runs.damaged_files(folder, summary["files"])
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

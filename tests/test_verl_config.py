@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 from bapo import config as configuration
-from bapo import studies
+from bapo import methods, studies
 from bapo.engines.verl import checkpoints, launch, run_directory, settings, verl_config
 from bapo.engines.verl.reward import compute_score
 from bapo.engines.verl.worker import CURRENT, DELAYED, MethodWorker, warm_up
@@ -28,8 +28,11 @@ from bapo.errors import UserError
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
 PAPER = {"mathematics": (2048, 8192, 3, 0.001), "countdown": (512, 2048, 3, 0.001), "geometry": (1024, 4096, 30, 0.01)}
-STUDIES = [studies.load_study(name, "paper") for name in configuration.options("study")]
-CELLS = sorted({cell for study in STUDIES for cell in study.cells}, key=str)
+STUDIES = {name: studies.load_study(name, "paper") for name in configuration.options("study")}
+#: the paper's own table and figures; the other studies change what Table 3 says
+OWN = {cell for name, study in STUDIES.items() if name.startswith(("table", "figure")) for cell in study.cells}
+OTHER = {cell.method: cell for study in STUDIES.values() for cell in sorted(study.cells, key=str) if cell not in OWN}
+CELLS = sorted(OWN, key=str)
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +45,23 @@ def critic_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.parametrize("cell", sorted(OTHER.values(), key=str), ids=lambda c: f"{c.task}-{c.method}")
+def test_verl_accepts_every_method_of_the_other_studies(cell: studies.Cell) -> None:
+    config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
+    verl = verl_config.resolve(config)
+    verl_config.validate(verl)
+    method = methods.build(config.method, config.train.batch_size, config.seed)
+    actor = verl.actor_rollout_ref.actor
+    assert (actor.kl_loss_coef, actor.use_kl_loss) == (config.method.kl_coef, method.needs_reference)
+    assert verl.actor_rollout_ref.rollout.temperature == config.sampling.temperature
+    bypass = verl.algorithm.rollout_correction and verl.algorithm.rollout_correction.bypass_mode
+    assert bool(bypass) != method.needs_step_policy
+    assert OmegaConf.to_container(verl.actor_rollout_ref.bapo.method) == OmegaConf.to_container(config.method)
+
+
 @pytest.mark.parametrize("cell", CELLS, ids=lambda c: f"{c.task}-{c.model}-{c.method}")
 def test_verl_accepts_every_run_of_the_paper(cell: studies.Cell, critic_folder: Path) -> None:
-    """Of every study: Table 1, Figures 5, 6, 10 and 16."""
+    """Table 1, Figures 5, 6, 10 and 16."""
     config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
     verl = verl_config.resolve(config)
     checked = copy.deepcopy(verl)
@@ -218,6 +235,7 @@ class Pushes:
 class Worker(MethodWorker, Pushes):
     def __init__(self) -> None:
         self.actor = type("Actor", (), {"engine": Engine()})()
+        self.ref = type("Reference", (), {"engine": Engine()})()
         self.rank, self.world_size = 0, 1
 
 
@@ -255,6 +273,29 @@ def test_the_delayed_policy_is_pushed_and_the_current_one_put_back(tmp_path: Pat
     other.world_size = 4
     with pytest.raises(RuntimeError, match="as many GPUs"):
         other.load_rollout_policy(str(tmp_path))
+
+
+def test_the_reference_takes_the_current_weights_and_keeps_them_over_a_resume(tmp_path: Path) -> None:
+    worker = Worker()
+    worker.ref.engine.module.to(torch.bfloat16)  # as on GPUs
+    current, reference = worker.actor.engine.module, worker.ref.engine.module
+    with torch.no_grad():
+        current.weight.fill_(1.0 + 2**-9)  # between two bfloat16 numbers
+    assert not (reference.weight == 1.0).any()
+    worker.reset_reference()
+    assert (reference.weight == 1.0).all() and torch.equal(reference.bias, current.bias.bfloat16())
+    with torch.no_grad():
+        current.weight.fill_(2.0)
+    assert (reference.weight == 1.0).all()  # a copy
+
+    worker.save_reference(str(tmp_path))
+    other = Worker()
+    other.ref.engine.module.to(torch.bfloat16)
+    other.load_reference(str(tmp_path))
+    assert torch.equal(other.ref.engine.module.weight, reference.weight)
+    other.world_size = 2
+    with pytest.raises(RuntimeError, match=r"reference_rank0_of_2.*as many GPUs"):
+        other.load_reference(str(tmp_path))
 
 
 def test_the_learning_rate_rises_with_the_updates_and_survives_a_resume() -> None:
@@ -313,6 +354,13 @@ def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_pat
         launch.train(configuration.compose_config([*overrides, "data.seed=7"]))
     with pytest.raises(UserError, match="the base model was trained under another configuration"):
         launch.train(configuration.compose_config([*overrides, "base.learning_rate=0.1"]))
+    # train.steps goes through the problems again; whole epochs of less than a batch have no step
+    with pytest.raises(UserError, match=r"train\.batch_size=1000: larger than the \d+ problems of train\.epochs=2"):
+        launch.train(
+            configuration.compose_config([*overrides, "train.steps=null", "train.epochs=2", "train.batch_size=1000"])
+        )
+    with pytest.raises(UserError, match=r"train\.budget\.like=grpo: .* holds no finished run"):
+        launch.train(configuration.compose_config([*overrides, "train.budget={unit: rollouts, like: grpo}"]))
 
 
 def checkpoint(root: Path, step: int) -> Path:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,11 +27,14 @@ from bapo import methods
 from bapo.batch import mini_batches
 from bapo.engines.torch.data import Row
 from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.rollout import continued
 from bapo.engines.verl import advantages, losses
 from bapo.engines.verl.batches import Rows, lay_out
-from bapo.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
+from bapo.engines.verl.sampler import with_grown
+from bapo.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
 
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
+LONGEST = 9  # tokens of a response
 TEMPERATURE = 0.9
 TRAIN = {
     "batch_size": B, "mini_batch_size": MINI, "micro_batch_size": None, "group_size": G, "learning_rate": 1e-4,
@@ -54,6 +59,11 @@ METHODS = {
     "dots_rr": {"first_steps": 1, **COMMON},
     "areal": {"staleness": 1, **COMMON},
     "remix": {"switch_step": 2, **COMMON},
+    "luffy": {"entropy_coef": 0.01},
+    "exgrpo": {"start_reward": 0.1, "entropy_coef": 0.01},
+    "dots": {"first_steps": 1, **COMMON},
+    "partial_rollouts": {"segments": "current", **COMMON},
+    "relift": {"buffer_share": 0.4, "entropy_coef": 0.01},
 }
 PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "", i)) for i in range(B)]
 
@@ -80,7 +90,7 @@ def record(prompt: Prompt, step: int, call: int, origin: str, rows: bool, group_
     # p0 and p1 are hard until they are looked at again; the others are of every accuracy
     chance = 0.0 if int(prompt.id[1:]) < 2 and not call else rng.choice([0.0, 0.25, 0.5, 1.0])
     rewards = (rng.random(group_size) < chance).astype(np.float32)
-    if call:
+    if call and group_size > 1:
         rewards[0], rewards[1] = 1.0, 0.0
     samples = Samples(tokens, lengths, logprobs)
     if rows:
@@ -99,6 +109,38 @@ class RecordedSampler:
         self.calls += 1
         return [record(p, self.step, self.calls, REEVALUATED, self.rows, group_size or G) for p in prompts]
 
+    def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
+        """One right response, whose log-probabilities are 0; the expert knows nothing of p3."""
+        found = []
+        for prompt in prompts:
+            group = record(prompt, self.step, 9, DEMONSTRATED, self.rows, 1)
+            group.rewards[:], group.samples.logprobs[:] = 1.0, 0.0
+            found.append(None if prompt.id == "p3" else group)
+        return found
+
+    def embed(self, prompts: list[Prompt]) -> np.ndarray:
+        return np.stack([np.random.default_rng(int(p.id[1:])).normal(size=5) for p in prompts]).astype(np.float32)
+
+    def resume(self, groups: list[Group]) -> list[Group]:
+        """Three more tokens, and then all have ended; by each engine's own way to put them behind the others."""
+        found = []
+        for group in groups:
+            more = record(group.prompt, self.step, 5, FRESH, self.rows)
+            # all three tokens of a response that goes on
+            added = {int(i): Samples(more.samples.tokens[[i], :1].repeat(3, 1), np.array([3]),
+                                     more.samples.logprobs[[i], :1].repeat(3, 1))
+                     for i in np.flatnonzero(group.unfinished)}  # fmt: skip
+            rewards = np.where(group.unfinished, more.rewards, group.rewards)
+            samples = continued(group.samples, added)
+            if self.rows:
+                grown = {i: replace(more.select([i]), samples=Rows.of(samples.select([i]))) for i in added}
+                samples = with_grown(group, grown).samples
+            found.append(replace(group, rewards=rewards, samples=samples, unfinished=np.zeros(G, dtype=bool)))
+        return found
+
+    def score(self, groups: list[Group]) -> list[np.ndarray]:
+        return [np.where(g.samples.logprobs != 0, -1.0 - g.samples.tokens / 10, 0).astype(np.float32) for g in groups]
+
 
 def batches(name: str, rows: bool) -> tuple[methods.Method, list[list[Group]]]:
     """The method after STEPS steps, and the groups of each step's batch."""
@@ -108,6 +150,10 @@ def batches(name: str, rows: bool) -> tuple[methods.Method, list[list[Group]]]:
         sampler = RecordedSampler(step, rows)
         prompts = method.draw_prompts(step, sampler)
         fresh = [record(p, step, 0, FRESH, rows) for p in prompts]
+        budget = method.rollout_budget(step, LONGEST)
+        for group in fresh if budget else []:
+            group.unfinished = group.samples.lengths >= budget
+            group.rewards[group.unfinished] = 0.0
         made.append(method.build_batch(step, fresh, sampler).groups)
     return method, made
 
@@ -181,20 +227,18 @@ def verl_update(
     ranks: int,
     step: int,
 ) -> tuple[float, list[torch.Tensor], torch.Tensor]:
-    """(loss, gradients, advantages of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
+    """(loss, gradients, advantages [N, T] of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
     layout = lay_out([groups], OmegaConf.create(TRAIN), ranks, step, method.weight)
     rows = verl_rows(groups)
     template, _ = construct_minimal_padding_template(rows[0], {}, END)
     template = {name: template[name] for name in rows[0]}
     rows += [template] * (len(layout.order) - len(rows))
-    uids = [f"{g}" for g, group in enumerate(groups) for _ in range(group.size)]
-    uids += ["pad"] * (len(rows) - len(uids))
-    rows, uids = [rows[i] for i in layout.order], [uids[i] for i in layout.order]
+    rows = [rows[i] for i in layout.order]
 
     whole = as_batch(rows)
     padded = whole.select("rm_scores", "response_mask").to_padded_tensor()
-    advantages.use(method)
-    estimated, _ = advantages.estimate(padded["rm_scores"], padded["response_mask"], np.array(uids, dtype=object))
+    advantages.use(advantages.of_rows(method, [groups], layout))
+    estimated, _ = advantages.estimate(padded["rm_scores"], padded["response_mask"])
     whole["advantages"] = response_to_nested(estimated, whole["response_mask"])
     whole["old_log_probs"] = verl_logprobs(model, whole) if method.needs_step_policy else whole["rollout_log_probs"]
     whole["ref_log_prob"] = verl_logprobs(reference, whole)
@@ -217,7 +261,7 @@ def verl_update(
         gradients = grads if gradients is None else [a + b for a, b in zip(gradients, grads, strict=True)]
     places = torch.tensor([i for i, row in enumerate(layout.order) if row < layout.rows])
     order = torch.tensor([row for row in layout.order if row < layout.rows])
-    return total, gradients, estimated[places, 0][torch.argsort(order)]
+    return total, gradients, estimated[places][torch.argsort(order)]
 
 
 # ------------------------------------------------------------------------------------------------ tests
@@ -234,9 +278,11 @@ def test_batches_are_composed_alike(name: str) -> None:
     expected_origins = {
         "repo": {FRESH, REPLAYED}, "bapo": set(ORIGINS), "bapo_without_x2": {FRESH, REPLAYED},
         "bapo_without_x3": {FRESH, REEVALUATED}, "bapo_duplicates": set(ORIGINS), "bapo_shuffled": set(ORIGINS),
-        "dots_rr": {FRESH, REPLAYED}, "areal": {FRESH, REPLAYED}, "remix": {FRESH, REPLAYED},
+        "dots_rr": {FRESH, REPLAYED}, "dots": {FRESH, REPLAYED}, "areal": {FRESH, REPLAYED}, "remix": {FRESH, REPLAYED},
+        "relift": {FRESH, DEMONSTRATED},
     }  # fmt: skip
     assert origins == expected_origins.get(name, {FRESH})
+    assert any(g.off_policy is not None for made in verl_batches for g in made) == (name in ("luffy", "exgrpo"))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -245,8 +291,12 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     model, reference = tiny_model(0), tiny_model(1)
     torch_method, torch_batches = batches(name, rows=False)
     verl_method, verl_batches = batches(name, rows=True)
-    # a step whose batch has as many origins as the method ever mixes
-    step = max(range(STEPS), key=lambda i: (len({g.origin for g in torch_batches[i]}), len(torch_batches[i])))
+    # a step whose batch has as many origins as the method ever mixes, and as many responses of other policies
+    step = max(range(STEPS), key=lambda i: (len({g.origin for g in torch_batches[i]}), len(torch_batches[i]),
+                                            sum(g.replayed.sum() for g in torch_batches[i])))  # fmt: skip
+    if name == "partial_rollouts":  # what it says of each token is of its last batch
+        step = STEPS - 1
+        assert any(g.step < STEPS for g in torch_batches[step])
     learner = torch_learner(torch_method, model, reference)
     expected_parts = mini_batches(learner.method, OmegaConf.create(TRAIN), SEED, step + 1, torch_batches[step])
     found_parts = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step + 1, verl_batches[step])
@@ -258,8 +308,12 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
             step + 1, expected, step_logprobs, lambda key, value, _, noted=noted: noted.update({key: value})
         )
         loss, gradients, advantage = verl_update(verl_method, found, model, reference, ranks, step + 1)
-        own = np.concatenate([torch_method.advantages(g) for g in expected])
-        np.testing.assert_allclose(advantage.numpy(), own, atol=1e-5)
+        own = [values for g in expected for values in torch_method.advantages(g)]
+        lengths = np.concatenate([g.samples.lengths for g in expected])
+        for values, row, n in zip(own, advantage.numpy(), lengths, strict=True):
+            np.testing.assert_allclose(
+                row[:n], np.broadcast_to(values, (n,)) if values.ndim == 0 else values[:n], atol=1e-5
+            )
         assert loss == pytest.approx(noted["loss"], abs=1e-5)
         assert max(float(g.abs().max()) for g in gradients) > 1e-3
         for gradient, parameter in zip(gradients, learner.parameters, strict=True):
@@ -282,6 +336,55 @@ def test_a_mini_batch_is_never_split_between_updates() -> None:
     assert layout.columns[[i for i, row in enumerate(layout.order) if row >= layout.rows], 0].tolist() == [-1] * 2 * G
 
 
+def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
+    """TV and the surrogate of eq. 22 by origin, of three responses with whole ratios 2, 1/2 and 1 (one of them X3)."""
+    logprobs = torch.log(torch.tensor([[2.0, 1.0], [0.25, 2.0], [1.0, 7.0]]))
+    mask = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])  # the last response has one token
+    advantages, origins = torch.tensor([1.0, -3.0, 0.5]), [FRESH, FRESH, REPLAYED]
+    rows = SimpleNamespace(behaviour_logprobs=torch.zeros(3, 2), advantages=advantages, origins=origins)
+    noted: dict[str, tuple[float, float]] = {}
+    Learner._note_divergence(logprobs, rows, mask, lambda name, value, weight: noted.update({name: (value, weight)}))
+    # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
+    assert noted == {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
+    number = torch.tensor([ORIGINS.index(origin) for origin in origins])
+    found = losses._divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask)
+    for name, (value, weight) in noted.items():
+        assert float(found[f"{name}_count"]) == weight
+        assert float(found[f"{name}_sum"]) == pytest.approx(value * weight)
+    assert float(found["surrogate_x2_count"]) == 0.0
+    assert not any(n.startswith("surrogate") for n in losses._divergence(logprobs, logprobs, mask, number, None))
+
+
+def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
+    """Three mixed groups of four, then two single solutions: the second mini-batch is mostly padding."""
+    mixed = [record(PROMPTS[i], 1, 0, FRESH, rows=True) for i in range(3)]
+    for group in mixed:
+        group.off_policy = np.array([False, False, False, True])
+    solutions = [record(PROMPTS[i], 1, 9, DEMONSTRATED, rows=True, group_size=1) for i in range(2)]
+    layout = lay_out([mixed, solutions], OmegaConf.create(TRAIN), ranks=2, step=7)
+    assert (layout.rows, layout.rows_per_update, len(layout.order)) == (14, 12, 24)
+    columns = layout.columns[np.argsort(layout.order)]  # rows of the groups, then padding
+    origin, replayed = columns[:, 0].tolist(), columns[:, 2].tolist()
+    assert origin == [0, 0, 0, 3] * 3 + [3, 3] + [-1] * 10
+    assert replayed == [0, 0, 0, 1] * 3 + [1, 1] + [1] * 10  # padding of a supervised mini-batch looks like the rest
+    lengths = [g.samples.lengths for g in mixed]
+    assert losses.counts_of(torch.from_numpy(columns[:1])) == {
+        "step": 7, "nominal_sequences": MINI * G, "fresh_sequences": 9, "replayed_sequences": 3,
+        "fresh_tokens": sum(int(n[:3].sum()) for n in lengths), "replayed_tokens": sum(int(n[3]) for n in lengths),
+        "token_advantages": 0,
+    }  # fmt: skip
+    second = losses.counts_of(torch.from_numpy(columns[12:13]))
+    assert (second["fresh_sequences"], second["replayed_sequences"], second["fresh_tokens"]) == (0, 2, 0)
+    half = layout.rows_per_update // 2
+    for rank in range(2):  # each rank: six rows of the first mini-batch, then one solution and padding
+        run = [row for row in layout.order[rank * 2 * half : (rank + 1) * 2 * half]]
+        assert all(row < 12 for row in run[:half]) and sum(row in (12, 13) for row in run[half:]) == 1
+    method = methods.build({"algorithm": "grpo"}, batch_size=B, seed=SEED)
+    found = advantages.of_rows(method, [mixed, solutions], layout)[np.argsort(layout.order)]
+    np.testing.assert_allclose(found[:4], method.advantages(mixed[0]))
+    assert not found[14:].any()
+
+
 def test_metrics_are_sums_over_the_mini_batch() -> None:
     """However verl cuts a mini-batch, entropy and clip fraction come out as token means."""
     from bapo.engines.verl.run_directory import update_metrics
@@ -292,7 +395,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     for row in rows:
         row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], torch.ones(len(row["responses"]))
         row["ref_log_prob"] = row["rollout_log_probs"]
-        row[losses.LAYOUT] = torch.tensor([0, 1, 1, 16, 16, 0, 40, 0], dtype=torch.float64)
+        row[losses.LAYOUT] = torch.tensor([0, 1, 0, 1, 16, 16, 0, 40, 0, 0], dtype=torch.float64)
 
     def metrics(cuts: list[int]) -> dict[str, float]:
         sums: dict[str, float] = {}

@@ -15,10 +15,10 @@ import pytest
 from test_studies import PAPER
 
 from bapo import config as configuration
-from bapo.studies import load_study
+from bapo.studies import figures, load_study
 
 ROOT = Path(__file__).resolve().parent.parent
-FIGURES = ("training_curves", "migration_matrix", "tracking", "batch_composition", "cumulative_rollouts")
+FIGURES = load_study("table1", "laptop").figures
 
 
 class Workflow:
@@ -64,11 +64,11 @@ def kinds(jobs: list[str]) -> dict[str, int]:
 # ------------------------------------------------------------------------------------------------ what is done
 
 
-def test_the_laptops_table_is_63_runs_and_66_evaluations(workflow: Workflow) -> None:
-    """Three tasks, each with a base model, seven methods and three seeds."""
+def test_the_laptops_table_is_81_runs_and_84_evaluations(workflow: Workflow) -> None:
+    """Three tasks, each with a base model, nine methods and three seeds; three methods' checkpoints for Figure 12."""
     jobs = workflow.jobs("table1")
-    made = {"Table": 1, "Figure": 5, "table1": 1}
-    assert kinds(jobs) == made | {"Problems": 3, "Base": 3, "Train": 63, "Evaluate": 66, "Runs": 2}
+    made = {"Table": 1, "Figure": len(FIGURES), "table1": 1, "Runs": 1}
+    assert kinds(jobs) == made | {"Problems": 3, "Base": 3, "Train": 81, "Evaluate": 84, "Curve": 27}
     assert len(set(jobs)) == len(jobs)
 
 
@@ -81,17 +81,32 @@ def papers_jobs(study: str) -> set[str]:
     return jobs
 
 
+def papers_curves(study: str) -> set[str]:
+    """Its evaluations of every kept checkpoint."""
+    curves = load_study(study, "paper").curves
+    return {f"Curve: {m}, seed 42, {model}, {task}" for task, model, ms in PAPER[study] for m in ms if m in curves}
+
+
 def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) -> None:
-    products = {"Table 1", "Runs of table1", "Runs of figures", "all", *(f"Figure: {name}" for name in FIGURES)}
-    assert sorted(workflow.jobs("all", "--config", "scale=paper")) == sorted(papers_jobs("table1") | products)
+    products = {"Table 1", "Runs of table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
+    wanted = papers_jobs("table1") | papers_curves("table1") | products
+    assert sorted(workflow.jobs("table1", "--config", "scale=paper")) == sorted(wanted)
+
+
+def test_the_figures_are_those_of_all_studies(workflow: Workflow) -> None:
+    drawn = figures("paper")
+    products = {"figures", *(f"Figure: {name}" for name in drawn), *(f"Runs of {name}" for name in drawn.values())}
+    wanted = products.union(*map(papers_jobs, drawn.values()), *map(papers_curves, drawn.values()))
+    assert sorted(workflow.jobs("figures", "--config", "scale=paper")) == sorted(wanted)
 
 
 def test_the_runs_of_a_figure_are_a_target(workflow: Workflow) -> None:
     """Shared runs once."""
-    figures = [name for name in PAPER if name != "table1"]
-    jobs = workflow.jobs(*(f"runs_{name}" for name in figures), "--config", "scale=paper")
-    wanted = {f"runs_{name}" for name in figures}.union(*map(papers_jobs, figures))
+    names = [name for name in PAPER if name != "table1"]
+    jobs = workflow.jobs(*(f"runs_{name}" for name in names), "--config", "scale=paper")
+    wanted = {f"runs_{name}" for name in names}.union(*map(papers_jobs, names), *map(papers_curves, names))
     assert sorted(jobs) == sorted(wanted)
+    assert sum(job.startswith("Curve: ") for job in jobs) == 4 + 2  # Figures 5 and 16
 
 
 def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
@@ -131,8 +146,8 @@ def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
 
 # ------------------------------------------------------------------------------------------------ what an edit does
 
-SMOKE = ("all", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")
-PRODUCTS = {"Table 1", "all", *(f"Figure: {name}" for name in FIGURES)}
+SMOKE = ("table1", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")
+PRODUCTS = {"Table 1", "table1", *(f"Figure: {name}" for name in FIGURES)}
 
 
 #: (model, task) of the smoke scale
@@ -140,8 +155,12 @@ PLACES = [f"{model}, {task}" for task, model in load_study("table1", "smoke").mo
 
 
 def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
+    curves = load_study("table1", "smoke").curves
     return {
-        f"{kind}: {method}, seed 1, {place}" for method in methods for kind in ("Train", "Evaluate") for place in places
+        f"{kind}: {method}, seed 1, {place}"
+        for method in methods
+        for kind in (("Train", "Evaluate", "Curve") if method in curves else ("Train", "Evaluate"))
+        for place in places
     }
 
 
@@ -151,7 +170,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     workflow = Workflow(tmp_path_factory.mktemp("finished"))
     listing = workflow("--summary", *SMOKE)
     outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
-    assert len(outputs) == 3 + 2 + 3 + 9 + 12 + 4 + 15  # problems, studies, bases, runs, evaluations, table, figures
+    # problems, study, bases, runs, evaluations, curves, table, figures
+    assert len(outputs) == 3 + 1 + 3 + 9 + 12 + 6 + 4 + 4 * len(FIGURES)
     for output in outputs:
         path = workflow.folder / output
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -205,8 +225,8 @@ BASE_EVALUATION = {"Evaluate: qwen2-112k before training, countdown"}
     ("edit", "wanted"),
     [
         (bapo_refreshes_later, PRODUCTS | jobs_of("bapo", "bapo_without_x2")),  # the ablation takes BAPO's values
-        (table_label, PRODUCTS | {"Runs of table1", "Runs of figures"}),
-        (evaluation_seed, PRODUCTS | BASE_EVALUATION | {job for job in COUNTDOWN if job.startswith("Evaluate")}),
+        (table_label, PRODUCTS | {"Runs of table1"}),
+        (evaluation_seed, PRODUCTS | BASE_EVALUATION | {job for job in COUNTDOWN if not job.startswith("Train")}),
         (
             other_problems,
             PRODUCTS | BASE_EVALUATION | COUNTDOWN | {"Problems: countdown", "Base model: qwen2-112k, countdown"},

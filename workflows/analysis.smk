@@ -20,10 +20,10 @@ rule write_table1:
         runs_and_evaluations("table1"),
         study=SCALE / "studies" / "table1.json",
     output:
-        csv=TABLES / "table1.csv",
-        md=TABLES / "table1.md",
+        csv=report(TABLES / "table1.csv", caption="report/table1.rst", category="Tables"),
+        md=report(TABLES / "table1.md", caption="report/table1.rst", category="Tables"),
         tex=TABLES / "table1.tex",
-        differences=TABLES / "table1_differences.csv",
+        differences=report(TABLES / "table1_differences.csv", caption="report/differences.rst", category="Tables"),
     log:
         LOGS / "analysis" / "table1.log",
     resources:
@@ -40,14 +40,17 @@ rule write_table1:
 
 rule figure:
     input:
-        runs_and_evaluations("figures"),
-        study=SCALE / "studies" / "figures.json",
+        runs_of_figure,
+        study=study_of_figure,
     output:
         pdf=FIGURES / "{figure}.pdf",
         png=FIGURES / "{figure}.png",
+        svg=report(FIGURES / "{figure}.svg", caption="report/figure.rst", category="Figures"),
         csv=FIGURES / "{figure}.csv",
     log:
         LOGS / "analysis" / "{figure}.log",
+    wildcard_constraints:
+        figure="|".join(FIGURE_STUDIES),
     resources:
         mem_mb=1500,
     params:

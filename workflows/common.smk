@@ -84,6 +84,10 @@ def evaluation_identity(wildcards):
     return configuration.evaluation_identity(configuration_of(wildcards))
 
 
+def curve_identity(wildcards):
+    return configuration.curve_identity(configuration_of(wildcards))
+
+
 def study_identity(wildcards):
     content = user_errors(studies.study_content)(study_of(wildcards.study), SETTINGS)
     return configuration.digest(content)
@@ -93,6 +97,12 @@ def analysis_identity(wildcards):
     """Tables and figures take seconds: they are made again when any file of the analysis changes."""
     files = sorted(p for p in Path(workflow.basedir, "analysis").rglob("*") if p.suffix in (".py", ".yaml"))
     return configuration.digest([p.read_text(encoding="utf-8") for p in files])
+
+
+def report_identity(wildcards):
+    """The page is made again when any file of the analysis changes, its own templates among them."""
+    files = sorted(Path(workflow.basedir, "analysis", "report", "templates").iterdir())
+    return configuration.digest([analysis_identity(wildcards), *(p.read_text(encoding="utf-8") for p in files)])
 
 
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
@@ -178,13 +188,80 @@ def runs_and_evaluations(name):
     return files
 
 
+def curves(name):
+    """The kept checkpoints' evaluations that a study names (`curves` in its file): for test curves and the choice."""
+
+    def files(wildcards):
+        study = study_of(name)
+        cells = [cell for cell in study.cells if cell.method in study.curves]
+        return [f"{RUN}/curve/summary.json".format(**vars(cell)) for cell in cells]
+
+    return files
+
+
+#: figure -> the study whose runs it shows
+FIGURE_STUDIES = user_errors(studies.figures)(SETTINGS.scale)
+
+
+def shows_curves(figure):
+    """Whether a figure shows the accuracy of every kept checkpoint, which takes evaluations of its own."""
+    return figure.endswith(("_test_curves", "_ppo"))
+
+
+def figures_of(*names, curves=True):
+    """The files of the figures of some studies; without ``curves`` those that the runs alone are enough for."""
+    return [
+        FIGURES / f"{figure}.{kind}"
+        for figure, study in FIGURE_STUDIES.items()
+        for kind in ("pdf", "png", "svg", "csv")
+        if study in names and (curves or not shows_curves(figure))
+    ]
+
+
 def figure_files(wildcards):
-    return [FIGURES / f"{name}.{kind}" for name in study_of("figures").figures for kind in ("pdf", "png", "csv")]
+    """The files of all figures."""
+    return figures_of(*FIGURE_STUDIES.values())
+
+
+def runs_of_figure(wildcards):
+    """All that it shows."""
+    name = FIGURE_STUDIES[wildcards.figure]
+    return runs_and_evaluations(name)(wildcards) + (curves(name)(wildcards) if shows_curves(wildcards.figure) else [])
+
+
+def table_files(wildcards):
+    """The paper's tables, and two of its kind."""
+    names = ("table1", "table2", "table3", "table4", "checkpoint_choice", "theory_monitor")
+    return [TABLES / f"{name}.md" for name in names]
+
+
+#: studies beyond the paper's own tables and figures
+BEYOND = user_errors(studies.at_scale)(("offpolicy", "fidelity", "controls", "regimes"), SETTINGS.scale)
+
+
+def comparison_files(wildcards):
+    """A table of every study beyond the paper's; the regimes' has a page of its own."""
+    return [TABLES / ("regimes.md" if name == "regimes" else f"comparison_{name}.md") for name in BEYOND]
+
+
+def study_of_figure(wildcards):
+    return str(SCALE / "studies" / f"{FIGURE_STUDIES[wildcards.figure]}.json")
+
+
+def report_files(wildcards):
+    """What the page shows is made first: all of the paper's; of the studies beyond it what there is already."""
+    beyond = [place for place in comparison_files(wildcards) if place.exists()]
+    return [*table_files(wildcards), *figure_files(wildcards), SCALE / "claims.json", *beyond]
 
 
 def closing_message():
     """What there is to look at."""
-    places = {"Table 1": TABLES / "table1.md", "Figures": FIGURES}
+    places = {
+        "Table 1": TABLES / "table1.md",
+        "Figures": FIGURES,
+        "Claims": SCALE / "claims.md",
+        "Report": SCALE / "report.html",
+    }
     return "\n".join(f"{name}: {place}" for name, place in places.items() if place.exists())
 
 

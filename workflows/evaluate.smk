@@ -1,4 +1,4 @@
-# 32 samples of every benchmark problem from each final checkpoint and each base model.
+# 32 samples of every benchmark problem from each final checkpoint and each base model; 8 from the kept checkpoints.
 
 
 # `runs_figure6` and the like: all runs of one study (experiments/study/) with their evaluations, nothing drawn.
@@ -9,6 +9,7 @@ for study_name in configuration.options("study"):
             f"runs_{study_name}"
         input:
             runs_and_evaluations(study_name),
+            curves(study_name),
         localrule: True
 
 
@@ -50,5 +51,28 @@ rule evaluate_base:
         call=bapo("evaluate", "--base"),
     message:
         "Evaluate: {wildcards.model} before training, {wildcards.task}"
+    shell:
+        "{params.call} 2>&1 | tee -i {log}"
+
+
+# Every kept checkpoint of a run. Its tables lie beside the declared output and stay: an interrupted curve goes on.
+rule evaluate_curve:
+    input:
+        DATA / "summary.json",
+        BASE / "summary.json",
+        RUN / "summary.json",
+    output:
+        RUN / "curve" / "summary.json",
+    log:
+        LOGS / "curve" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
+    threads: threads_of
+    resources:
+        mem_mb=memory,
+        gpu=evaluation_gpus,
+    params:
+        identity=curve_identity,
+        call=bapo("evaluate", "--curve"),
+    message:
+        "Curve: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
     shell:
         "{params.call} 2>&1 | tee -i {log}"

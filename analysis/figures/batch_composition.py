@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from analysis import reading, style
 from analysis.figures import common
@@ -11,58 +14,84 @@ from bapo.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 COLUMNS = ["x1", "x2", "x3", "batch_groups"]
-PANEL, GAP = 2.0, 1.12
+#: Figure 8 shows the ablations beside BAPO
+VARIANTS = ("bapo", "bapo_without_x2", "bapo_without_x3")
+ACROSS = 3
+PANEL, GAP = 2.0, 1.0
 TOP = 0.92
 
 
-def variants(block: Block) -> list[str]:
-    """BAPO first, then its ablations; every method of a study without them."""
-    found = sorted((m for m in block.methods if m.startswith("bapo")), key=lambda m: (m != "bapo", m))
-    return found or list(block.methods)
+def figure8_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Mathematics: BAPO and its ablations side by side."""
+    study = common.part(study, ("mathematics",), VARIANTS)
+    order = {m: i for i, m in enumerate(VARIANTS)}
+    lines = [[(b, m) for m in sorted(b.methods, key=lambda m: order.get(m, len(order)))] for b in study.blocks]
+    return _draw(study, lines, [b.title for b in study.blocks], lambda b, m: common.plain_title(b, m))
 
 
-def figure(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a panel a method; groups in the batch of each step; red: the batch size B.
+def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """BAPO on every task, side by side."""
+    study = common.part(study, methods=("bapo",))
+    panels = [(b, m) for b in study.blocks for m in b.methods]
+    lines = [panels[i : i + ACROSS] for i in range(0, len(panels), ACROSS)]
+    several = len({m for _, m in panels}) > 1
+    return _draw(
+        study,
+        lines,
+        [""] * len(lines),
+        lambda b, m: f"{b.task_title}\n{b.model_title}{f', {common.plain_title(b, m)}' if several else ''}",
+    )
 
-    The methods are BAPO and its ablations where the study has any, else all of them.
+
+def _draw(
+    study: Study,
+    lines: Sequence[Sequence[tuple[Block, str]]],
+    titles: Sequence[str],
+    name: Callable[[Block, str], str],
+) -> tuple[Figure, pd.DataFrame]:
+    """A panel for every (block, method): groups in the batch of each step; red: the batch size B.
+
+    lines: the panels of each row of the figure; titles: of the rows; name: of a panel, a second line in smaller type.
     """
     import pandas as pd
 
-    blocks = [b for b in study.blocks if any(m.startswith("bapo") for m in b.methods)] or list(study.blocks)
-    across = max(len(variants(b)) for b in blocks)
     words = (
-        "Prompt groups in the training batch of each step, stacked, mean over "
-        f"{common.seed_words(blocks, [m for b in blocks for m in variants(b)])}; red line: the configured batch B, "
-        f"which GRPO always fills. Percentages: mean share of B over the run. {study.note}"
+        f"Prompt groups in the training batch of each step, stacked, mean over {common.seed_words(study.blocks)}; red "
+        "line: the configured batch B, which GRPO always fills. Percentages: mean share of B over the run. "
+        f"{study.note}"
     )
     below = style.caption_height(words) + 0.5
-    width = style.WIDTH if across > 1 else 4.4
-    fig = style.figure(TOP + len(blocks) * PANEL + (len(blocks) - 1) * GAP + below, style.WIDTH)
-    grid = fig.subplots(len(blocks), across, squeeze=False, sharey="row")
+    top = TOP if any(titles) else TOP - 0.1
+    across = max(len(line) for line in lines)
+    fig = style.figure(top + len(lines) * PANEL + (len(lines) - 1) * GAP + below)
+    grid = fig.subplots(len(lines), max(across, 2), squeeze=False)  # a lone panel does not fill the page
     rows = []
-    for line, block in zip(grid, blocks, strict=True):
-        for axes in line[len(variants(block)) :]:
+    for row, panels, title in zip(grid, lines, titles, strict=True):
+        for axes in row[len(panels) :]:
             axes.set_visible(False)
-        for i, (axes, method) in enumerate(zip(line, variants(block), strict=False)):
-            rows.append(_panel(axes, block, method, study))
-            if i == 0:
-                axes.set_ylabel("groups in the batch")
-                style.row_title(axes, block.title, 0.43)
-    right = 0.15 + style.WIDTH - width
-    style.margins(fig, left=0.5, right=right, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
-    handles, labels = grid[0, 0].get_legend_handles_labels()
-    top = 1 - 0.02 / fig.get_size_inches()[1]
-    fig.legend(
-        handles, labels, loc="upper left", bbox_to_anchor=(0.5 / style.WIDTH - 0.01, top), ncols=4, columnspacing=1.6
-    )
+        limits = []
+        for axes, (block, method) in zip(row, panels, strict=False):
+            frame, limit = _panel(axes, block, method, study, name(block, method))
+            rows.append(frame)
+            limits.append(limit)
+        for axes in row[: len(panels)]:
+            axes.set_ylim(0, max(limits) * 1.06)
+            axes.tick_params(labelleft=axes is row[0])
+        row[0].set_ylabel("groups in the batch")
+        if title:
+            style.row_title(row[0], title, 0.43)
+    style.margins(fig, left=0.5, right=0.15, top=top, bottom=below, hspace=GAP / PANEL, wspace=0.08)
+    common.legend_above(fig, [grid[0, 0]])
     style.caption(fig, words)
     return fig, pd.concat(rows, ignore_index=True)
 
 
-def _panel(axes, block: Block, method: str, study: Study) -> pd.DataFrame:
+def _panel(axes: Axes, block: Block, method: str, study: Study, title: str) -> tuple[pd.DataFrame, float]:
+    """(the panel's data, the height that it needs)."""
     frame = reading.steps(block, method, study, COLUMNS)
     size = reading.config(block.methods[method][0], study).get("train", {}).get("batch_size")
     if not size:
@@ -71,17 +100,20 @@ def _panel(axes, block: Block, method: str, study: Study) -> pd.DataFrame:
             f"{run}/config.yaml has no train.batch_size; delete {run}/summary.json and give `{study.command}` again"
         )
     mean = frame.groupby("step")[COLUMNS].mean()
-    bottom = 0.0
-    for part, (title, colour) in style.PARTS.items():
-        axes.bar(mean.index, mean[part], width=1.0, bottom=bottom, color=colour, label=title, linewidth=0)
-        bottom = bottom + mean[part]
+    steps, bottom = mean.index.to_numpy(), np.zeros(len(mean))
+    for part, (label, colour) in style.PARTS.items():
+        # one shape a part, stairs of width 1: thousands of bars would make a slow and heavy SVG
+        height = bottom + mean[part].to_numpy()
+        edges = np.append(steps - 0.5, steps[-1] + 0.5)
+        axes.stairs(height, edges, baseline=bottom, fill=True, color=colour, label=label, linewidth=0)
+        bottom = height
     axes.axhline(size, color="#CC0000", linewidth=1.4, label="batch size $B$")
     shares = "  ".join(f"$X_{p[1]}$ {mean[p].mean() / size:.0%}" for p in style.PARTS) + f"  of $B$ = {size}"
-    axes.set_title(common.plain_title(block, method), loc="left", fontweight="bold", pad=15)
-    axes.text(0, 1.03, shares, transform=axes.transAxes, fontsize=7.5)
-    common.tidy_steps(axes, int(mean.index[-1]))
-    axes.set_xlim(mean.index[0] - 0.5, mean.index[-1] + 0.5)
-    axes.set_ylim(0, max(size, bottom.max()) * 1.06)
+    first, _, second = title.partition("\n")
+    style.panel_title(axes, first, f"{second}\n{shares}" if second else shares)
+    common.tidy_steps(axes, int(steps[-1]))
+    axes.set_xlim(steps[0] - 0.5, steps[-1] + 0.5)
     axes.set_xlabel("training step")
     axes.grid(axis="x", visible=False)
-    return frame.assign(task=block.task, model=block.model, method=method, batch_size=size)
+    frame = frame.assign(task=block.task, model=block.model, method=method, batch_size=size)
+    return frame, max(size, bottom.max())

@@ -1,25 +1,67 @@
-"""What several figures share: series over seeds, words about seeds, probes, and what chance alone would show."""
+"""What several figures share: which runs, series over seeds, words about seeds, and the titles of methods."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import permutations
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import reading
+from analysis import style
 from analysis.study import Block, Study
+from bapo import runs
+from bapo.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> Study:
+    """The runs of a study that a figure shows: these tasks and methods, of which a study may lack some.
+
+    A study with none of the tasks, or none of the methods, is one that the paper does not know (a log of another
+    project): all of it is shown. Raises UserError naming every run that is not finished and the command that makes it.
+    """
+    blocks = [b for b in study.blocks if b.task in tasks] or list(study.blocks)
+    narrowed = [replace(b, methods={m: b.methods[m] for m in b.methods if m in methods}) for b in blocks]
+    found = replace(study, blocks=tuple([b for b in narrowed if b.methods] or blocks))
+    require_runs(found)
+    return found
+
+
+def require_runs(study: Study, files: Sequence[str] = (runs.SUMMARY,)) -> None:
+    """Raises UserError naming every run of the study without these files and the command that makes it."""
+    cells = [c for b in study.blocks for found in b.methods.values() for c in found]
+    missing: dict[str, list[str]] = {}
+    for c in cells:
+        if any(not (c.run / name).exists() for name in files):
+            missing.setdefault(str(c.run.parent), []).append(c.run.name)
+    if missing:
+        count = sum(map(len, missing.values()))
+        named = [f"{p}/{s[0]}" if len(s) == 1 else f"{p}/{{{','.join(s)}}}" for p, s in missing.items()]
+        raise UserError(
+            f"{count} of the {len(cells)} runs that the figure shows {'is' if count == 1 else 'are'} not finished: "
+            f"{', '.join(named)}; make what is missing with `{study.command}`"
+        )
 
 
 def series(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
     """(steps [T], values [S, T]) of one method's rows; steps that not every seed has are left out."""
     wide = frame.pivot(index="seed", columns="step", values=column).dropna(axis=1)
     return wide.columns.to_numpy(), wide.to_numpy(dtype=np.float64)
+
+
+def window_of(steps: int) -> int:
+    """An odd smoothing window of about a tenth of the run."""
+    return max(1, round(steps / 10) | 1)
+
+
+def averaged(window: int) -> str:
+    """The words for a caption."""
+    return f", centred moving average over {window} steps" if window > 1 else ""
 
 
 def seed_words(blocks: Sequence[Block], methods: Sequence[str] | None = None) -> str:
@@ -42,61 +84,28 @@ def tidy_steps(axes: Axes, last: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
-# ------------------------------------------------------------------------------------------------ probes
+def short(title: str) -> str:
+    """A variant of BAPO by what it changes: "BAPO, v = 10" -> "v = 10", "BAPO without X2" -> "without X2"."""
+    for prefix in ("BAPO, ", "BAPO "):
+        if title.startswith(prefix):
+            return title.removeprefix(prefix).strip("()")
+    return title
 
 
-def spaced(steps: Sequence[int], count: int) -> list[int]:
-    """At most ``count`` of the probed steps, the first and the last among them, the others nearest to equal spacing."""
-    steps = sorted(steps)
-    if len(steps) <= count:
-        return steps
-    wanted = np.linspace(steps[0], steps[-1], count)
-    return sorted({min(steps, key=lambda s: (abs(s - w), s)) for w in wanted})
+def curve(axes: Axes, method: str, index: int, steps: np.ndarray, values: np.ndarray, label: str = "") -> None:
+    """The mean over seeds of values [S, T], in the method's look, and a band from the lowest to the highest seed."""
+    line = style.method_line(method, index)
+    if len(steps) and len(values) > 1:
+        low, high = values.min(axis=0), values.max(axis=0)
+        axes.fill_between(steps, low, high, color=line["color"], alpha=0.15, linewidth=0)
+    axes.plot(steps, values.mean(axis=0), zorder=4 if method == "bapo" else 3, label=label, **line)
 
 
-def probed_steps(probes: dict[int, pd.DataFrame]) -> list[int]:
-    """The steps that every seed was probed at."""
-    return sorted(set.intersection(*(set(p.columns) for p in probes.values())))
-
-
-def migration(initial: np.ndarray, current: np.ndarray, samples: int) -> np.ndarray:
-    """Counts [G+1, G+1] of prompts, row: correct answers of G at the start, column: now. Inputs: integers [n]."""
-    counts = np.zeros((samples + 1, samples + 1), dtype=np.int64)
-    np.add.at(counts, (initial, current), 1)
-    return counts
-
-
-def degraded(counts: np.ndarray) -> float:
-    """Share of the prompts below the diagonal: fewer correct answers now than at the start."""
-    return float(np.tril(counts, -1).sum() / counts.sum())
-
-
-def improved(initial: np.ndarray, current: np.ndarray) -> float:
-    """Share of the prompts without a correct answer at the start that have one now; NaN where there was none."""
-    hard = initial == 0
-    return float((current[hard] > 0).mean()) if hard.any() else float("nan")
-
-
-def base_pairs(probes: dict[int, pd.DataFrame]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of independent probes of the SAME base model: step 0 of two different seeds.
-
-    A prompt at 0/8 has rarely a chance of exactly 0, so even an unchanged model "improves" some and loses others. The
-    pairs say how many. Empty where there is one seed or the seeds share their samples of the base.
-    """
-    starts = []
-    for frame in probes.values():
-        if 0 in frame.columns:
-            starts.append(frame[0])
-    pairs = []
-    for a, b in permutations(starts, 2):
-        both = a.index.intersection(b.index)
-        x, y = a.loc[both].to_numpy(), b.loc[both].to_numpy()
-        if not np.array_equal(x, y):
-            pairs.append((x, y))
-    return pairs
-
-
-def tracked(block: Block, method: str, study: Study) -> tuple[dict[int, pd.DataFrame], list[int], int]:
-    """(probes by seed, steps that all have, samples a prompt) of the fixed training prompts."""
-    probes = reading.probes(block, method, study)
-    return probes, probed_steps(probes), next(iter(probes.values())).attrs["samples"]
+def legend_above(fig: Figure, axes: Sequence[Axes], left: float = 0.5, ncols: int = 5) -> None:
+    """One legend for the whole figure along its upper edge, each label once; left: inches."""
+    width, height = fig.get_size_inches()
+    found = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    fig.legend(
+        list(found.values()), list(found), loc="upper left", bbox_to_anchor=((left - 0.07) / width, 1 - 0.02 / height),
+        ncols=ncols, columnspacing=1.6,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Responses generated up to each training step, by method (the paper's Figure 9)."""
+"""Responses generated up to each training step by GRPO, DAPO and BAPO (the paper's Figure 9)."""
 
 from __future__ import annotations
 
@@ -12,79 +12,65 @@ from analysis.study import Block, Study
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL, GAP = 2.6, 0.65
+#: the paper compares BAPO with DAPO; GRPO is what both are multiples of
+SHOWN = ("grpo", "dapo", "bapo")
+ACROSS = 3
+PANEL, GAP, TOP = 2.1, 0.9, 0.42
 
 
-def figure(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """One panel a task and model: mean over seeds, band from the lowest to the highest seed."""
+def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """A panel a task and model: mean over seeds, band from the lowest to the highest seed."""
     import pandas as pd
 
+    study = common.part(study, methods=SHOWN)
+    compared = any("grpo" in b.methods for b in study.blocks)
     words = (
         "Responses generated up to each step: fresh rollouts, those that dynamic sampling throws away, and "
-        f"re-evaluations; mean over {common.seed_words(study.blocks)}, band: lowest to highest seed."
-        f" In brackets: times GRPO's. Methods that generate the same number lie on one line. {study.note}"
+        f"re-evaluations; mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
+        f"{'In brackets: times GRPO. ' if compared else ''}{study.note}"
     )
     below = style.caption_height(words) + 0.5
-    count = len(study.blocks)
-    fig = style.figure(0.3 + count * PANEL + (count - 1) * GAP + below)
-    grid = fig.subplots(count, 1, squeeze=False)[:, 0]
-    rows = [_panel(axes, block, study) for axes, block in zip(grid, study.blocks, strict=True)]
-    style.margins(fig, left=0.6, right=2.0, top=0.3, bottom=below, hspace=GAP / PANEL)
+    down = -(-len(study.blocks) // ACROSS)
+    fig = style.figure(TOP + down * PANEL + (down - 1) * GAP + below)
+    grid = fig.subplots(down, max(2, min(ACROSS, len(study.blocks))), squeeze=False)
+    for axes in grid.flat[len(study.blocks) :]:
+        axes.set_visible(False)
+    rows = [_panel(axes, block, study) for axes, block in zip(grid.flat, study.blocks, strict=False)]
+    for line in grid:
+        line[0].set_ylabel("responses generated")
+    style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
     style.caption(fig, words)
     return fig, pd.concat(rows, ignore_index=True)
 
 
-def _panel(axes, block: Block, study: Study) -> pd.DataFrame:
+def _panel(axes: Axes, block: Block, study: Study) -> pd.DataFrame:
     import pandas as pd
 
-    rows, totals, lines = [], {}, {}
+    rows, sums = [], {}
     for m in block.methods:
         frame = reading.steps(block, m, study, ["fresh_rollouts", "regenerated_rollouts"])
         frame["rollouts"] = frame["fresh_rollouts"] + frame["regenerated_rollouts"]
         steps, values = common.series(frame, "rollouts")
-        sums = np.cumsum(values, axis=1)
-        totals[m], lines[m] = sums[:, -1].mean(), (steps, sums)
-        for cell, seed in zip(block.methods[m], sums, strict=True):
+        sums[m] = (steps, np.cumsum(values, axis=1))
+        for cell, seed in zip(block.methods[m], sums[m][1], strict=True):
             rows.append(pd.DataFrame({
                 "task": block.task, "model": block.model, "method": m, "seed": cell.seed, "step": steps,
                 "cumulative_rollouts": seed.astype(np.int64),
             }))  # fmt: skip
-    for i, (m, (steps, sums)) in enumerate(lines.items()):
-        line = style.method_line(m, i)
-        axes.fill_between(steps, sums.min(axis=0), sums.max(axis=0), color=line["color"], alpha=0.18, linewidth=0)
-        # of equal lines the first is the widest and lies lowest, so that each stays visible
-        equal = sum(np.isclose(totals[o], totals[m], rtol=0.01) for o in list(lines)[:i])
-        axes.plot(steps, sums.mean(axis=0), **{**line, "linewidth": max(1.0, (2.6 if i == 0 else 1.8) - 0.6 * equal)})
-    last = max(steps[-1] for steps, _ in lines.values())
-    common.tidy_steps(axes, last)
-    axes.set_ylim(0, None)
+    totals = {m: values[:, -1].mean() for m, (_, values) in sums.items()}
+    for i, (m, (steps, values)) in enumerate(sums.items()):
+        times = f" ({totals[m] / totals['grpo']:.2f}x)" if totals.get("grpo") else ""
+        label = f"{common.plain_title(block, m)} {text.thousands(totals[m])}{times}"
+        common.curve(axes, m, i, steps, values, label)
+    common.tidy_steps(axes, max(steps[-1] for steps, _ in sums.values()))
+    axes.set_ylim(0, max(totals.values()) * 1.12)
     axes.yaxis.set_major_formatter(lambda v, _: f"{v / 1000:g}k" if v >= 1000 else f"{v:g}")
-    style.row_title(axes, block.title, 0.08)
+    style.panel_title(axes, block.task_title, block.model_title)
     axes.set_xlabel("training step")
-    axes.set_ylabel("responses generated")
-    style.spread_labels(axes, _labels(block, totals), last, PANEL)
+    handles, labels = axes.get_legend_handles_labels()
+    order = sorted(range(len(labels)), key=lambda i: -list(totals.values())[i])  # as the lines end
+    axes.legend([handles[i] for i in order], [labels[i] for i in order], loc="upper left", fontsize=7, handlelength=1.2)
     return pd.concat(rows, ignore_index=True)
-
-
-def _labels(block: Block, totals: dict[str, float]) -> list[tuple[float, str, str]]:
-    """One label for each different total: methods within 1% share a label, in the colour of the first."""
-    groups: list[list[str]] = []
-    for m in totals:
-        for g in groups:
-            if np.isclose(totals[g[0]], totals[m], rtol=0.01):
-                g.append(m)
-                break
-        else:
-            groups.append([m])
-    found = []
-    order = list(totals)
-    for g in groups:
-        value = totals[g[0]]
-        times = f" ({value / totals['grpo']:.2f}x)" if totals.get("grpo") else ""
-        names = [common.plain_title(block, m) for m in g]
-        wrapped = ",\n".join(", ".join(names[i : i + 2]) for i in range(0, len(names), 2))
-        colour = style.method_line(g[0], order.index(g[0]))["color"]
-        found.append((value, f"{wrapped}\n{text.thousands(value)}{times}", colour))
-    return found

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import style
-from analysis.figures import common
+from analysis import probes, style
+from analysis.figures import common, probed
 from analysis.study import Block, Study
 
 if TYPE_CHECKING:
@@ -16,32 +16,41 @@ if TYPE_CHECKING:
 
 #: the paper compares the base, GRPO and BAPO; DAPO is shown too where it was run
 SHOWN = ("grpo", "dapo", "bapo")
-PANEL, GAP = 2.2, 1.2
-TOP = 0.9
+PANEL, GAP = 2.2, 1.35
+TOP = 1.05
+FAIR = (
+    "That count has no fair chance level: the probes of one run can share their random numbers, and an unchanged model "
+    "would then repeat its answers. Across seeds: of the prompts at 0/{samples} in ANOTHER seed's probe of the base, "
+    "the share with a correct answer at the last step of the seed's own run; unchanged base: with a correct answer of "
+    "the base in the seed's own probe, which is what sampling it again shows. What training did is the difference."
+)
 
 
-def shown(block: Block) -> list[str]:
-    return [m for m in SHOWN if m in block.methods] or list(block.methods)
+def figure7_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Mathematics."""
+    return _draw(common.part(study, ("mathematics",), SHOWN))
 
 
-def figure(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure13_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Countdown and geometry."""
+    return _draw(common.part(study, ("countdown", "geometry"), SHOWN))
+
+
+def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
     """A row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
     import pandas as pd
 
-    across = max(len(shown(b)) for b in study.blocks)
-    data = [[_read(b, m, study) for m in shown(b)] for b in study.blocks]
+    across = max(len(b.methods) for b in study.blocks)
+    data = [[_read(b, m, study) for m in b.methods] for b in study.blocks]
     samples = data[0][0]["samples"]
-    seeds = common.seed_words(study.blocks, [m for b in study.blocks for m in shown(b)])
+    seeds = common.seed_words(study.blocks)
     words = (
         f"A fixed set of training prompts by the number of correct answers out of {samples}, of the base and during "
-        f"training, mean over {seeds}; red: no correct answer. Improved: share of the "
-        f"base's 0/{samples} prompts with at least one correct answer at the last step (lowest to highest seed). "
+        f"training, mean over {seeds}; red: no correct answer. Improved within a run, as the paper counts: share of "
+        f"the base's 0/{samples} prompts with at least one correct answer at the last step (lowest to highest seed). "
     )
-    if any(np.isfinite(d["chance"]) for line in data for d in line):
-        words += (
-            "Unchanged base: the same share between two independent samplings of the base (step 0 of two seeds), about "
-            "the most that chance can give, as the probes of one run share their random numbers. "
-        )
+    named = [(f"{d['title']} on {b.title}", d["probes"]) for b, line in zip(study.blocks, data, strict=True) for d in line]
+    words += probed.chance_words(named, FAIR.format(samples=samples))
     words += study.note
     below = style.caption_height(words) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
@@ -53,7 +62,7 @@ def figure(study: Study) -> tuple[Figure, pd.DataFrame]:
         for axes, d in zip(line, found, strict=False):
             _panel(axes, d, colours)
         line[0].set_ylabel("number of prompts")
-        style.row_title(line[0], block.title, 0.6)
+        style.row_title(line[0], block.title, 0.75)
     style.margins(fig, left=0.62, right=0.72, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _legend(fig, grid[0, -1], colours, samples)
     style.caption(fig, words)
@@ -72,27 +81,29 @@ def bin_colours(samples: int) -> list[str]:
 def _read(block: Block, method: str, study: Study) -> dict:
     import pandas as pd
 
-    probes, steps, samples = common.tracked(block, method, study)
-    counts = np.zeros((len(probes), len(steps), samples + 1))  # [S, steps, G+1]
-    rows, shares = [], []
-    for s, (seed, wide) in enumerate(probes.items()):
-        for i, step in enumerate(steps):
-            counts[s, i] = np.bincount(wide[step], minlength=samples + 1)
-            share = common.improved(wide[steps[0]].to_numpy(), wide[step].to_numpy())
-            for correct in range(samples + 1):
-                rows.append({
-                    "task": block.task, "model": block.model, "method": method, "seed": seed, "step": step,
-                    "correct": correct, "samples": samples, "prompts": int(counts[s, i, correct]),
-                    "improved_share": share,
-                })  # fmt: skip
-        shares.append(common.improved(wide[steps[0]].to_numpy(), wide[steps[-1]].to_numpy()))
-    pairs = common.base_pairs(probes)
-    chance = float(np.mean([common.improved(x, y) for x, y in pairs])) if pairs else float("nan")
-    frame = pd.DataFrame(rows).assign(unchanged_base_share=chance)
+    found = probes.read(block, method, study)
+    steps, samples = found.steps, found.samples
+    counts = np.stack([[probes.histogram(x, samples) for x in found.at(step)] for step in steps])  # [T, S, G+1]
+    within = np.stack([found.within(step, probes.improved) for step in steps])  # [T, S]
+    none = (float("nan"), [float("nan")] * len(found.seeds))
+    across = [none if found.obstacle else probes.improved_across(found, step) for step in steps]
+    frame = pd.DataFrame([
+        {"task": block.task, "model": block.model, "method": method, "seed": seed, "step": step, "correct": correct,
+         "samples": samples, "prompts": int(counts[i, s, correct]), "improved_within_run": within[i, s],
+         "improved_across_seeds": across[i][1][s], "unchanged_base_across_seeds": across[0][1][s]}
+        for s, seed in enumerate(found.seeds) for i, step in enumerate(steps) for correct in range(samples + 1)
+    ])  # fmt: skip
     return {
-        "title": common.plain_title(block, method), "steps": steps, "samples": samples, "counts": counts.mean(axis=0),
-        "shares": shares, "chance": chance, "frame": frame,
+        "title": common.plain_title(block, method), "steps": steps, "samples": samples, "counts": counts.mean(axis=1),
+        "within": (float(np.mean(within[-1])), list(within[-1])), "across": across[-1], "unchanged": across[0],
+        "probes": found, "frame": frame,
     }  # fmt: skip
+
+
+def _share(found: tuple[float, list[float]]) -> str:
+    """A share over seeds, from the lowest to the highest."""
+    mean, by_seed = found
+    return f"{mean:.0%}" + (f" ({min(by_seed):.0%} to {max(by_seed):.0%})" if len(by_seed) > 1 else "")
 
 
 def _panel(axes, d: dict, colours: list[str]) -> None:
@@ -111,14 +122,10 @@ def _panel(axes, d: dict, colours: list[str]) -> None:
     axes.set_xlabel("training step")
     axes.grid(axis="x", visible=False)
     axes.set_xlim(-0.5, len(x) - 0.5)
-    share = f"{np.mean(d['shares']):.0%}"
-    if len(d["shares"]) > 1:
-        share += f" ({min(d['shares']):.0%} to {max(d['shares']):.0%})"
-    detail = f"improved: {share}"
-    if np.isfinite(d["chance"]):
-        detail += f"\nunchanged base: {d['chance']:.0%}"
-    axes.set_title(d["title"], loc="left", fontweight="bold", pad=26)
-    axes.text(0, 1.03, detail, transform=axes.transAxes, fontsize=7.2, va="bottom", linespacing=1.25)
+    detail = f"improved within a run: {_share(d['within'])}"
+    if not d["probes"].obstacle:
+        detail += f"\nacross seeds: {_share(d['across'])}\nunchanged base: {_share(d['unchanged'])}"
+    style.panel_title(axes, d["title"], detail)
 
 
 def _legend(fig, axes, colours: list[str], samples: int) -> None:

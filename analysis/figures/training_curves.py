@@ -15,34 +15,30 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLUMN = "reward_mean"
-TALL, SMALL, GAP = 2.35, 0.95, 0.75  # inches: the comparison, the row of seeds below it, between two blocks
+#: inches: the comparison, from it to the row of seeds below, that row, between two blocks
+TALL, BETWEEN, SMALL, GAP = 2.0, 0.62, 0.85, 0.75
 
 
-def window_of(steps: int) -> int:
-    """An odd smoothing window of about a tenth of the run."""
-    return max(1, round(steps / 10) | 1)
-
-
-def figure(study: Study) -> tuple[Figure, pd.DataFrame]:
+def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Above: all methods, mean over seeds; below: each method with its seeds. One such pair a task and model."""
     import pandas as pd
 
+    study = common.part(study)
     data = {b: _read(b, study) for b in study.blocks}
-    window = window_of(max(len(steps) for methods in data.values() for steps, _ in methods.values()))
-    averaged = f", centred moving average over {window} steps" if window > 1 else ""
+    window = common.window_of(max(len(steps) for methods in data.values() for steps, _ in methods.values()))
     first = common.plain_title(study.blocks[0], next(iter(study.blocks[0].methods)))
     words = (
-        f"Mean reward of the fresh rollouts at each step, {common.seed_words(study.blocks)} a method{averaged}. "
-        "Above: mean over seeds. Below: the same mean, each seed (thin), band from lowest to highest seed; grey: "
-        f"{first}. Methods with a delayed rollout policy show that policy's reward. {study.note}"
+        f"Mean reward of the fresh rollouts at each step, {common.seed_words(study.blocks)} a method"
+        f"{common.averaged(window)}. Above: mean over seeds. Below: the same mean, each seed (thin), band from lowest "
+        f"to highest seed; grey: {first}. Methods with a delayed rollout policy show that policy's reward. {study.note}"
     )
     below = style.caption_height(words) + 0.5
-    height = 0.3 + len(data) * (TALL + 0.5 + SMALL) + (len(data) - 1) * GAP + below
+    height = 0.3 + len(data) * (TALL + BETWEEN + SMALL) + (len(data) - 1) * GAP + below
     fig = style.figure(height)
-    outer = fig.add_gridspec(len(data), 1, hspace=GAP / (TALL + 0.5 + SMALL))
+    outer = fig.add_gridspec(len(data), 1, hspace=GAP / (TALL + BETWEEN + SMALL))
     rows = []
     for slot, (block, methods) in zip(outer, data.items(), strict=True):
-        inner = slot.subgridspec(2, 1, height_ratios=(TALL, SMALL), hspace=2 * 0.5 / (TALL + SMALL))
+        inner = slot.subgridspec(2, 1, height_ratios=(TALL, SMALL), hspace=2 * BETWEEN / (TALL + SMALL))
         smoothed = {m: style.smooth(v, window) for m, (_, v) in methods.items()}
         _compare(fig.add_subplot(inner[0]), block, methods, smoothed)
         _seeds(fig, inner[1], block, methods, smoothed)
@@ -103,7 +99,10 @@ def _seeds(fig, slot, block: Block, methods: dict, smoothed: dict) -> None:
         axes.set_xticks([0, steps[-1]], ["0", str(steps[-1])])
         axes.get_xticklabels()[0].set_ha("left")
         axes.get_xticklabels()[1].set_ha("right")
-        axes.set_title(common.plain_title(block, m), fontsize=7, color=line["color"], pad=3)
+        title = common.plain_title(block, m)
+        if len(methods) > 7:  # narrow panels
+            title = title.replace(" ", "\n", 1)
+        axes.set_title(title, fontsize=7, color=line["color"], pad=3)
         if i:
             axes.tick_params(labelleft=False)
 

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,16 +53,16 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     digest = checkpoint_digest(checkpoint, config.model.revision)
     identity = configuration.digest(
         {"evaluation": configuration.evaluation_identity(config), "checkpoint": digest, "version": scores.VERSION}
-        | _origin(config)
+        | origin(config, config.evaluation.benchmarks)
     )
-    finished = _finished(folder, identity)
-    if finished is not None:
-        return finished
+    before = finished(folder, identity)
+    if before is not None:
+        return before
     backends.check(config)
     with runs.locked(folder):
         (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
         names = list(config.evaluation.benchmarks)
-        frames = {name: _intact(folder, name, identity) for name in names}
+        frames = {name: intact(folder, name, identity) for name in names}
         pending = [name for name in names if frames[name] is None]
         if pending:
             frames |= _run(config, checkpoint, folder, identity, pending)
@@ -89,12 +89,12 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     return summary
 
 
-def _origin(config: DictConfig) -> dict[str, Any]:
+def origin(config: DictConfig, names: Iterable[str]) -> dict[str, Any]:
     """Fingerprints of real problems: the same configuration may mean others, from the hub or from a folder."""
     if config.data.source != "hub":
         return {}
     files = runs.read_json(data_folder(config) / runs.SUMMARY)["files"]
-    return {"files": {name: files[f"{name}.parquet"]["sha256"] for name in config.evaluation.benchmarks}}
+    return {"files": {name: files[f"{name}.parquet"]["sha256"] for name in names}}
 
 
 def locate(checkpoint: Path | str) -> Path | str:
@@ -168,7 +168,7 @@ def _check(config: DictConfig) -> None:
         raise UserError(f"evaluation.top_p={e.top_p}: must be in (0, 1]")
 
 
-def _finished(folder: Path, identity: str) -> dict[str, Any] | None:
+def finished(folder: Path, identity: str) -> dict[str, Any] | None:
     """The summary of a finished evaluation of the same meaning whose files are all intact."""
     if not (folder / runs.SUMMARY).exists():
         return None
@@ -184,7 +184,7 @@ def _finished(folder: Path, identity: str) -> dict[str, Any] | None:
     return None if problems else summary
 
 
-def _intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
+def intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
     """The table of a benchmark that was evaluated before under the same identity; a damaged one is named on stderr."""
     path = folder / f"{name}.parquet"
     if not path.exists():

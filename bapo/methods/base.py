@@ -57,7 +57,7 @@ class Sampler(Protocol):
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
         """For each prompt a group of one expert solution, reward 1, origin ``DEMONSTRATED``; None where there is none.
 
-        The task's ``gold_responses`` are the expert. Its log-probabilities are 0: the expert is taken as certain
+        The task's ``demonstration`` is the expert. Its log-probabilities are 0: the expert is taken as certain
         (LUFFY, Yan et al. 2504.14945, section 3.2).
         """
 
@@ -100,7 +100,7 @@ class MethodConfig:
     # "mixture" that the method defines
     entropy_coef: float = 0.001
     aggregation: str = "sequence-mean"  # "sequence-mean" (eq. 1) or "token-mean"
-    advantage_std: str = "population"  # "population" (eq. 2) or "unbiased" (verl)
+    advantage_std: str = "population"  # "population" (eq. 2), "unbiased" (verl) or "none" (Dr. GRPO)
     advantage_eps: float = 1e-6
     advantage_eps_inside: bool = True  # sqrt(var + eps) (eq. 2) or std + eps (verl)
 
@@ -116,7 +116,7 @@ class MethodConfig:
         )
         self.one_of("kl_to", "reference", "rollout", "step-policy", "mixture", "none")
         self.one_of("aggregation", "sequence-mean", "token-mean")
-        self.one_of("advantage_std", "population", "unbiased")
+        self.one_of("advantage_std", "population", "unbiased", "none")
         self.require(0 < self.clip_low < 1, "clip_low", "must be in (0, 1)")
         self.require(self.clip_high > 0, "clip_high", "must be positive")
         self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "0 (off) or above 1")
@@ -157,9 +157,9 @@ class Method:
         """Whether alpha takes the current weights before the rollout of this step."""
         return True
 
-    def rollout_budget(self, step: int) -> int | None:
+    def rollout_budget(self, step: int, longest: int) -> int | None:
         """Tokens that a response may take in this step's rollout before it is cut off, unfinished; None: no limit but
-        sampling.max_response_tokens."""
+        ``longest``, which is sampling.max_response_tokens."""
         return None
 
     # ------------------------------------------------------------------ after the rewards
@@ -243,11 +243,7 @@ class Method:
         centre = None
         if c.clip_centre == "step-policy":
             centre = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
-        given = inputs.advantages
-        advantages_of_tokens = given if given.dim() == 2 else given[:, None]
-        values, clipped = losses.clipped_surrogate(
-            ratio, advantages_of_tokens, c.clip_low, c.clip_high, c.dual_clip, centre
-        )
+        values, clipped = self.surrogate(ratio, centre, inputs)
         if truncated:
             staleness = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
             values = values * staleness.clamp(max=c.ratio_cap)
@@ -261,6 +257,14 @@ class Method:
         if inputs.weights is not None:
             values = values * inputs.weights[:, None]
         return self.reduce(values, inputs), {k: v.detach() for k, v in metrics.items()}
+
+    def surrogate(self, ratio: Tensor, centre: Tensor | None, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+        """The token losses [N, T] before KL, entropy and weights, and where a clip was active."""
+        from bapo import losses
+
+        c, given = self.config, inputs.advantages
+        advantages_of_tokens = given if given.dim() == 2 else given[:, None]
+        return losses.clipped_surrogate(ratio, advantages_of_tokens, c.clip_low, c.clip_high, c.dual_clip, centre)
 
     def divergence(self, inputs: LossInputs) -> Tensor:
         """KL [N, T] of the current policy to the one that ``kl_to`` names."""

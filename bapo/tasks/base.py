@@ -66,6 +66,13 @@ class Task:
         """
         return ()
 
+    def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
+        """An expert's worked solution as a response to train on; None where the task knows none.
+
+        prompt: what the model reads, without its special tokens; white space may be missing.
+        """
+        return None
+
     def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
         """Another grader's verdict, whose disagreements an evaluation lists; None where the task has none."""
         return None

@@ -12,7 +12,7 @@ from bapo.tasks import cleaning, countdown_hub, countdown_tokenizer, files
 from bapo.tasks import countdown_generator as generators
 from bapo.tasks import countdown_grammar as grammar
 from bapo.tasks.base import Problem, Progress, Task, Verdict
-from bapo.tasks.countdown_search import solve_steps, to_chain, to_expression
+from bapo.tasks.countdown_search import Step, solve_steps, to_chain, to_expression
 from bapo.tasks.countdown_splits import SPLITS, problem_id
 from bapo.tasks.source_lock import SourceLock
 
@@ -50,6 +50,14 @@ def to_problem(numbers: Sequence[int], target: int, prompt: str) -> Problem:
     )
 
 
+def _solved(numbers: Sequence[int], target: int) -> list[Step]:
+    """The first solution of the exhaustive search. Raises UserError where there is none."""
+    steps = solve_steps(numbers, target)
+    if steps is None:
+        raise UserError(f"no expression of {list(numbers)} gives {target}")
+    return steps
+
+
 class Countdown(Task):
     name = "countdown"
     benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4"}
@@ -72,11 +80,21 @@ class Countdown(Task):
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """The solution of an exhaustive search, in the problem's own format."""
         numbers, target, form = grammar.from_ground_truth(ground_truth)
-        steps = solve_steps(numbers, target)
-        if steps is None:
-            raise UserError(f"no expression of {list(numbers)} gives {target}")
+        steps = _solved(numbers, target)
         text = to_chain(steps) if form == "chain" else to_expression(numbers, steps)
         return (f"<answer>{text}</answer>" if form == "answer" else text,)
+
+    def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
+        """The exhaustive search's solution with the smallest numbers on the way: a chain, or a chain as the thinking
+        before the answer. A chain of the reduced task thus stays within the vocabulary of its models."""
+        numbers, target, form = grammar.from_ground_truth(ground_truth)
+        steps = _solved(numbers, target)
+        while lower := solve_steps(numbers, target, max(s.result for s in steps) - 1):
+            steps = lower
+        if form == "chain":
+            return to_chain(steps)
+        text = to_expression(numbers, steps)
+        return f"<think>{to_chain(steps)}</think>\n<answer>{text}</answer>" if form == "answer" else text
 
     # -------------------------------------------------------------------------------------------- data
 

@@ -74,6 +74,12 @@ class Geometry(Task):
 
         return tuple(boxed(gold) for gold in check_golds(truth.get("answers"), "ground truth: 'answers'"))
 
+    def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
+        """The steps to a generated diagram's answer; the problem's name holds its angles. None for other problems."""
+        if _read(ground_truth).get("format") != "chain":
+            return None
+        return generators.chain(generators.to_instance(problem_id))[0]
+
     # -------------------------------------------------------------------------------------------- data
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:

@@ -38,6 +38,19 @@ class Instance(NamedTuple):
         return f"<image>{self.diagram.kind} {self.question} :"
 
 
+def to_instance(name: str) -> Instance:
+    """The problem of a name. Raises UserError where no problem is called that."""
+    try:
+        task, kind, angles, pose, question = name.split(":")
+        diagram = Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(",")))
+        instance = Instance(diagram, question)
+        if task == "geometry" and question in QUESTIONS[kind] and len(diagram.angles) == KINDS[kind]:
+            return instance
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise UserError(f"{name}: not the name of a generated diagram's problem; make the data again")
+
+
 def chain(instance: Instance) -> tuple[str, int]:
     """(the steps that lead to the answer, the answer in degrees), ``50 + 60 = 110 , 180 - 110 = 70`` and 70."""
     diagram, question = instance

@@ -77,6 +77,14 @@ class Mathematics(Task):
 
         return [boxed(gold) for gold in check_golds(truth.get("answers"), "ground truth: 'answers'")]
 
+    def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
+        """The steps of a generated problem, one operation each, as the base documents have them; None for others."""
+        if _read(ground_truth).get("format") != "chain":
+            return None
+        from bapo.tasks.mathematics_solver import solve
+
+        return solve(prompt)
+
     # -------------------------------------------------------------------------------------------- data
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:

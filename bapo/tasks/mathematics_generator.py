@@ -77,7 +77,7 @@ class Generator:
             return self._equation(draws, tier.steps, answer)
         tree = self._expression(draws, tier.steps, answer, tier.kind == "running")
         plan: Plan = []
-        _plan(tree, plan)
+        to_plan(tree, plan)
         return Instance(f"mathematics:{canonical(tree)}", f"{to_text(tree)} =", answer, plan)
 
     def _expression(self, draws: Draws, size: int, value: int, running: bool) -> Node | int:
@@ -177,11 +177,11 @@ class Generator:
         return steps
 
 
-def _plan(term: Node | int, plan: Plan) -> int:
+def to_plan(term: Node | int, plan: Plan) -> int:
     """Append the steps of an expression, the left operand's first. Returns what stands for its value."""
     if not isinstance(term, Node):
         return term
-    left, right = _plan(term.left, plan), _plan(term.right, plan)
+    left, right = to_plan(term.left, plan), to_plan(term.right, plan)
     plan.append((left, term.sign, right))
     return -len(plan)
 

@@ -31,6 +31,8 @@ CHECKSUMS = "checksums.json"
 REFERENCE = "reference.safetensors"
 #: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
 KEPT = 2
+#: what a group says of each of its responses, where it says it at all
+MARKS = ("off_policy", "unfinished")
 
 
 @dataclass
@@ -180,9 +182,14 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict
         "logprobs": torch.from_numpy(np.ascontiguousarray(block.logprobs)),
         "rewards": torch.from_numpy(np.ascontiguousarray(rewards)),
     }
+    for name in MARKS:
+        marks = [getattr(g, name) for g in groups]
+        if any(m is not None for m in marks):
+            each = [np.zeros(g.size, dtype=bool) if m is None else m for g, m in zip(groups, marks, strict=True)]
+            tensors[name] = torch.from_numpy(np.concatenate(each))
     entries = [
         {"prompt": g.prompt.id, "size": g.size, "width": int(g.samples.tokens.shape[1]), "step": g.step,
-         "version": g.version, "origin": g.origin}
+         "version": g.version, "origin": g.origin, "marks": [n for n in MARKS if getattr(g, n) is not None]}
         for g in groups
     ]  # fmt: skip
     return tensors, entries
@@ -200,6 +207,14 @@ def unpack_groups(path: Path, entries: list[dict[str, Any]], prompts: dict[str, 
             tensors["logprobs"][rows, :width].copy(),
         )
         groups.append(
-            Group(prompts[e["prompt"]], tensors["rewards"][rows], e["step"], e["version"], samples, e["origin"])
+            Group(
+                prompts[e["prompt"]],
+                tensors["rewards"][rows],
+                e["step"],
+                e["version"],
+                samples,
+                e["origin"],
+                **{name: tensors[name][rows].copy() for name in e.get("marks", ())},
+            )
         )
     return groups

@@ -59,6 +59,11 @@ class View:
         """The position of the first token behind the prompt."""
         return int(self.positions.max()) + 1
 
+    def followed(self, count: int) -> View:
+        """The same with ``count`` tokens of text behind it."""
+        behind = np.broadcast_to(self.following + np.arange(count), (3, count))
+        return View(self.features, self.places, np.concatenate([self.positions, behind], 1))
+
 
 def reads_images(config: Any) -> bool:
     """Whether a model of this Hugging Face configuration has a vision tower."""

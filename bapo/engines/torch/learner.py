@@ -76,8 +76,14 @@ def collate(
 
     return Rows(
         tensor(ids), tensor(starts), tensor(lengths), tensor(logprobs),
-        tensor(chosen), [groups[g].origin for g, _ in index], images if any(i is not None for i in images) else None,
+        tensor(chosen), [_origin(groups[g], i) for g, i in index],
+        images if any(i is not None for i in images) else None,
     )  # fmt: skip
+
+
+def _origin(group: Group, response: int) -> str:
+    """The group's origin; none for a response of another policy among fresh ones."""
+    return "" if group.off_policy is not None and group.off_policy[response] else group.origin
 
 
 def micro_batches(groups: list[Group], index: list[tuple[int, int]], size: int | None) -> list[list[tuple[int, int]]]:
@@ -171,7 +177,7 @@ class Learner:
         for micro in micro_batches(groups, index, self.train.micro_batch_size):
             rows = collate(groups, advantages, micro, self.pad, self.device)
             mask = rows.mask
-            scored = self._score(self.model, rows, self.method.needs_entropy)
+            scored = self._score(self.model, rows, entropy=True)  # recorded also where the loss has no use for it
             inputs = LossInputs(
                 logprobs=scored.logprobs,
                 behaviour_logprobs=rows.behaviour_logprobs,
@@ -252,10 +258,17 @@ class Learner:
 
     @staticmethod
     def _note_divergence(logprobs: Tensor, rows: Rows, mask: Tensor, note: Any) -> None:
-        """TV(pi_theta, alpha_i) by origin, 1/2 E|pi/alpha - 1| over sampled sequences (biased low for rare tails)."""
+        """TV(pi_theta, alpha_i) by origin, 1/2 E|pi/alpha - 1| over sampled sequences (biased low for rare tails).
+
+        Beside it the surrogate E[pi/alpha A] of eq. 22, where the advantage is a response's (not a critic's).
+        """
         ratio = torch.exp(((logprobs - rows.behaviour_logprobs) * mask).sum(1).clamp(-20, 20))
-        distance = (0.5 * (ratio - 1).abs()).cpu().numpy()
-        for number, origin in enumerate(ORIGINS, start=1):
-            chosen = [d for d, o in zip(distance, rows.origins, strict=True) if o == origin]
-            if chosen:
-                note(f"tv_x{number}", float(np.mean(chosen)), len(chosen))
+        values = {"tv": 0.5 * (ratio - 1).abs()}
+        if rows.advantages.ndim == 1:
+            values["surrogate"] = ratio * rows.advantages
+        for name, value in values.items():
+            listed = value.cpu().numpy()
+            for number, origin in enumerate(ORIGINS, start=1):
+                chosen = [v for v, o in zip(listed, rows.origins, strict=True) if o == origin]
+                if chosen:
+                    note(f"{name}_x{number}", float(np.mean(chosen)), len(chosen))

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.engines.torch import kv_cache, sampler_qwen2
-from bapo.engines.torch.images import Images, View, look
+from bapo.engines.torch.images import Images, View, look, look_once
 from bapo.errors import UserError
 from bapo.rollouts import Samples
 
@@ -72,18 +72,21 @@ def sample(
     key: int,
     parameters: SamplingParameters,
     max_rows: int = 1024,
-    first_sample: int = 0,
+    first_sample: int | Sequence[int] = 0,
     fast: bool = True,
     images: Sequence[Images | None] | None = None,
+    beginnings: Sequence[Sequence[int]] | None = None,
 ) -> list[Samples]:
     """Draw ``group_size`` responses to each prompt.
 
     model: a Hugging Face causal language model; it is used in evaluation mode and left in the mode it was in.
     prompts: P sequences of token ids, of any lengths of at least 1. prompt_keys: uint64 [P], one number a prompt
     (``bapo.seeds.key64`` of its id). key: 64 bits, from (seed, purpose, step). max_rows: at most so many responses are
-    decoded at once, which bounds the memory. first_sample: the number of each prompt's first response, so that 8
-    responses and later 24 more are the same as 32 at once. fast: False takes the general way for every model. images:
-    of each prompt, where there are any; the vision tower sees them once, however many responses there are.
+    decoded at once, which bounds the memory. first_sample: the number of each prompt's first response (one for all, or
+    P of them), so that 8 responses and later 24 more are the same as 32 at once. fast: False takes the general way for
+    every model. images: of each prompt, where there are any; the vision tower sees them once, however many responses
+    there are. beginnings: P sequences of tokens that the responses to each prompt go on from; they are no part of what
+    is returned, ``max_tokens`` counts what is new, and so do the random numbers.
 
     Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group,
     padded with ``pad_id``; lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of
@@ -96,7 +99,10 @@ def sample(
     keys = np.asarray(prompt_keys, dtype=np.uint64)
     if len(keys) != len(prompts) or group_size < 1 or max_rows < 1:
         raise ValueError(f"{len(prompts)} prompts, {len(keys)} keys, group_size={group_size}, max_rows={max_rows}")
-    _check_prompts(model, prompts, parameters.max_tokens)
+    first = np.broadcast_to(np.asarray(first_sample, dtype=np.int64), len(prompts))
+    begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
+    sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
+    _check_prompts(model, sequences, parameters.max_tokens)
     by_hand = fast and sampler_qwen2.supports(model)
     mixed_lengths = by_hand or kv_cache.pads_left(model)
     training = [m for m in model.modules() if m.training]
@@ -106,13 +112,13 @@ def sample(
         with torch.inference_mode() if by_hand else torch.no_grad():
             make = sampler_qwen2.Qwen2Decoder if by_hand else kv_cache.decoder_for
             decoder = make(model, parameters.max_tokens) if prompts else None
-            views = look(model, prompts, images) if images is not None else None
+            views = _views(model, prompts, images, begun) if images is not None else None
             parts: list[list[Samples]] = [[] for _ in prompts]
             for start in range(0, group_size, max_rows):
                 size = min(max_rows, group_size - start)
-                for chunk in _chunks(prompts, max(1, max_rows // size), mixed_lengths):
-                    numbers = first_sample + start + np.arange(size)
-                    chosen = [prompts[i] for i in chunk]
+                for chunk in _chunks(sequences, max(1, max_rows // size), mixed_lengths):
+                    numbers = first[chunk, None] + start + np.arange(size)
+                    chosen = [sequences[i] for i in chunk]
                     seen = None if views is None else [views[i] for i in chunk]
                     drawn = _decode(decoder, chosen, keys[chunk], key, numbers, parameters, seen)
                     for i, samples in zip(chunk, drawn, strict=True):
@@ -121,6 +127,16 @@ def sample(
         for module in training:
             module.training = True
     return [p[0] if len(p) == 1 else _join(p, parameters.pad_id) for p in parts]
+
+
+def _views(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None], begun: list[tuple]
+) -> list[View | None]:
+    """What the language model takes of each prompt; a response that has begun is text, whatever its tokens are."""
+    if not any(begun):
+        return look(model, prompts, images)
+    views = look_once(model, prompts, images)  # several responses go on from one prompt
+    return [v and v.followed(len(b)) for v, b in zip(views, begun, strict=True)]
 
 
 def _check_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
@@ -158,10 +174,10 @@ def _decode(
     parameters: SamplingParameters,
     views: list[View | None] | None = None,
 ) -> list[Samples]:
-    """One batch from the prefill to the last token. Row i is sample i % G of prompt i // G."""
-    size, longest, device = len(numbers), parameters.max_tokens, decoder.device
-    rows = len(prompts) * size
-    uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), np.tile(numbers, len(prompts)), longest)
+    """One batch from the prefill to the last token; numbers: [P, G]. Row i is sample i % G of prompt i // G."""
+    size, longest, device = numbers.shape[1], parameters.max_tokens, decoder.device
+    rows = numbers.size
+    uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), numbers.ravel(), longest)
     uniforms = torch.from_numpy(np.ascontiguousarray(uniforms.T)).to(device)
     ends = torch.tensor(parameters.eos_ids, device=device)
     tokens = torch.full((longest, rows), parameters.pad_id, device=device)

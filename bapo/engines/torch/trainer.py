@@ -20,6 +20,7 @@ from bapo.data import data_folder
 from bapo.engines.torch import checkpoints, models
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.data import PromptStream, read_prompts
+from bapo.engines.torch.embeddings import Embedder
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.engines.torch.sampler import SamplingParameters
@@ -75,6 +76,7 @@ class Trainer:
             )
         self.budget, self.spent = budgets.of(config, steps), 0.0
         self.stream = PromptStream(prompts, config.seed)
+        self.embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
         self.probe_sets = {
             "train": prompts[: config.probe.prompts],
             "probe": read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)[
@@ -152,7 +154,11 @@ class Trainer:
     def _train_step(self, step: int) -> dict[str, Any]:
         begun = time.perf_counter()
         ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
-        sampler = StepSampler(self.model, self.generator, self.stream, group_size, step, ledger)
+        limit = method.rollout_budget(step, self.config.sampling.max_response_tokens)
+        sampler = StepSampler(
+            self.model, self.generator, self.stream, group_size, step, ledger, self.config.train.micro_batch_size,
+            limit, self.embedder,
+        )  # fmt: skip
 
         if method.resets_reference(step) and method.needs_reference:
             self.learner.reset_reference()
@@ -162,12 +168,13 @@ class Trainer:
             self._sync_rollout_policy(step - 1)
         rollout_version = self.rollout_version
         fresh = self.generator.generate(
-            self.rollout_model, prompts, group_size, ("rollout",), step, rollout_version, FRESH, ledger
+            self.rollout_model, prompts, group_size, ("rollout",), step, rollout_version, FRESH, ledger, limit
         )
         batch = method.build_batch(step, fresh, sampler)
         update_begun = time.perf_counter()
         metrics = self.learner.update(step, batch.groups)
-        ledger.trained_tokens, ledger.forwards = metrics.pop("trained_tokens"), metrics.pop("forward_tokens")
+        ledger.trained_tokens = metrics.pop("trained_tokens")
+        ledger.forwards += metrics.pop("forward_tokens")  # beside what the method had scored
         ledger.critic_tokens = metrics.pop("critic_tokens")
         if self.critic is not None:
             ledger.critic_parameters = models.parameter_count(self.critic.model)

@@ -9,33 +9,51 @@ import torch
 from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est
 
-from bapo.rollouts import Group, Prompt
+from bapo.engines.verl.losses import TOKEN_ADVANTAGES
 
 if TYPE_CHECKING:
+    from bapo.engines.verl.batches import Layout
     from bapo.methods import Method
+    from bapo.rollouts import Group
 
 #: name in ``algorithm.adv_estimator``
 NAME = "bapo"
-_current: list[Method] = []
+_current: list[np.ndarray] = []
 
 
-def use(method: Method) -> None:
-    """The method whose advantages the estimator computes in this process: verl's configuration holds no objects."""
-    _current[:] = [method]
+def of_rows(method: Method, parts: list[list[Group]], layout: Layout) -> np.ndarray:
+    """The rows' advantages in the order in which verl sees them, 0 for padding and behind the end; float32 [places], or
+    [places, T] where the method has one for each token. The layout is told which.
+    """
+    found = [method.advantages(group) for part in parts for group in part]
+    if found[0].ndim == 2:
+        width = max(values.shape[1] for values in found)
+        found = [np.pad(values, ((0, 0), (0, width - values.shape[1]))) for values in found]
+    values = np.concatenate(found).astype(np.float32)
+    padded = np.zeros((len(layout.order), *values.shape[1:]), dtype=np.float32)
+    padded[: layout.rows] = values
+    layout.columns[:, TOKEN_ADVANTAGES] = values.ndim == 2
+    return padded[layout.order]
+
+
+def use(values: np.ndarray) -> None:
+    """What the estimator answers for the coming batch: verl's rows are not all that a method knows of its groups."""
+    _current[:] = [values]
 
 
 @register_adv_est(NAME)
-def estimate(
-    token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, config: Any = None, **_: Any
-) -> tuple[Tensor, Tensor]:
-    """verl's signature. token_level_rewards, response_mask [N, T]; index [N]: the group of each row.
+def estimate(token_level_rewards: Tensor, response_mask: Tensor, **_: Any) -> tuple[Tensor, Tensor]:
+    """verl's signature; both [N, T].
 
     Returns the advantages [N, T] (zero behind the end) twice: there are no other returns.
     """
-    rewards = (token_level_rewards * response_mask).sum(-1).float().cpu().numpy()
-    values = np.zeros(len(rewards), dtype=np.float32)
-    for name in dict.fromkeys(index.tolist()):
-        rows = np.flatnonzero(index == name)
-        values[rows] = _current[0].advantages(Group(Prompt(str(name)), rewards[rows], step=0, version=0))
-    advantages = torch.from_numpy(values).to(response_mask.device)[:, None] * response_mask
+    values = torch.from_numpy(_current[0]).to(response_mask.device)
+    if len(values) != len(response_mask):
+        raise ValueError(f"advantages of {len(values)} rows for a batch of {len(response_mask)}")
+    if values.dim() == 1:
+        values = values[:, None]
+    else:
+        length = response_mask.shape[1]
+        values = torch.nn.functional.pad(values[:, :length], (0, max(0, length - values.shape[1])))
+    advantages = values * response_mask
     return advantages, advantages

@@ -16,10 +16,10 @@ NAME = "bapo_single_turn"
 
 
 class SeededSingleTurn(AgentLoopBase):
-    """One prompt, one response.
+    """One prompt, one response, from its beginning or from where an earlier step cut it off.
 
-    ``draw_key`` comes with the prompt (see ``prompts.PromptSource.batch``); validation prompts have none, and use one
-    key for every step, so that changes of their accuracy come from the policy.
+    ``draw_key`` and ``part`` come with the prompt (see ``prompts.PromptSource.batch``); validation prompts have none,
+    and use one key for every step, so that changes of their accuracy come from the policy.
     """
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
@@ -31,19 +31,26 @@ class SeededSingleTurn(AgentLoopBase):
                 f"problem {row['extra_info']['id']} has {len(prompt_ids)} prompt tokens, allowed are 1 to "
                 f"{self.rollout_config.prompt_length}; raise sampling.max_prompt_tokens (prompts are never truncated)"
             )
+        part = row.get("part") or {}
+        begun, logprobs = list(part.get("tokens", ())), list(part.get("logprobs", ()))
+        parameters = self._seeded(sampling_params, row)
+        if begun or part.get("max_tokens"):
+            left = self.rollout_config.response_length - len(begun)
+            parameters["max_tokens"] = min(left, part.get("max_tokens") or left)
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
-                request_id=uuid4().hex, prompt_ids=prompt_ids, sampling_params=self._seeded(sampling_params, row),
+                request_id=uuid4().hex, prompt_ids=[*prompt_ids, *begun], sampling_params=parameters,
                 image_data=pictures or None,
             )  # fmt: skip
         metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
-        tokens = images.ended(output.token_ids[: self.rollout_config.response_length], self.processor, self.tokenizer)
+        tokens = [*begun, *output.token_ids][: self.rollout_config.response_length]
+        tokens = images.ended(tokens, self.processor, self.tokenizer)
         return AgentLoopOutput(
             prompt_ids=prompt_ids,
             response_ids=tokens,
             response_mask=[1] * len(tokens),
-            response_logprobs=output.log_probs[: len(tokens)] if output.log_probs else None,
+            response_logprobs=[*logprobs, *output.log_probs][: len(tokens)] if output.log_probs else None,
             multi_modal_data={"images": pictures} if pictures else {},
             num_turns=2,
             metrics=AgentLoopMetrics(**metrics),
@@ -53,7 +60,7 @@ class SeededSingleTurn(AgentLoopBase):
     def _seeded(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
         key = row.get("draw_key") or seeds.key64(self.config.bapo.seed, "probe", row["data_source"], 0)
         prompt_key = int(row.get("prompt_key") or seeds.key64(row["extra_info"]["id"]))
-        number = int(row["session_id"])
+        number = int((row.get("part") or {}).get("number", row["session_id"]))
         if self.rollout_config.name == cpu.ROLLOUT:
             return {**sampling_params, "draw": (int(key), prompt_key, number)}
         return {**sampling_params, "seed": seeds.key64(key, prompt_key, number) % 2**63}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import DictConfig
 
-from bapo.rollouts import ORIGINS, REPLAYED, Group, Samples
+from bapo.rollouts import ORIGINS, Group, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ class Layout:
 
     order: for each place the row's number (rows of all groups in the order of the mini-batches), or a number from
     ``rows`` on for padding. rows: without padding. rows_per_update: the same for every mini-batch, a multiple of the
-    number of data-parallel ranks. columns: float64 [places, 8], see ``losses.COLUMNS``.
+    number of data-parallel ranks. columns: float64 [places, 10], see ``losses.COLUMNS``.
     """
 
     order: list[int]
@@ -51,6 +51,15 @@ class Layout:
 
 def _one(group: Group) -> float:
     return 1.0
+
+
+def numbers_of(group: Group) -> np.ndarray:
+    """[G]: the place of each response's origin in ORIGINS; one behind for what is none of X1, X2 and X3."""
+    number = ORIGINS.index(group.origin) if group.origin in ORIGINS else len(ORIGINS)
+    numbers = np.full(group.size, number)
+    if group.off_policy is not None:
+        numbers[group.off_policy] = len(ORIGINS)
+    return numbers
 
 
 def lay_out(
@@ -64,22 +73,24 @@ def lay_out(
     width = math.ceil(max(sizes) / ranks) * ranks
     total, padding = sum(sizes), sum(sizes)
     shares: list[list[list[int]]] = []
-    columns = np.empty((width * len(parts), 8))
+    columns = np.empty((width * len(parts), 10))
     start = 0
     for part, size in zip(parts, sizes, strict=True):
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
-        origins = np.concatenate([np.full(g.size, ORIGINS.index(g.origin)) for g in part])
-        replayed = origins == ORIGINS.index(REPLAYED)
+        replayed = np.concatenate([g.replayed for g in part])
         counts = [
             step,
             train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else size,
-            int((~replayed).sum()), int(replayed.sum()), int(lengths[~replayed].sum()), int(lengths[replayed].sum()),
+            int((~replayed).sum()), int(replayed.sum()), int(lengths[~replayed].sum()), int(lengths[replayed].sum()), 0,
         ]  # fmt: skip
-        columns[start : start + size, 0], columns[start : start + size, 2:] = origins, counts
-        columns[start : start + size, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])
+        own = slice(start, start + size)
+        columns[own, 0] = np.concatenate([numbers_of(g) for g in part])
+        columns[own, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])
+        columns[own, 2], columns[own, 3:] = replayed, counts
         extra = range(padding, padding + width - size)
-        columns[extra.start : extra.stop, :2], columns[extra.start : extra.stop, 2:] = (-1, 1), counts
+        columns[extra.start : extra.stop, :3] = -1, 1, replayed.all()  # padding must not look like a fresh response
+        columns[extra.start : extra.stop, 3:] = counts
         padding, start = extra.stop, start + size
         dealt = [*rows, *extra]
         shares.append([dealt[r::ranks] for r in range(ranks)])

@@ -5,6 +5,8 @@ Nothing here imports verl or torch: the launcher decides before it starts a job.
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +21,15 @@ TRACKER = "latest_checkpointed_iteration.txt"
 #: files are read by so many threads (one rank's shard is a file of its own)
 THREADS = 8
 PREFIX = "global_step_"
+#: the prompts of the probe and of the validation, beside the checkpoints
+VALIDATION = "validation.parquet"
+#: verl's copy of the weights in Hugging Face format, within its checkpoint
+PUBLISHED = "actor/huggingface"
+
+
+def root_of(run: Path) -> Path:
+    """verl's checkpoints of the run in the folder ``run``; on several nodes this must be a shared file system."""
+    return run.absolute() / "checkpoints" / "verl"
 
 
 def folder_of(root: Path, step: int) -> Path:
@@ -62,3 +73,24 @@ def choose(root: Path) -> int | None:
         print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
     (root / TRACKER).unlink(missing_ok=True)
     return None
+
+
+def publish(source: Path, run: Path, step: int, keep: bool) -> None:
+    """The Hugging Face copy in verl's checkpoint ``source`` becomes ``checkpoints/step_000100`` of the run.
+
+    keep: earlier ones stay.
+    """
+    target = run / "checkpoints" / f"step_{step:06d}"
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    shutil.copytree(source / PUBLISHED, temporary)
+    written = runs.read_json(source / CHECKSUMS)
+    own = {n.removeprefix(f"{PUBLISHED}/"): f for n, f in written.items() if n.startswith(f"{PUBLISHED}/")}
+    runs.write_json(temporary / CHECKSUMS, own)
+    if target.exists():
+        shutil.rmtree(target)
+    os.replace(temporary, target)
+    if not keep:
+        for old in (run / "checkpoints").glob("step_*"):
+            if old != target:
+                shutil.rmtree(old)

@@ -21,7 +21,7 @@ from verl.workers.utils.padding import no_padding_2_padding, response_to_nested
 
 from bapo import methods
 from bapo.advantages import explained_variance
-from bapo.engines.verl.losses import COLUMNS, LAYOUT
+from bapo.engines.verl.losses import LAYOUT, counts_of
 from bapo.engines.verl.worker import local, warm_up
 from bapo.losses import ValueInputs
 
@@ -55,7 +55,7 @@ def value_loss(model_output: Any, data: Any, dp_group: Any = None, *, method: Me
     values = no_padding_2_padding(model_output["values"], data).float()
     rows = data.select("values", "returns", "response_mask", LAYOUT).to_padded_tensor()
     mask = rows["response_mask"].to(values.dtype)
-    counts = {name: int(value) for name, value in zip(COLUMNS[2:], rows[LAYOUT][0, 2:].tolist(), strict=True)}
+    counts = counts_of(rows[LAYOUT])
     loss, metrics = method.value_loss(
         ValueInputs(
             values=values,

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bapo.engines.torch.images import Images
+
 
 def images_of(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The PIL images of a conversation, RGB, in order."""
@@ -40,6 +42,18 @@ def encode(tokenizer: Any, processor: Any, messages: Sequence[Mapping[str, Any]]
     if processor is None:
         raise ValueError("the problem has images, but the model's folder holds no processor that could read them")
     return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images
+
+
+def prepared(processor: Any, pictures: list[Any]) -> Images | None:
+    """A prompt's pictures as the torch engine reads them."""
+    import numpy as np
+
+    from bapo.engines.torch.images import Images
+
+    if not pictures:
+        return None
+    found = processor.image_processor(images=pictures, return_tensors="np")
+    return Images(np.asarray(found["pixel_values"], dtype=np.float32), np.asarray(found["image_grid_thw"]))
 
 
 def ended(response: list[int], processor: Any, tokenizer: Any) -> list[int]:

@@ -17,6 +17,7 @@ def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
     from omegaconf import OmegaConf
 
+    from bapo import budgets
     from bapo.engines.verl import checkpoints, verl_config
 
     def stop(number: int, _: Any) -> None:
@@ -29,12 +30,16 @@ def main(work: Path) -> int:
 
     config = OmegaConf.create((work / "config.yaml").read_text(encoding="utf-8"))
     try:
-        verl = verl_config.resolve(config, work=work)
+        verl = verl_config.resolve(config)
         verl_config.validate(verl)
+        own = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
+        OmegaConf.update(verl, "bapo", own, force_add=True)
         from bapo.engines.verl.trainer import TaskRunner
 
         with_environment = {"env_vars": verl_config.environment(verl.trainer.device)}
         OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)
+        if verl.trainer.device == "cpu":
+            OmegaConf.update(verl, "ray_kwargs.ray_init._temp_dir", str(work / "ray"), force_add=True)
         for last in (False, True):
             try:
                 run_ppo(verl, task_runner_class=TaskRunner)

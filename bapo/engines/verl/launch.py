@@ -19,8 +19,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from bapo import budgets, records, runs
 from bapo import config as configuration
-from bapo import records, runs
 from bapo.data import base_folder, data_folder
 from bapo.engines.verl import checkpoints, settings, verl_config
 from bapo.errors import UserError
@@ -49,13 +49,13 @@ def train(config: DictConfig) -> dict[str, Any]:
     _require_verl()
     settings.check(config)
     folder = configuration.run_directory(config)
-    identity = configuration.train_identity(config)
+    identity = budgets.identity(config)
     with runs.locked(folder):
         runs.set_aside(folder, identity)
-        data_folder(config)
+        _require_steps(config, data_folder(config))
         if config.model.kind != "pretrained":
             base_folder(config)
-        checkpoints.choose(checkpoint_root(folder))
+        checkpoints.choose(checkpoints.root_of(folder))
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
         # a short path: Ray's sockets lie below it, and their names may have 107 characters
@@ -65,11 +65,6 @@ def train(config: DictConfig) -> dict[str, Any]:
         finally:
             shutil.rmtree(work, ignore_errors=True)
             (folder / STOP).unlink(missing_ok=True)
-
-
-def checkpoint_root(folder: Path) -> Path:
-    """verl's checkpoints of the run in ``folder``; on several nodes this must be a shared file system."""
-    return folder.absolute() / "checkpoints" / "verl"
 
 
 def _remove_stale_work() -> None:
@@ -89,6 +84,17 @@ def _require_verl() -> None:
         raise UserError(f"engine=verl: verl {found} is installed, this project is made for {VERSION}")
 
 
+def _require_steps(config: DictConfig, data: Path) -> None:
+    import pyarrow.parquet as pq
+
+    count = pq.read_metadata(data / "train.parquet").num_rows
+    if config.train.steps is None and count < config.train.batch_size:
+        raise UserError(
+            f"train.batch_size={config.train.batch_size}: larger than the {count} problems of "
+            f"train.epochs={config.train.epochs}; there would be no step"
+        )
+
+
 def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[str, Any]:
     device = verl_config.device_of(config)
     manifest = runs.start_manifest(
@@ -102,13 +108,15 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
     )
     runs.write_text(folder / runs.CONFIG, OmegaConf.to_yaml(config, resolve=True))
     (work / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
-    _write_probe(config, work / "probe.parquet")
+    _write_probe(config, checkpoints.root_of(folder) / checkpoints.VALIDATION)
     time_limit = float(settings.get(config, "time_limit", 0))
     _run_job(work, device, time_limit, folder.absolute() / LOG)
     steps = runs.read_json(work / "done.json")["steps"]
-    total = runs.read_json(checkpoints.folder_of(checkpoint_root(folder), steps) / "bapo" / "state.json")["total_steps"]
-    if steps < total:
-        raise Interrupted(f"{folder}: stopped after step {steps} of {total}; the same command goes on there")
+    state = runs.read_json(checkpoints.folder_of(checkpoints.root_of(folder), steps) / "bapo" / "state.json")
+    if not state.get("finished", steps >= state["total_steps"]):
+        raise Interrupted(
+            f"{folder}: stopped after step {steps} of {state['total_steps']}; the same command goes on there"
+        )
     summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}")
     runs.write_json(folder / runs.SUMMARY, summary)
     runs.end_manifest(folder, manifest)
@@ -133,6 +141,7 @@ def _write_probe(config: DictConfig, path: Path) -> None:
         table = table.set_column(table.column_names.index("data_source"), "data_source", pa.array([name] * len(table)))
         parts.append(table.append_column("__rollout_n__", pa.array([samples] * len(table))))
     if parts:
+        path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.concat_tables(parts), path)
 
 

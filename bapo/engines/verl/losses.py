@@ -16,7 +16,7 @@ from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
 from bapo.losses import LossInputs
-from bapo.rollouts import ORIGINS, REPLAYED
+from bapo.rollouts import ORIGINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,12 +27,19 @@ if TYPE_CHECKING:
 NAME = "bapo"
 #: field of a row in TransferQueue: what it is (see ``batches.Layout``) and the denominators of its mini-batch
 LAYOUT = "bapo_layout"
-#: its columns; origin is an index into ORIGINS, or -1 for a padding row; weight is the row's own, the rest the same for
-#: all rows of a mini-batch
+#: its columns; origin as in ``batches.numbers_of``, or -1 for a padding row; weight and replayed (0 or 1) are the row's
+#: own, the rest the same for all rows of a mini-batch
 COLUMNS = (
-    "origin", "weight", "step", "nominal_sequences", "fresh_sequences", "replayed_sequences", "fresh_tokens",
-    "replayed_tokens",
+    "origin", "weight", "replayed", "step", "nominal_sequences", "fresh_sequences", "replayed_sequences",
+    "fresh_tokens", "replayed_tokens", "token_advantages",
 )  # fmt: skip
+#: 1 where each token has an advantage of its own
+TOKEN_ADVANTAGES = COLUMNS.index("token_advantages")
+
+
+def counts_of(layout: Tensor) -> dict[str, int]:
+    """What the rows [N, 10] have in common: the step, the denominators of their mini-batch."""
+    return {name: int(value) for name, value in zip(COLUMNS[3:], layout[0, 3:].tolist(), strict=True)}
 
 
 @register_policy_loss(NAME)
@@ -52,22 +59,21 @@ def policy_loss(
     entropy: Tensor | None = None,
     dp_size: int = 1,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """``method.loss`` in verl's signature; all [N, T], ``layout`` [N, 8].
+    """``method.loss`` in verl's signature; all [N, T], ``layout`` [N, 10].
 
     The method's own aggregation applies, not ``loss_agg_mode``. The result is multiplied by ``dp_size`` because FSDP
     averages gradients over the ranks while every denominator counts the whole mini-batch.
     """
     mask = response_mask.to(log_prob.dtype)
-    counts = {name: int(value) for name, value in zip(COLUMNS[2:], layout[0, 2:].tolist(), strict=True)}
+    counts = counts_of(layout)
     weights = layout[:, 1].to(log_prob.dtype)
     loss, metrics = method.loss(
         LossInputs(
             logprobs=log_prob,
             behaviour_logprobs=behaviour_log_prob,
-            # without a critic the same for every token of a response
-            advantages=advantages if method.uses_critic else advantages[:, 0],
+            advantages=advantages if method.uses_critic or counts["token_advantages"] else advantages[:, 0],
             mask=mask,
-            replayed=layout[:, 0] == ORIGINS.index(REPLAYED),
+            replayed=layout[:, 2] != 0,
             reference_logprobs=reference_log_prob,
             step_logprobs=old_log_prob if method.needs_step_policy else None,
             entropy=entropy,
@@ -91,8 +97,8 @@ def loss_function(
     it into micro-batches and ranks.
     """
     log_prob = no_padding_2_padding(model_output["log_probs"], data)
-    entropy = None
-    if method.needs_entropy:
+    entropy = None  # recorded also where the loss has no use for it
+    if model_output.get("entropy", None) is not None:
         entropy = no_padding_2_padding(model_output["entropy"], data)
     fields = ["response_mask", "old_log_probs", "rollout_log_probs", "advantages", LAYOUT]
     fields += ["ref_log_prob"] if method.needs_reference else []
@@ -114,17 +120,29 @@ def loss_function(
     sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
     if entropy is not None:
         sums["entropy_sum"] = (entropy.detach() * mask).sum()
-    sums |= _divergence(log_prob.detach(), rows["rollout_log_probs"], mask, rows[LAYOUT][:, 0])
+    of_tokens = method.uses_critic or bool(rows[LAYOUT][0, TOKEN_ADVANTAGES])
+    judged = None if of_tokens else rows["advantages"]
+    sums |= _divergence(log_prob.detach(), rows["rollout_log_probs"], mask, rows[LAYOUT][:, 0], judged)
     return loss, {f"bapo/{n}": Metric(value=float(v), aggregation=AggregationType.SUM) for n, v in sums.items()}
 
 
-def _divergence(logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor) -> dict[str, Tensor]:
-    """1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``."""
-    distance = 0.5 * (torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20)) - 1).abs()
+def _divergence(
+    logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor, advantages: Tensor | None
+) -> dict[str, Tensor]:
+    """1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``.
+
+    advantages [N, T]: the same on every token of a response; with them pi/alpha A too (``surrogate_x1`` to ``_x3``).
+    """
+    ratio = torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20))
+    values = {"tv": 0.5 * (ratio - 1).abs()}
+    if advantages is not None:
+        values["surrogate"] = ratio * (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
     found = {}
-    for number in range(len(ORIGINS)):
-        chosen = origin == number
-        found[f"tv_x{number + 1}_sum"], found[f"tv_x{number + 1}_count"] = distance[chosen].sum(), chosen.sum()
+    for name, value in values.items():
+        for number in range(len(ORIGINS)):
+            chosen = origin == number
+            found[f"{name}_x{number + 1}_sum"] = value[chosen].sum()
+            found[f"{name}_x{number + 1}_count"] = chosen.sum()
     return found
 
 

@@ -23,6 +23,15 @@ class Row:
     index: int
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What one response goes on from: its tokens so far, the log-probability of each, its number in the group."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    number: int
+
+
 class PromptSource:
     """verl's training set as prompts with persistent ids, and as rows to submit."""
 
@@ -31,12 +40,20 @@ class PromptSource:
         ids = [extra["id"] for extra in dataset.dataframe["extra_info"]]
         if len(set(ids)) < len(ids):
             raise ValueError("extra_info.id of the training set is not unique; make the data again")
+        self.ground_truths = [reward["ground_truth"] for reward in dataset.dataframe["reward_model"]]
         prompts = [Prompt(name, Row(i)) for i, name in enumerate(ids)]
         self.by_id = {p.id: p for p in prompts}
         self.stream = PromptStream(prompts, seed)
 
-    def batch(self, prompts: list[Prompt], group_size: int, step: int, purpose: tuple[object, ...]) -> TensorDict:
-        """Rows for verl's agent loop, one a prompt; the keys of their random numbers are those of the torch engine."""
+    def batch(
+        self, prompts: list[Prompt], group_size: int, step: int, purpose: tuple[object, ...],
+        max_tokens: list[int | None] | None = None, beginnings: list[Beginning] | None = None,
+    ) -> TensorDict:  # fmt: skip
+        """Rows for verl's agent loop, one a prompt; the keys of their random numbers are those of the torch engine.
+
+        max_tokens: new tokens that a response of each prompt may take; None: as many as sampling.max_response_tokens
+        leaves. beginnings: for rows of one response that is under way.
+        """
         columns = collate_fn([self.dataset[p.row.index] for p in prompts])
         count = len(prompts)
         # no "_" in it: verl makes row keys of it, {uid}_{session}_{index}
@@ -44,6 +61,14 @@ class PromptSource:
         columns["draw_key"] = np.array([seeds.key64(self.seed, *purpose, step)] * count, dtype=object)
         columns["prompt_key"] = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=object)
         columns["__rollout_n__"] = np.array([group_size] * count, dtype=object)
+        parts = [
+            {
+                "max_tokens": max_tokens[i] if max_tokens else None,
+                **({} if beginnings is None else vars(beginnings[i])),
+            }
+            for i in range(count)
+        ]
+        columns["part"] = np.array(parts, dtype=object)
         rows = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(rows, "global_steps", step)
         return rows

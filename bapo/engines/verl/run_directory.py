@@ -14,7 +14,7 @@ def update_metrics(metrics: dict[str, Any]) -> dict[str, float]:
     for name in ("clip_fraction", "kl", "entropy"):
         if tokens and f"actor/bapo/{name}_sum" in metrics:
             found[name] = metrics[f"actor/bapo/{name}_sum"] / tokens
-    for name in ("tv_x1", "tv_x2", "tv_x3"):
+    for name in (f"{kind}_x{number}" for kind in ("tv", "surrogate") for number in (1, 2, 3)):
         if metrics.get(f"actor/bapo/{name}_count"):
             found[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
     return {name: float(value) for name, value in found.items() if value is not None}

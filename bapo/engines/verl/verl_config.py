@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from bapo import config as configuration
 from bapo import methods
-from bapo.engines.verl import cpu, settings
+from bapo.engines.verl import checkpoints, cpu, settings
 from bapo.errors import UserError
 
 #: what verl imports in each of its processes
@@ -81,21 +81,16 @@ def _defaults() -> DictConfig:
     return verl
 
 
-def resolve(config: DictConfig, device: str | None = None, work: Path | None = None) -> DictConfig:
+def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
     """verl's complete configuration of a run.
 
-    device: "cpu" or "cuda", by default :func:`device_of`. work: a folder for Ray's and Hydra's own files.
+    device: "cpu" or "cuda", by default :func:`device_of`. A job adds what only it knows: ``job.py``.
     Raises UserError where the run cannot be expressed.
     """
     settings.check(config)
     device = device or device_of(config)
     verl = copy.deepcopy(_defaults())
     method = methods.build(config.method, config.train.batch_size, config.seed)
-    if type(method).resets_reference is not methods.Method.resets_reference and method.needs_reference:
-        raise UserError(
-            f"method.algorithm={config.method.algorithm}: it changes its reference policy during training, which the "
-            "verl engine cannot do; use engine=torch"
-        )
     gpus, nodes = settings.get(config, "gpus_per_node", 1 if device == "cpu" else 8), settings.get(config, "nodes", 1)
     ranks = gpus * nodes
     if config.train.mini_batch_size * config.train.group_size % ranks:
@@ -103,12 +98,12 @@ def resolve(config: DictConfig, device: str | None = None, work: Path | None = N
             f"train.mini_batch_size={config.train.mini_batch_size}: a mini-batch of {config.train.mini_batch_size} x "
             f"{config.train.group_size} responses does not divide by {ranks} GPUs"
         )
-    values = _run(config, method, ranks, work) | {"trainer": _trainer(config, method, device, gpus, nodes)}
+    values = _run(config, method, ranks) | {"trainer": _trainer(config, method, device, gpus, nodes)}
     with open_dict(verl):
         verl = OmegaConf.merge(verl, values)
         if method.needs_step_policy:  # pi_k's log-probabilities are computed; no correction on top
             verl.algorithm.rollout_correction = None
-        verl = OmegaConf.merge(verl, _cpu(gpus, work) if device == "cpu" else _gpu(config))
+        verl = OmegaConf.merge(verl, _cpu(gpus) if device == "cpu" else _gpu(config))
         extra = settings.get(config, "overrides", None)
         if extra:
             verl = OmegaConf.merge(verl, extra)
@@ -121,11 +116,10 @@ def resolve(config: DictConfig, device: str | None = None, work: Path | None = N
     return verl
 
 
-def _run(config: DictConfig, method: methods.Method, ranks: int, work: Path | None) -> dict[str, Any]:
+def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, Any]:
     """What the method, the task and the hyper-parameters decide."""
     s, t = config.sampling, config.train
     data, folder = configuration.data_directory(config).absolute(), configuration.run_directory(config).absolute()
-    probe = (work or folder) / "probe.parquet"
     model = config.model.path if config.model.kind == "pretrained" else str(_base_checkpoint(config))
     sets = settings.validation_sets(config)
     plain = OmegaConf.to_container(config, resolve=True)
@@ -147,7 +141,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, work: Path | No
         "critic": _critic(config, method, model, sizes) if method.uses_critic else {"enable": False},
         "data": {
             "train_files": str(data / "train.parquet"),
-            "val_files": str(probe if sets else data / "probe.parquet"),
+            "val_files": str(checkpoints.root_of(folder) / checkpoints.VALIDATION if sets else data / "probe.parquet"),
             "val_max_samples": -1 if sets else 1,
             "max_prompt_length": s.max_prompt_tokens,
             "max_response_length": s.max_response_tokens,
@@ -182,6 +176,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, work: Path | No
                 "clip_ratio_high": method.config.clip_high,
                 "clip_ratio_c": method.config.dual_clip or 3.0,
                 "entropy_coeff": method.config.entropy_coef,
+                "calculate_entropy": True,
                 "use_kl_loss": method.needs_reference,
                 "kl_loss_coef": method.config.kl_coef,
                 "loss_agg_mode": {"sequence-mean": "seq-mean-token-mean"}.get(
@@ -272,14 +267,14 @@ def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int,
         "test_freq": 1 if settings.validation_sets(config) else -1,
         "save_freq": -1,  # after the step is recorded, by MethodTrainer
         "resume_mode": "auto",
-        "default_local_dir": str(folder / "checkpoints" / "verl"),
+        "default_local_dir": str(checkpoints.root_of(folder)),
         "balance_batch": True,
         # verl updates the policy from this step on
         "critic_warmup": method.config.critic_warmup + 1 if method.uses_critic else 0,
     }
 
 
-def _cpu(processes: int, work: Path | None) -> dict[str, Any]:
+def _cpu(processes: int) -> dict[str, Any]:
     """Tiny models, Ray without dashboard. One process is enough; more (``verl.gpus_per_node``) shard with FSDP2."""
     fsdp = {"use_torch_compile": False, "model_dtype": "fp32", "mixed_precision": {"param_dtype": "fp32"}}
     ray = {"num_cpus": 16, "num_gpus": processes, "include_dashboard": False, "address": "local",
@@ -297,7 +292,7 @@ def _cpu(processes: int, work: Path | None) -> dict[str, Any]:
         "critic": {"fsdp": fsdp, "model": {"use_remove_padding": False, "enable_gradient_checkpointing": False}},
         "reward": {"num_workers": 1},
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
-        "ray_kwargs": {"ray_init": ray | ({"_temp_dir": str(work / "ray")} if work else {})},
+        "ray_kwargs": {"ray_init": ray},
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A mix-in for verl's training worker: the method's loss, and a second set of weights for a delayed rollout policy."""
+"""A mix-in for verl's training worker: the method's loss, and other policies than the current one."""
 
 from __future__ import annotations
 
@@ -108,22 +108,50 @@ class MethodWorker:
         """Of the whole model, not of this rank's shards."""
         return sum(p.numel() for p in self.actor.engine.module.parameters())
 
+    # ------------------------------------------------------------------ the reference policy
+    def _reference_shards(self) -> list[Tensor]:
+        return [local(p) for p in self.ref.engine.module.parameters()]
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def reset_reference(self) -> None:
+        """pi_ref <- pi_theta_t. Both are sharded alike; the reference may be of another type and on another device."""
+        self._set_reference(self._shards())
+
+    def _set_reference(self, values: list[Tensor]) -> None:
+        with torch.no_grad():
+            for own, new in zip(self._reference_shards(), values, strict=True):
+                own.copy_(new)
+
     # ------------------------------------------------------------------ checkpoints
-    def _snapshot_file(self, folder: str) -> Path:
-        return Path(folder) / f"rollout_policy_rank{self.rank}_of_{self.world_size}.safetensors"
+    def _save_shards(self, shards: list[Tensor], folder: str, name: str) -> None:
+        tensors = {str(i): s.detach().to("cpu", copy=True).contiguous() for i, s in enumerate(shards)}
+        save_file(tensors, Path(folder) / self._file(name))
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_rollout_policy(self, folder: str) -> None:
-        tensors = {str(i): s.contiguous() for i, s in enumerate(self._snapshot)}
-        save_file(tensors, self._snapshot_file(folder))
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_rollout_policy(self, folder: str) -> None:
-        path = self._snapshot_file(folder)
+    def _load_shards(self, folder: str, name: str) -> list[Tensor]:
+        path = Path(folder) / self._file(name)
         if not path.is_file():
             raise RuntimeError(f"{path} is missing: a run resumes on as many GPUs as it was started on")
         tensors = load_file(path)
-        self._snapshot = [tensors[str(i)] for i in range(len(tensors))]
+        return [tensors[str(i)] for i in range(len(tensors))]
+
+    def _file(self, name: str) -> str:
+        return f"{name}_rank{self.rank}_of_{self.world_size}.safetensors"
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_rollout_policy(self, folder: str) -> None:
+        self._save_shards(self._snapshot, folder, "rollout_policy")
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_rollout_policy(self, folder: str) -> None:
+        self._snapshot = self._load_shards(folder, "rollout_policy")
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_reference(self, folder: str) -> None:
+        self._save_shards(self._reference_shards(), folder, "reference")
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_reference(self, folder: str) -> None:
+        self._set_reference(self._load_shards(folder, "reference"))
 
 
 class GPUMethodWorker(MethodWorker, ActorRolloutRefWorker):

@@ -17,6 +17,7 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from bapo.engines.torch.images import Images, reads_images
 from bapo.engines.torch.sampler import SamplingParameters, sample
+from bapo.engines.verl.images import prepared
 
 #: seconds to wait for more requests before a batch begins
 GATHER = 0.02
@@ -97,10 +98,7 @@ class Server:
         )
         key, prompt_key, number = p["draw"]
         result = asyncio.get_running_loop().create_future()
-        images = None
-        if image_data:
-            found = self.processor.image_processor(images=image_data, return_tensors="np")
-            images = Images(np.asarray(found["pixel_values"], dtype=np.float32), np.asarray(found["image_grid_thw"]))
+        images = prepared(self.processor, list(image_data or []))
         tokens = [int(t) for t in prompt_ids]
         self.waiting.append(Request(tokens, parameters, key, prompt_key, number, images, result))
         self.arrived.set()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import style
-from analysis.figures import common
+from analysis.figures import common, probed
 from analysis.study import Block, Study
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ PANEL, GAP = 1.62, 0.95
 TOP = 0.62
 
 
-def figure(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFrame]:
+def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFrame]:
     """A row a task and model, a matrix a step: prompts pooled over seeds, row = bin at step 0, column = bin now.
 
     method: by default BAPO, or the first method of a study without it.
@@ -29,17 +29,21 @@ def figure(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFram
     if method is None:
         there = [m for b in study.blocks for m in b.methods]
         method = "bapo" if "bapo" in there else there[0]
-    blocks = study.having(method)
+    study.having(method)  # or a sentence that says which methods there are
+    study = common.part(study, methods=[method])
+    blocks = study.blocks
     data = [_read(b, method, study) for b in blocks]
     samples = data[0]["samples"]
-    chance = [d["chance"] for d in data if np.isfinite(d["chance"])]
     words = (
         f"{common.plain_title(blocks[0], method)}: training prompts by correct answers out of {samples} at step 0 "
         f"(row) and now (column), pooled over {common.seed_words(blocks, [method])}; colour: share of the row. Below "
         "the outlined diagonal (lower left): worse than at step 0; above: better. "
     )
-    if chance:
-        words += f"Two independent samplings of the unchanged base have {np.mean(chance):.0%} below the diagonal. "
+    if any(np.isfinite(d["chance"]) for d in data):
+        words += (
+            "Unchanged base: the share below the diagonal between two independent samplings of it, about the most that "
+            "chance can give, as the probes of one run share their random numbers. "
+        )
     words += study.note
     below = style.caption_height(words) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
@@ -53,7 +57,8 @@ def figure(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFram
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel("initial bin", labelpad=2)
-        style.row_title(line[0], f"{common.plain_title(block, method)}: {block.title}", 0.38)
+        chance = f"   unchanged base: {d['chance']:.1%} below" if np.isfinite(d["chance"]) else ""
+        style.row_title(line[0], f"{common.plain_title(block, method)}: {block.title}", 0.38, chance)
     style.margins(fig, left=0.55, right=0.68, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _bar(fig, grid, image)
     style.caption(fig, words)
@@ -63,20 +68,20 @@ def figure(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFram
 def _read(block: Block, method: str, study: Study) -> dict:
     import pandas as pd
 
-    probes, steps, samples = common.tracked(block, method, study)
+    probes, steps, samples = probed.tracked(block, method, study)
     counts, rows = {}, []
-    for step in common.spaced(steps, STEPS):
+    for step in probed.spaced(steps, STEPS):
         counts[step] = sum(
-            common.migration(wide[steps[0]].to_numpy(), wide[step].to_numpy(), samples) for wide in probes.values()
+            probed.migration(wide[steps[0]].to_numpy(), wide[step].to_numpy(), samples) for wide in probes.values()
         )
         for (initial, current), n in np.ndenumerate(counts[step]):
             rows.append({
                 "task": block.task, "model": block.model, "method": method, "step": step, "initial": initial,
                 "current": current, "samples": samples, "prompts": int(n),
-                "share_below_diagonal": common.degraded(counts[step]),
+                "share_below_diagonal": probed.degraded(counts[step]),
             })  # fmt: skip
-    pairs = common.base_pairs(probes)
-    by_chance = [common.degraded(common.migration(x, y, samples)) for x, y in pairs]
+    pairs = probed.base_pairs(probes)
+    by_chance = [probed.degraded(probed.migration(x, y, samples)) for x, y in pairs]
     chance = float(np.mean(by_chance)) if pairs else float("nan")
     frame = pd.DataFrame(rows).assign(unchanged_base_below_diagonal=chance)
     return {"counts": counts, "samples": samples, "frame": frame, "chance": chance}
@@ -102,7 +107,7 @@ def _matrix(axes, step: int, counts: np.ndarray):
     axes.grid(visible=False)
     axes.set_xlabel("current bin", labelpad=2)
     axes.set_title(f"step {step}" + (" (base)" if step == 0 else ""), loc="left", fontweight="bold", pad=13)
-    below = f"below diagonal: {common.degraded(counts):.1%}"
+    below = f"below diagonal: {probed.degraded(counts):.1%}"
     axes.text(0, 1.02, below, transform=axes.transAxes, fontsize=6.8, va="bottom")
     return image
 

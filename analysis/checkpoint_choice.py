@@ -1,0 +1,187 @@
+"""Which checkpoint of a run to report: the last, the best on validation problems, or the best on the test problems.
+
+The last rule picks on the very numbers that it then reports, which lie too high by the luck that the pick rewards. A
+fourth rule says what is left without that luck: chosen on a random half of the test problems, measured on the other
+half, averaged over SPLITS splits. Every seed's checkpoint is chosen for itself; step 0, before training, is not among
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis import reading, statistics
+from analysis.study import Block, Study
+from bapo import seeds
+from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LAST, VALIDATION, TEST, HALVES = "last", "best_on_validation", "best_on_test", "best_on_half_of_test"
+TITLES = {
+    LAST: "last",
+    VALIDATION: "best on validation",
+    TEST: "best on test",
+    HALVES: "best on half of test, on the other half",
+}
+AVERAGE = "avg"
+SPLITS = 200
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A method's accuracy under one rule.
+
+    tables: one a benchmark, [S, n] in [0, 1]; gains: the same minus the last checkpoint's; steps: of the chosen
+    checkpoints, one a seed (none for HALVES, which chooses anew for every half).
+    """
+
+    rule: str
+    tables: list[np.ndarray]
+    gains: list[np.ndarray]
+    steps: tuple[int, ...]
+
+    @property
+    def accuracy(self) -> statistics.SeedMean:
+        return statistics.mean_over_seeds(*self.tables)
+
+    @property
+    def gain(self) -> statistics.SeedMean:
+        """Of the same trained models on the same problems, so paired in both."""
+        return statistics.mean_over_seeds(*self.gains)
+
+
+def tested(mean: statistics.SeedMean) -> statistics.Estimate:
+    """The error for new problems and, where there are two or more, new training seeds."""
+    return mean.both if np.isfinite(mean.both.se) else mean.problems
+
+
+@dataclass(frozen=True)
+class Choice:
+    """All rules for one method, on one benchmark or on the average of the tests."""
+
+    block: Block
+    method: str
+    benchmark: str
+    validation: str | None
+    checkpoints: int
+    samples: int
+    rules: dict[str, Measured]
+
+
+def collect(study: Study) -> list[Choice]:
+    """Every method with curves, on the average of its test benchmarks and, where there are several, on each."""
+    found = [
+        choice
+        for block in study.blocks
+        for method in block.methods
+        if method in study.curves
+        for choice in _choices(block, method, study)
+    ]
+    if not found:
+        raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
+    return found
+
+
+def _choices(block: Block, method: str, study: Study) -> list[Choice]:
+    cells = block.methods[method]
+    validation = reading.validation(cells, study)
+    tests = [name for name, _ in block.benchmarks if name != validation]
+    curves = {name: reading.curves(cells, name, study) for name in (*tests, *([validation] if validation else []))}
+    steps = sorted(set.intersection(*(set(c.steps) for c in curves.values())) - {0})
+    accuracy = {n: c.accuracy[:, [c.steps.index(s) for s in steps]] for n, c in curves.items()}
+    held_out = accuracy[validation].mean(axis=2) if validation else None
+    samples = next(iter(curves.values())).samples
+    columns = {AVERAGE: tests} | ({name: [name] for name in tests} if len(tests) > 1 else {})
+    return [
+        Choice(block, method, column, validation, len(steps), samples, measure(
+            {n: accuracy[n] for n in names}, held_out, steps,
+        ))
+        for column, names in columns.items()
+    ]  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ rules
+
+
+def measure(
+    tests: dict[str, np.ndarray], held_out: np.ndarray | None, steps: Sequence[int], splits: int = SPLITS
+) -> dict[str, Measured]:
+    """What each rule reports, of a method's checkpoints on the benchmarks ``tests``.
+
+    tests: benchmark -> accuracy [S, T, n] at T trained checkpoints; held_out: that on the validation problems [S, T],
+    None where there are none: then no rule needs them; steps: [T].
+    """
+    values = list(tests.values())
+    last = [v[:, -1] for v in values]
+    count = len(last[0])
+
+    def picked(rule: str, chosen: np.ndarray) -> Measured:
+        tables = [v[np.arange(count), chosen] for v in values]
+        gains = [t - z for t, z in zip(tables, last, strict=True)]
+        return Measured(rule, tables, gains, tuple(steps[i] for i in chosen))
+
+    found = {LAST: picked(LAST, np.full(count, len(steps) - 1))}
+    if held_out is not None:
+        found[VALIDATION] = picked(VALIDATION, best(held_out))
+    found[TEST] = picked(TEST, best(np.mean([v.mean(axis=2) for v in values], axis=0)))
+    if all(v.shape[2] > 1 for v in values):
+        tables = crossed(tests, splits)
+        found[HALVES] = Measured(HALVES, tables, [t - z for t, z in zip(tables, last, strict=True)], ())
+    return found
+
+
+def best(scores: np.ndarray) -> np.ndarray:
+    """Index [S] of each seed's highest score [S, T]; of equal ones the latest."""
+    return scores.shape[1] - 1 - scores[:, ::-1].argmax(axis=1)
+
+
+def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
+    """Each problem's accuracy [S, n] at the checkpoint chosen on the half that it does not lie in, mean over splits.
+
+    The splits depend on the benchmark's name and size alone: all methods and seeds have the same.
+    """
+    sums = {name: np.zeros(v[:, 0].shape) for name, v in tests.items()}
+    for split in range(splits):
+        halves = {}
+        for name, v in tests.items():
+            n = v.shape[2]
+            order = seeds.generator(0, "halves", name, split).permutation(n)
+            halves[name] = (order[: n // 2], order[n // 2 :])
+        for chosen_on, measured_on in ((0, 1), (1, 0)):
+            scores = np.mean([v[:, :, halves[n][chosen_on]].mean(axis=2) for n, v in tests.items()], axis=0)
+            chosen = best(scores)
+            for name, v in tests.items():
+                other = halves[name][measured_on]
+                sums[name][:, other] += v[np.arange(len(v)), chosen][:, other]
+    return [total / splits for total in sums.values()]
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
+    """A DataFrame in percent: one row a method, benchmark and rule."""
+    import pandas as pd
+
+    rows = []
+    for c in choices:
+        for rule, m in c.rules.items():
+            accuracy, gain = m.accuracy, m.gain
+            rows.append({
+                "task": c.block.task, "model": c.block.model, "method": c.method, "benchmark": c.benchmark,
+                "validation": c.validation or "", "rule": rule, "checkpoints": c.checkpoints, "samples": c.samples,
+                "problems": sum(t.shape[1] for t in m.tables), "seeds": len(m.tables[0]),
+                "steps": " ".join(map(str, m.steps)),
+                "accuracy": 100 * accuracy.mean, "low": 100 * accuracy.problems.low,
+                "high": 100 * accuracy.problems.high,
+                "gain": 100 * gain.mean, "gain_low_problems": 100 * gain.problems.low,
+                "gain_high_problems": 100 * gain.problems.high,
+                "gain_low": 100 * tested(gain).low, "gain_high": 100 * tested(gain).high,
+            })  # fmt: skip
+    return pd.DataFrame(rows)

@@ -1,0 +1,16 @@
+"""The ledger of claims: every quantitative sentence of the paper, a query over run directories, and a verdict.
+
+An entry of ``analysis/claims/*.yaml`` names a sentence, a query and a rule (``docs/claims.md``). entries.py reads and
+checks them; accuracy.py, probes.py, training.py and bound.py hold the queries; verdicts.py turns an estimate and its
+interval into a verdict; ledger.py puts the lines together, writers.py writes them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+#: where the entries lie
+FOLDER = Path(__file__).resolve().parent
+REPRODUCED, CONTRADICTED, UNDERPOWERED = "reproduced", "contradicted", "underpowered"
+NOT_TESTABLE = "not testable at this scale"
+VERDICTS = (REPRODUCED, CONTRADICTED, UNDERPOWERED, NOT_TESTABLE)

@@ -1,0 +1,60 @@
+"""Queries over evaluations: accuracies on the test benchmarks, paired on the same problems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import statistics
+from analysis.claims.measures import Measure, NotTestable, of_two
+from analysis.claims.registry import BASE, Answer, answers, pairs, query
+from analysis.claims.view import points
+from analysis.results import AVERAGE
+
+if TYPE_CHECKING:
+    from analysis.claims.view import View
+
+
+@query(evaluated=True)
+def accuracy_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE) -> Answer:
+    """of minus over, in points of accuracy (column: a benchmark; else the mean of all)."""
+
+    def against(a: str, b: str):
+        x, y = view.accuracy(a, column), view.accuracy(b, column)
+        difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
+        note = f"{view.title(a)} {points(x):.1f}, {view.title(b)} {points(y):.1f}"
+        return of_two(difference, view.seeds(a, b), "points", 100, note)
+
+    return answers(pairs(view, of, over), against)
+
+
+@query(evaluated=True)
+def relative_gain(view: View, *, of: Any, over: Any, column: str = AVERAGE, pooled: bool = False) -> Answer:
+    """100 (of / over - 1): the gain as a percentage of the accuracy of ``over``; pooled: of their mean."""
+    compared = pairs(view, of, over)
+    if pooled and len(compared) > 1:
+        a, others = compared[0][1], [b for _, _, b in compared]
+        seeds, tables = view.seeds(a, *others), [view.accuracy(b, column) for b in others]
+        y = [np.mean([t[:seeds] for t in same], axis=0) for same in zip(*tables, strict=True)]
+        names = (view.title(a), f"the mean of {', '.join(view.title(b) for b in others)}")
+        return Answer({f"{names[0]} against {names[1]}": _gain(view.accuracy(a, column), y, False, seeds, names)})
+
+    def against(a: str, b: str):
+        names = (view.title(a), view.title(b))
+        return _gain(view.accuracy(a, column), view.accuracy(b, column), b == BASE, view.seeds(a, b), names)
+
+    return answers(compared, against)
+
+
+def _gain(x: list[np.ndarray], y: list[np.ndarray], given: bool, seeds: int, names: tuple[str, str]) -> Measure:
+    """100 (x / y - 1) of accuracies [S, n] of each benchmark. given: y is one model and no sample of training runs."""
+    top, bottom = points(x) / 100, points(y) / 100
+    if not bottom > 0:
+        raise NotTestable(f"{names[1]} has no correct answer")
+    # delta method: the error of x / y is that of x - (x / y) y, over y
+    residual = statistics.difference_over_seeds(x, [top / bottom * t for t in y], (False, given))
+    shift = top / bottom - 1
+    parts = [statistics.Estimate(shift, e.se / bottom, e.df) for e in (residual.problems, residual.both)]
+    note = f"{names[0]} {100 * top:.1f}, {names[1]} {100 * bottom:.1f}"
+    return of_two(statistics.SeedDifference(*parts), seeds, "%", 100, note)

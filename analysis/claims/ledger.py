@@ -1,0 +1,194 @@
+"""The lines of the ledger: every claim on every task and model it was run on, and over all of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from analysis import statistics
+from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
+from analysis.claims.entries import Claim
+from analysis.claims.measures import Measure, NotTestable, mean_of
+from analysis.claims.registry import BASE, CHANCE, QUERIES, words
+from analysis.claims.verdicts import Verdict, judge
+from analysis.claims.view import Reader, View, merged, pruned
+from analysis.study import Block, Study
+
+#: the task of a line over all tasks
+ALL = "overall"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One verdict. measure: of the part that decides it, None where nothing could be measured."""
+
+    claim: Claim
+    task: str
+    model: str
+    verdict: Verdict
+    measure: Measure | None = None
+    parts: dict[str, Measure] = field(default_factory=dict)
+    paper: float | None = None
+    runs: tuple[str, ...] = ()
+    command: str = ""
+    missing: bool = False  # not testable only because runs are missing
+    adjusted: float = float("nan")  # Holm's p over all lines of the ledger
+
+    @property
+    def holds_corrected(self) -> bool:
+        """Whether a firm verdict stands after Holm's correction (also where nothing varies, so that there is no p)."""
+        firm = self.verdict.verdict in (REPRODUCED, CONTRADICTED)
+        return firm and not self.adjusted >= 1 - statistics.CONFIDENCE
+
+
+def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
+    """All lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
+    reader = Reader()
+    lines = [line for claim in claims for line in _lines(claim, studies, reader)]
+    tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
+    adjusted = statistics.holm([lines[i].verdict.p for i in tested])
+    for i, p in zip(tested, adjusted, strict=True):
+        lines[i] = replace(lines[i], adjusted=float(p))
+    return lines
+
+
+def command(claim: Claim, studies: dict[str, Study]) -> str:
+    """What makes the runs that a claim needs."""
+    if not claim.studies:
+        return ""
+    config = next((s.config for s in studies.values()), ())
+    targets = ["snakemake", "--cores", "all", *(f"runs_{name}" for name in claim.studies)]
+    return shlex.join([*targets, "--config", *config] if config else targets)
+
+
+def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line]:
+    how = command(claim, studies)
+    scale = next((s.scale for s in studies.values()), "")
+    if not claim.query:
+        return [_without(claim, claim.not_testable, "")]
+    given = [studies[s] for s in claim.studies if s in studies]
+    study = merged(given) if given else None
+    blocks = [b for b in study.blocks if _concerns(claim, b)] if study else []
+    if not blocks:
+        absent = [s for s in claim.studies if s not in studies]
+        what = f"the study {' and '.join(absent)} was not given" if absent else "no study names these methods together"
+        return [_without(claim, f"no runs: {what}", how, missing=True)]
+    lines = [_line(claim, block, study, reader, how) for block in blocks]
+    if claim.scales and scale not in claim.scales:
+        return [replace(line, verdict=Verdict(NOT_TESTABLE, claim.not_testable, line.verdict.part)) for line in lines]
+    if claim.overall != "none" and sum(bool(line.parts) for line in lines) > 1:
+        lines.append(_overall(claim, lines, how))
+    return lines
+
+
+def _concerns(claim: Claim, block: Block) -> bool:
+    """Whether the study asks for a method of each side on this task."""
+    if claim.tasks and block.task not in claim.tasks:
+        return False
+    parameters = claim.parameters or {}
+    sides = [words(parameters.get(key)) for key in ("of", "over") if parameters.get(key) is not None]
+    return all(any(m in block.methods or m in (BASE, CHANCE) for m in names) for names in sides)
+
+
+def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "", missing: bool = False) -> Line:
+    verdict = Verdict(NOT_TESTABLE, reason)
+    return Line(claim, task, model, verdict, paper=claim.paper_value(task, model), command=how, missing=missing)
+
+
+def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) -> Line:
+    query = QUERIES[claim.query]
+    there = pruned(block, query.evaluated)
+    wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
+    gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in there.methods]
+    view = View(there, study, reader)
+    place = {"task": block.task, "model": block.model}
+    try:
+        parts = query.answer(view, **(claim.parameters or {}))
+    except NotTestable as reason:
+        return _without(claim, str(reason), how, **place)
+    if not parts:
+        return _without(claim, f"no runs of {', '.join(gone)}", how, **place, missing=True)
+    paper = claim.paper_value(block.task, block.model)
+    if claim.rule.kind == "near" and paper is None:
+        return _without(claim, "the paper gives no number for this task", how, **place)
+    verdict = judge(parts, claim.rule, paper)
+    gone += [f"{part} ({why})" for part, why in parts.unmeasured.items()]
+    if gone and verdict.verdict == REPRODUCED:
+        verdict = replace(
+            verdict, verdict=UNDERPOWERED, reason=f"holds so far, but nothing is known of {', '.join(gone)}"
+        )
+    elif gone:
+        verdict = replace(verdict, reason=f"{verdict.reason}; nothing is known of {', '.join(gone)}")
+    fewer = [m for m in wanted if m in there.methods and len(there.methods[m]) < len(block.methods[m])]
+    if fewer:
+        verdict = replace(verdict, reason=f"{verdict.reason}; not every seed of {', '.join(fewer)} has finished")
+    if (decides := parts[verdict.part]).seeds == 1 and np.isfinite(decides.estimate.se):
+        alone = "one training seed: the interval is that of new problems for these models"
+        verdict = replace(verdict, reason=f"{verdict.reason}; {alone}")
+    runs = tuple(sorted(view.read))
+    return Line(claim, **place, verdict=verdict, measure=parts[verdict.part], parts=parts, paper=paper, runs=runs,
+                command=how)  # fmt: skip
+
+
+def _overall(claim: Claim, lines: list[Line], how: str) -> Line:
+    """Over the tasks: the mean of each part that all have, or all lines at once."""
+    judged = [line for line in lines if line.parts]
+    runs = tuple(sorted({r for line in judged for r in line.runs}))
+    paper = claim.paper_value(ALL)
+    alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
+    if claim.overall == "all" or claim.rule.kind in ("always", "near") or not alike:
+        found, worst, p = _weakest(judged)
+        each = ", ".join(f"{line.task} {line.verdict.verdict}" for line in judged)
+        verdict = Verdict(found, f"in every task at once: {each}", f"{worst.task}: {worst.verdict.part}", p)
+        return Line(claim, ALL, "", verdict, worst.measure, {}, paper, runs, how)
+    parts = {part: mean_of([line.parts[part] for line in judged]) for part in judged[0].parts}
+    verdict = judge(parts, claim.rule, paper)
+    return Line(claim, ALL, "", verdict, parts[verdict.part], parts, paper, runs, how)
+
+
+def _weakest(lines: list[Line]) -> tuple[str, Line, float]:
+    """(verdict, the line that decides, p) of "in every task": one firm exception contradicts, at 5% over all tasks."""
+    against = [line for line in lines if line.verdict.verdict == CONTRADICTED]
+    if against:
+        worst = min(against, key=lambda line: _known(line, 0.0))  # without a p nothing varies, so nothing is left open
+        p = min(1.0, _known(worst, 0.0) * len(lines))
+        return (CONTRADICTED if p < 1 - statistics.CONFIDENCE else UNDERPOWERED), worst, p or float("nan")
+    open_lines = [line for line in lines if line.verdict.verdict != REPRODUCED]
+    worst = max(open_lines or lines, key=lambda line: _known(line, 2.0 if open_lines else 0.0))
+    return worst.verdict.verdict, worst, worst.verdict.p
+
+
+def _known(line: Line, otherwise: float) -> float:
+    return line.verdict.p if np.isfinite(line.verdict.p) else otherwise
+
+
+def as_dictionary(line: Line) -> dict[str, Any]:
+    """What the files hold of a line; numbers that do not exist are None."""
+    claim, e = line.claim, line.measure.estimate if line.measure else None
+    ends = (e.low, e.high) if e and claim.rule.kind != "always" else (None, None)
+
+    def number(value: float | None) -> float | None:
+        return float(value) if value is not None and np.isfinite(value) else None
+
+    words = claim.paper if isinstance(claim.paper, str) else None
+    return {
+        "id": claim.id, "section": claim.section, "quote": claim.quote, "task": line.task, "model": line.model,
+        "paper_value": words if words is not None else number(line.paper), "query": claim.query,
+        "parameters": dict(claim.parameters or {}), "rule": claim.rule.text() if claim.rule else "",
+        "estimate": number(e.mean) if e else None, "low": number(ends[0]),
+        "high": number(ends[1]), "unit": line.measure.unit if line.measure else "",
+        "n_seeds": line.measure.seeds if line.measure else 0, "verdict": line.verdict.verdict,
+        "size": line.verdict.size, "reason": line.verdict.reason, "part": line.verdict.part,
+        "p": number(line.verdict.p), "p_holm": number(line.adjusted), "holds_corrected": line.holds_corrected,
+        "parts": [
+            {"part": part, "estimate": number(m.estimate.mean), "low": number(m.estimate.low),
+             "high": number(m.estimate.high), "unit": m.unit, "n_seeds": m.seeds, "note": m.note}
+            for part, m in line.parts.items()
+        ],
+        "note": claim.note, "studies": list(claim.studies), "missing": line.missing, "runs": list(line.runs),
+        "command": line.command,
+    }  # fmt: skip

@@ -1,0 +1,134 @@
+"""Queries over the steps of training: costs, what the batches are made of, and series such as reward and entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import text
+from analysis.claims.measures import NotTestable, of_seeds, ratios
+from analysis.claims.registry import Answer, answers, pairs, query, there
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.claims.view import View
+
+
+# ------------------------------------------------------------------------------------------------ costs
+
+#: probes are for the analysis and are no part of training
+SECONDS = {
+    "seconds": {"seconds_total": 1, "seconds_probe": -1},
+    "generation_seconds": {"seconds_rollout": 1, "seconds_regenerate": 1},
+}
+QUANTITIES = ("rollouts", "generated_tokens", "trained_tokens", "updates", "flops", *SECONDS)
+
+
+def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
+    if quantity in SECONDS:
+        signs = SECONDS[quantity]
+        frames = view.steps(method, list(signs))
+        return {s: float(sum(sign * f[c].fillna(0).sum() for c, sign in signs.items())) for s, f in frames.items()}
+    parts = ("forward_flops", "backward_flops") if quantity == "flops" else (quantity,)
+    totals = view.totals(method)
+    if any(p not in t for t in totals.values() for p in parts):
+        raise NotTestable(f"the runs of {view.title(method)} do not record {quantity}")
+    return {s: float(sum(t[p] for p in parts)) for s, t in totals.items()}
+
+
+@query(quantity=QUANTITIES)
+def cost_ratio(view: View, *, of: Any, over: Any, quantity: str = "rollouts") -> Answer:
+    """of / over in one of QUANTITIES; seconds are without the probes."""
+
+    def against(a: str, b: str):
+        x, y = _cost(view, a, quantity), _cost(view, b, quantity)
+        shown = [_amount(np.mean(list(v.values())), quantity) for v in (x, y)]
+        note = f"{quantity.replace('_', ' ')}: {view.title(a)} {shown[0]}, {view.title(b)} {shown[1]}"
+        return of_seeds(ratios(x, y), "x", note)
+
+    return answers(pairs(view, of, over), against)
+
+
+def _amount(value: float, quantity: str) -> str:
+    return f"{value:.2e}" if quantity == "flops" else f"{value:.1f}" if quantity in SECONDS else text.thousands(value)
+
+
+# ------------------------------------------------------------------------------------------------ the batch
+
+
+def _shares(view: View, of: Any, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Answer:
+    """share(frame, B) in percent, of each seed."""
+
+    def alone(method: str):
+        size = view.config(method).get("train", {}).get("batch_size")
+        if not size:
+            raise NotTestable(f"{view.title(method)}: config.yaml has no train.batch_size")
+        values = [100 * float(share(f, size)) for f in view.steps(method, columns).values()]
+        return of_seeds(values, "%", f"B = {size} groups")
+
+    return answers(there(view, of), alone)
+
+
+@query()
+def batch_fill(view: View, *, of: Any) -> Answer:
+    """Groups in the training batch as a share of the configured batch B, mean over the steps."""
+    return _shares(view, of, ["batch_groups"], lambda f, size: f["batch_groups"].mean() / size)
+
+
+@query()
+def steps_below_capacity(view: View, *, of: Any) -> Answer:
+    """Share of the steps whose batch holds fewer groups than B."""
+    return _shares(view, of, ["batch_groups"], lambda f, size: (f["batch_groups"] < size).mean())
+
+
+@query(part=("x1", "x2", "x3"))
+def batch_part(view: View, *, of: Any, part: str) -> Answer:
+    """Share of the trained groups that come from x1, x2 or x3, over the whole run."""
+    return _shares(view, of, [part, "batch_groups"], lambda f, _: f[part].sum() / max(1, f["batch_groups"].sum()))
+
+
+@query()
+def fresh_kept(view: View, *, of: Any) -> Answer:
+    """Share of the fresh groups that the online filter keeps as X1."""
+    return _shares(view, of, ["x1", "groups_fresh"], lambda f, _: f["x1"].sum() / max(1, f["groups_fresh"].sum()))
+
+
+# ------------------------------------------------------------------------------------------------ series
+
+REDUCE = {
+    "mean": lambda x: float(np.mean(x)),
+    "max": lambda x: float(np.max(x)),
+    "roughness": lambda x: float(np.abs(np.diff(x)).mean()),  # mean change from one step to the next
+}
+
+
+@query(reduce=tuple(REDUCE))
+def series_ratio(
+    view: View, *, of: Any, over: Any, column: str, window: list[float] | None = None, reduce: str = "mean"
+) -> Answer:
+    """of / over in the mean, max or roughness of a column of steps.parquet. window: from, to, as shares of the run."""
+
+    def reduced(method: str) -> dict[int, float]:
+        found = {}
+        for seed, frame in view.steps(method, [column]).items():
+            values = frame[column].to_numpy(np.float64)
+            first, last = (round(share * len(values)) for share in window or (0, 1))
+            part = values[first:last]
+            part = part[np.isfinite(part)]  # a step without an update has no gradient and no entropy
+            if len(part) < 2:
+                raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
+            found[seed] = REDUCE[reduce](part)
+        return found
+
+    def against(a: str, b: str):
+        x, y = reduced(a), reduced(b)
+        if any(v == 0 for v in y.values()):
+            raise NotTestable(f"{column} of {view.title(b)} is 0")
+        means = [np.mean(list(v.values())) for v in (x, y)]
+        note = f"{column.replace('_', ' ')}: {view.title(a)} {means[0]:.3g}, {view.title(b)} {means[1]:.3g}"
+        return of_seeds(ratios(x, y), "x", note)
+
+    return answers(pairs(view, of, over), against)

@@ -1,0 +1,148 @@
+"""The runs that a claim is judged by: studies laid over each other, unfinished runs left out, files read once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import reading, statistics
+from analysis.claims.measures import NotTestable
+from analysis.claims.registry import BASE, CHANCE
+from analysis.results import AVERAGE
+from analysis.study import Base, Block, Cell, Study, load
+from bapo import runs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def load_studies(files: Sequence[Path]) -> dict[str, Study]:
+    """Study files by their name. A study's target is the one that makes its runs."""
+    named = {}
+    for path in files:
+        name = str(runs.read_json(path).get("name") or path.stem)
+        named[name] = load(path, f"runs_{name}")
+    return named
+
+
+def merged(studies: Sequence[Study]) -> Study:
+    """One study with the runs of all: a block a task and model, each run once."""
+    blocks: dict[tuple[str, str], Block] = {}
+    for block in (b for s in studies for b in s.blocks):
+        known = blocks.get((block.task, block.model))
+        if known:
+            methods = dict(known.methods)
+            for name, cells in block.methods.items():
+                by_seed = {c.seed: c for c in (*methods.get(name, ()), *cells)}
+                methods[name] = tuple(by_seed[s] for s in sorted(by_seed))
+            block = replace(known, base=known.base or block.base, methods=methods)
+        blocks[(block.task, block.model)] = block
+    first = studies[0]
+    return replace(first, blocks=tuple(blocks.values()), target=" ".join(s.target for s in studies))
+
+
+def pruned(block: Block, evaluated: bool) -> Block:
+    """The block with finished runs only. evaluated: the evaluation must be finished too."""
+    kept = {m: tuple(c for c in cells if finished(c, evaluated)) for m, cells in block.methods.items()}
+    return replace(block, methods={m: cells for m, cells in kept.items() if cells})
+
+
+def finished(cell: Cell | Base, evaluated: bool) -> bool:
+    needed = [cell.run / "eval"] if isinstance(cell, Base) else [cell.run, cell.run / "eval"]
+    return all((folder / runs.SUMMARY).exists() for folder in (needed if evaluated else needed[:1]))
+
+
+class Reader:
+    """Files of runs, each read once for all claims."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Any, ...], Any] = {}
+
+    def keep(self, key: tuple[Any, ...], make: Any) -> Any:
+        if key not in self._kept:
+            self._kept[key] = make()
+        return self._kept[key]
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """One task and model with the finished runs of it. read: the run directories that a query looked at."""
+
+    block: Block
+    study: Study
+    reader: Reader
+    read: set[str] = field(default_factory=set)
+
+    def title(self, method: str) -> str:
+        from analysis.figures.common import plain_title
+
+        if method in (BASE, CHANCE):
+            return {BASE: "the base", CHANCE: "the unchanged base"}[method]
+        return plain_title(self.block, method)
+
+    def seeds(self, *methods: str) -> int:
+        return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))
+
+    def cells(self, method: str) -> tuple[Cell, ...]:
+        cells = self.block.methods[method]
+        self.read.update(str(c.run) for c in cells)
+        return cells
+
+    # ------------------------------------------------------------------ files
+    def accuracy(self, method: str, column: str = AVERAGE) -> list[np.ndarray]:
+        """Problems' means [S, n] of one benchmark (its name or the paper's column that it stands for), or of each."""
+        base = self.block.base
+        if method == BASE and (base is None or not finished(base, True)):
+            raise NotTestable("the base model has not been evaluated")
+        cells = (base,) if method == BASE else self.cells(method)
+        names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
+        if not names:
+            raise NotTestable(f"there is no benchmark {column} at this scale")
+        tables = []
+        for name in names:
+            key = ("eval", name, *(str(c.run) for c in cells))
+            found = self.reader.keep(
+                key, lambda name=name: reading.evaluations(cells, name, self.study).correct.mean(axis=2)
+            )
+            tables.append(found)
+        return tables
+
+    def steps(self, method: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
+        """steps.parquet of each seed, in the order of the steps."""
+        return self.tables(method, runs.STEPS, columns)
+
+    def tables(self, method: str, name: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
+        """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""
+        found = {}
+        for cell in self.cells(method):
+            frame = self.reader.keep((name, str(cell.run)), lambda c=cell: reading.table(c, name, self.study))
+            missing = [c for c in columns if c not in frame]
+            if missing:
+                raise NotTestable(f"{cell.run / name} has no column '{missing[0]}'")
+            found[cell.seed] = frame[list(columns)]
+        return found
+
+    def totals(self, method: str) -> dict[int, dict[str, float]]:
+        """The cost ledger of each seed (summary.json)."""
+        cells = self.cells(method)
+        key = ("totals", *(str(c.run) for c in cells))
+        return self.reader.keep(
+            key, lambda: {c.seed: reading.summary(c.run, self.study).get("totals", {}) for c in cells}
+        )
+
+    def config(self, method: str) -> dict[str, Any]:
+        return reading.config(self.cells(method)[0], self.study)
+
+    def probes(self, method: str, probed: str) -> dict[int, pd.DataFrame]:
+        cells = self.cells(method)
+        key = ("probe", probed, *(str(c.run) for c in cells))
+        return self.reader.keep(key, lambda: reading.probes(self.block, method, self.study, probed))
+
+
+def points(tables: Sequence[np.ndarray]) -> float:
+    """The mean accuracy in points: of each benchmark, then of the benchmarks."""
+    return 100 * statistics.mean_over_seeds(*tables).mean

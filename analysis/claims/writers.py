@@ -1,0 +1,163 @@
+"""The ledger as Markdown to read, CSV to sort, JSON with everything (the HTML report reads it)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis import text
+from analysis.claims import VERDICTS
+from analysis.claims.ledger import ALL, Line, as_dictionary
+from analysis.study import Study
+from bapo.runs import write_text
+
+INTRODUCTION = """\
+Every quantitative sentence of the paper that the runs can be asked about. An interval is a 95% t interval for new
+problems and new training seeds, as far as the runs can tell (for costs and training curves: new seeds). A claim about
+a direction is **reproduced** where the whole interval lies on the claimed side, **contradicted** where all of it lies
+on the other, **underpowered** otherwise; a claim about a size or a band likewise, with the band of its rule. Where the
+paper gives a size for a direction, it is compared in words: at laptop scale the mechanism is tested, not the magnitude.
+Every verdict is one claim's, at 95%, without correction for the number of claims; "p Holm" is corrected over all lines
+that have a p value, and a firm verdict that would not survive it is marked with (*). "Overall" is the mean over tasks,
+or, where the reason says so, all tasks at once.
+"""
+
+
+def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[Path]:
+    """claims.md, claims.csv and claims.json in ``out``."""
+    import pandas as pd
+
+    rows = [as_dictionary(line) for line in lines]
+    scale = next((s.scale for s in studies.values()), "")
+    note = next((s.note for s in studies.values()), "")
+    paths = [out / f"claims.{kind}" for kind in ("md", "csv", "json")]
+    write_text(paths[0], markdown(rows, scale, note))
+    flat = [
+        {k: " ".join(v) if k == "runs" else v for k, v in row.items() if k not in ("parts", "parameters", "studies")}
+        for row in rows
+    ]
+    text.write_csv(paths[1], pd.DataFrame(flat))
+    content = {"scale": scale, "note": note, "counts": counts(rows), "claims": rows}
+    write_text(paths[2], json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return paths
+
+
+def counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """How many lines have each verdict; of those not testable, how many only lack runs; and the claims behind them."""
+    found = Counter(row["verdict"] for row in rows)
+    return {
+        "claims": len({row["id"] for row in rows}),
+        "lines": {v: found[v] for v in VERDICTS},
+        "overall": {v: sum(headline(rows, i)["verdict"] == v for i in _ids(rows)) for v in VERDICTS},
+        "no_runs": sum(row["missing"] for row in rows),
+    }
+
+
+def _ids(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["id"] for row in rows))
+
+
+def headline(rows: Sequence[dict[str, Any]], claim: str) -> dict[str, Any]:
+    """The line that stands for a claim: over all tasks, else its only one, else the first that could be tested."""
+    mine = [row for row in rows if row["id"] == claim]
+    return next((r for r in mine if r["task"] == ALL), next((r for r in mine if r["parts"]), mine[0]))
+
+
+def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str) -> str:
+    number = counts(rows)
+    parts = [f"# Ledger of claims at {scale or 'an unnamed'} scale", ""]
+    table = [
+        [v, str(number["overall"][v]), str(number["lines"][v])
+         + (f" ({number['no_runs']} for want of runs)" if v == VERDICTS[-1] and number["no_runs"] else "")]
+        for v in VERDICTS
+    ]  # fmt: skip
+    head = ["Verdict", f"Claims ({number['claims']})", f"Lines: a claim on a task, or overall ({len(rows)})"]
+    parts += [text.markdown_table(head, table, "lrr"), INTRODUCTION, note, ""]
+    parts += ["## All claims", "", _summary(rows), "## Claim by claim", ""]
+    parts += [_claim([r for r in rows if r["id"] == i]) for i in _ids(rows)]
+    return "\n".join(parts)
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> str:
+    body = []
+    for claim in _ids(rows):
+        r = headline(rows, claim)
+        where = f"{r['task']}" if r["task"] else text.MISSING
+        several = len(r["parts"]) > 1 or (r["task"] == ALL and not r["parts"])
+        here = _interval(r) + (f": {r['part']}" if several and r["part"] else "")
+        name = f"[{claim}](#{claim})"
+        body.append([name, r["section"], where, _paper(r), here, _verdict(r), _p(r["p_holm"])])
+    return text.markdown_table(["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"], body, "lllllll")
+
+
+def _claim(mine: Sequence[dict[str, Any]]) -> str:
+    first = mine[0]
+    lines = [f"### {first['id']}", "", f"> {first['quote']}", "", f"{first['section']}."]
+    if first["query"]:
+        asked = ", ".join(f"{k} {_plain(v)}" for k, v in first["parameters"].items())
+        lines[-1] += f" Query: {first['query']} ({asked}); the claim holds if {first['rule']}."
+    if first["note"]:
+        lines += ["", first["note"]]
+    if any(r["parts"] or r["estimate"] is not None for r in mine):
+        body = []
+        for r in mine:
+            where = " ".join(w for w in (r["task"], r["model"]) if w)
+            reason = r["reason"] + "".join(
+                f"<br>{p['part']}: {_number(p['estimate'])} ({_number(p['low'])} to {_number(p['high'])})"
+                + (f"; {p['note']}" if p["note"] else "")
+                for p in r["parts"]
+            )
+            body.append(
+                [where, _paper(r), _interval(r), _verdict(r), _p(r["p"]), _p(r["p_holm"]), str(r["n_seeds"]), reason]
+            )
+        head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Why, and each part"]
+        lines += ["", text.markdown_table(head, body, "llllllrl").rstrip()]
+    else:
+        lines += ["", *(f"- {r['task'] or 'all tasks'}: **{r['verdict']}**: {r['reason']}" for r in mine)]
+    if any(r["missing"] for r in mine):
+        lines += ["", f"The runs: `{first['command']}`"]
+    return "\n".join([*lines, ""])
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return text.MISSING
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
+
+
+def _interval(row: dict[str, Any]) -> str:
+    if row["estimate"] is None:
+        return text.MISSING
+    unit = row["unit"] if row["unit"] in ("%", "x") else f" {row['unit']}"
+    shown = f"{_number(row['estimate'])}{unit}"
+    return shown if row["low"] is None else f"{shown} ({_number(row['low'])} to {_number(row['high'])})"
+
+
+def _paper(row: dict[str, Any]) -> str:
+    value = row["paper_value"]
+    return text.MISSING if value is None else value if isinstance(value, str) else f"{value:g}"
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    firm = row["verdict"] in VERDICTS[:2]
+    size = f" (size {row['size']})" if row["size"] in ("smaller", "larger") else ""
+    return f"**{row['verdict']}**{size}" + (" (*)" if firm and not row["holds_corrected"] else "")
+
+
+def _p(value: float | None) -> str:
+    return (
+        text.MISSING
+        if value is None
+        else "< 0.001"
+        if value < 0.001
+        else f"{value:.3f}"
+        if value < 0.1
+        else f"{value:.2f}"
+    )

@@ -1,0 +1,102 @@
+"""Training prompts in each accuracy group, before and after GRPO (the paper's Figure 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis import probes, style
+from analysis.figures import common, probed
+from analysis.study import Block, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PANEL, GAP = 2.5, 0.95
+TOP = 0.42
+FAIR = (
+    "Across seeds: the same between the base in another seed's probe and the trained model in the seed's own probe; "
+    "unchanged base: between the base in another seed's probe and the base in the seed's own, which is what sampling "
+    "alone shows. Both have independent random numbers on the two sides. The probes of one run can share theirs, and an "
+    "unchanged model would then not move at all within a run, so that number has no fair chance level."
+)
+
+
+def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """A panel a model: how many of the probed training prompts are answered 0, 1 .. G times of G at step 0 and last."""
+    import pandas as pd
+
+    study = common.part(study, ("mathematics",), ("grpo",))
+    data = [_read(b, m, study) for b in study.blocks for m in b.methods]
+    words = (
+        f"A fixed set of training prompts by the number of correct answers out of {data[0]['samples']} before and "
+        f"after training, mean over {common.seed_words(study.blocks)}, lines from lowest to highest seed. Moved within "
+        "a run: half the sum of the differences, at least this share of the prompts has changed its group. "
+    )
+    words += probed.chance_words([(d["title"], d["probes"]) for d in data], FAIR)
+    words += study.note
+    below = style.caption_height(words) + 0.5
+    fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
+    grid = fig.subplots(len(data), 1, squeeze=False)[:, 0]
+    for axes, d in zip(grid, data, strict=True):
+        _panel(axes, d)
+    style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL)
+    style.caption(fig, words)
+    return fig, pd.concat([d["frame"] for d in data], ignore_index=True)
+
+
+def _read(block: Block, method: str, study: Study) -> dict:
+    import pandas as pd
+
+    found = probes.read(block, method, study)
+    samples, ends = found.samples, (found.steps[0], found.steps[-1])
+
+    def moved(initial: np.ndarray, current: np.ndarray) -> float:
+        return probes.distance(probes.histogram(initial, samples), probes.histogram(current, samples))
+
+    counts = {step: np.stack([probes.histogram(x, samples) for x in found.at(step)]) for step in ends}
+    within = found.within(ends[1], moved)  # [S], as the next two
+    across, unchanged = ([np.nan] * len(within) if found.obstacle else found.across(s, moved) for s in (ends[1], 0))
+    frame = pd.DataFrame([
+        {"task": block.task, "model": block.model, "method": method, "seed": seed, "step": step, "correct": correct,
+         "samples": samples, "prompts": int(counts[step][s, correct]), "moved_within_run": within[s],
+         "moved_across_seeds": across[s], "unchanged_base_across_seeds": unchanged[s]}
+        for s, seed in enumerate(found.seeds) for step in ends for correct in range(samples + 1)
+    ])  # fmt: skip
+    return {
+        "title": block.title, "method": method, "name": common.plain_title(block, method), "counts": counts,
+        "samples": samples, "within": float(np.mean(within)), "across": float(np.mean(across)),
+        "unchanged": float(np.mean(unchanged)), "probes": found, "frame": frame,
+    }  # fmt: skip
+
+
+def _panel(axes: Axes, d: dict) -> None:
+    x, width = np.arange(d["samples"] + 1), 0.4
+    after = style.method_line(d["method"])["color"]
+    first, last = d["counts"]
+    labels = ("base" if first == 0 else f"step {first}", f"after {d['name']}, step {last}")
+    for i, (label, colour) in enumerate(zip(labels, ("#B9B9B9", after), strict=True)):
+        counts = d["counts"][(first, last)[i]]
+        place, mean = x + (i - 0.5) * width, counts.mean(axis=0)
+        axes.bar(place, mean, width * 0.94, color=colour, label=label)
+        top = counts.max(axis=0)
+        if len(counts) > 1:
+            axes.vlines(place, counts.min(axis=0), top, color="#333333", linewidth=0.8)
+        for xi, m, t in zip(place, mean, top, strict=True):
+            axes.annotate(
+                f"{m:.0f}", (xi, t), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=6.5
+            )
+    axes.set_xticks(x, [f"{i}/{d['samples']}" for i in x])
+    axes.set_xlim(-0.6, d["samples"] + 0.6)
+    axes.set_ylim(0, max(c.max() for c in d["counts"].values()) * 1.12)
+    axes.grid(axis="x", visible=False)
+    axes.set_xlabel("correct answers of a prompt")
+    axes.set_ylabel("training prompts")
+    axes.legend(loc="upper right")
+    detail = f"moved within a run: {d['within']:.0%}"
+    if not d["probes"].obstacle:
+        detail += f"   across seeds: {d['across']:.0%}   unchanged base: {d['unchanged']:.0%}"
+    style.panel_title(axes, d["title"], detail)

@@ -1,0 +1,101 @@
+"""The filter of the fresh groups: range, Gaussian and uniform, in performance and gradient norm (Figure 10)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis import reading, style
+from analysis.figures import common, final_accuracy, probed
+from analysis.study import Block, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+SHOWN = ("bapo_gaussian", "bapo_uniform", "bapo")
+PANEL, GAP, TOP = 2.0, 1.0, 0.55
+
+
+def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """A row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
+    import pandas as pd
+
+    study = common.part(study, methods=SHOWN)
+    cells = [(b, m) for b in study.blocks for m in b.methods]
+    held_out = {(b, m): _held_out(b, m, study) for b, m in cells}
+    norms = {(b, m): common.series(reading.steps(b, m, study, ["gradient_norm"]), "gradient_norm") for b, m in cells}
+    found = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
+    window = common.window_of(max(len(steps) for steps, _ in norms.values()))
+    words = (
+        f"Left: share of correct answers to held-out problems, {held_out[cells[0]][2]} samples each; star: BAPO's best "
+        "step by that measure, which flatters it, as the best of several always does. Middle: norm of the gradient"
+        f"{common.averaged(window)}. Mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
+        f"{final_accuracy.WORDS if any(found.values()) else ''}{study.note}"
+    )
+    below = style.caption_height(words) + 0.5
+    fig = style.figure(TOP + len(study.blocks) * PANEL + (len(study.blocks) - 1) * GAP + below)
+    grid = fig.subplots(len(study.blocks), 3, squeeze=False, width_ratios=(1, 1, 0.9))
+    rows = []
+    for line, block in zip(grid, study.blocks, strict=True):
+        rows += _row(line, block, held_out, norms, window)
+        labels = {m: _name(block, m) for m in block.methods}
+        final_accuracy.panel(line[2], block, found[block], labels)
+        line[2].set_xlim(*final_accuracy.limits(found[block]))
+        rows.append(final_accuracy.frame(block, found[block]))
+        style.row_title(line[0], block.title, 0.22)
+    style.margins(fig, left=0.5, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
+    style.caption(fig, words)
+    return fig, pd.concat(rows, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
+
+
+def _name(block: Block, method: str) -> str:
+    return "range filter (BAPO)" if method == "bapo" else common.short(common.plain_title(block, method))
+
+
+def _held_out(block: Block, method: str, study: Study) -> tuple[np.ndarray, np.ndarray, int]:
+    """(steps [T], accuracy [S, T], samples a problem) of the probed problems that no run trains on."""
+    probes = reading.probes(block, method, study, "probe")
+    steps, samples = probed.probed_steps(probes), next(iter(probes.values())).attrs["samples"]
+    return np.array(steps), np.stack([w[steps].to_numpy().mean(axis=0) / samples for w in probes.values()]), samples
+
+
+def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: int) -> list[pd.DataFrame]:
+    rows = []
+    for i, m in enumerate(block.methods):
+        steps, values, _ = held_out[block, m]
+        common.curve(line[0], m, i, steps, 100 * values)
+        colour = style.method_line(m, i)["color"]
+        line[0].plot(steps, 100 * values.mean(axis=0), "o", color=colour, markersize=3, zorder=4)
+        if m == "bapo":
+            best = int(values.mean(axis=0).argmax())
+            line[0].plot(
+                steps[best], 100 * values.mean(axis=0)[best], "*", color=colour, markersize=11, markeredgecolor="white",
+                zorder=6,
+            )  # fmt: skip
+        rows.append(_frame(block, m, "held_out_accuracy", steps, values))
+        steps, values = norms[block, m]
+        common.curve(line[1], m, i, steps, style.smooth(values, window))
+        rows.append(_frame(block, m, "gradient_norm", steps, values, style.smooth(values, window)))
+    line[0].set_title("held-out problems, correct (%)", fontsize=8, loc="left", pad=4)
+    line[1].set_title("gradient norm", fontsize=8, loc="left", pad=4)
+    for axes in line[:2]:
+        common.tidy_steps(axes, max(int(norms[block, m][0][-1]) for m in block.methods))
+        axes.set_xlabel("training step")
+    line[0].set_xlim(-0.02 * line[0].get_xlim()[1], 1.03 * line[0].get_xlim()[1])
+    line[1].set_ylim(0, None)
+    return rows
+
+
+def _frame(block: Block, method: str, measure: str, steps, values, smoothed=None) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.concat([
+        pd.DataFrame({
+            "task": block.task, "model": block.model, "method": method, "measure": measure, "seed": cell.seed,
+            "step": steps, "value": values[i], "smoothed": values[i] if smoothed is None else smoothed[i],
+        })
+        for i, cell in enumerate(block.methods[method])
+    ])  # fmt: skip

@@ -1,0 +1,35 @@
+"""What the figures of probes share: the steps shown, and what their captions say about chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from analysis.probes import Probes
+
+
+def spaced(steps: Sequence[int], count: int) -> list[int]:
+    """At most ``count`` of the probed steps, the first and the last among them, the others nearest to equal spacing."""
+    steps = sorted(steps)
+    if len(steps) <= count:
+        return steps
+    wanted = np.linspace(steps[0], steps[-1], count)
+    return sorted({min(steps, key=lambda s: (abs(s - w), s)) for w in wanted})
+
+
+def chance_words(found: Sequence[tuple[str, Probes]], fair: str) -> str:
+    """The caption's part on chance: ``fair`` where seeds can be compared, and why it is lacking where they cannot.
+
+    found: (what a reader calls it, its probes) of every part of the figure.
+    """
+    lacking: dict[str, list[str]] = {}
+    for name, probes in found:
+        if probes.obstacle:
+            lacking.setdefault(probes.obstacle, []).append(name)
+    if not lacking:
+        return f"{fair} "
+    if sum(map(len, lacking.values())) == len(found):
+        return f"There is no fair chance level here ({'; '.join(lacking)}). "
+    missing = "".join(f"No fair chance level for {', '.join(names)} ({why}). " for why, names in lacking.items())
+    return f"{fair} {missing}"

@@ -1,0 +1,142 @@
+"""Probes, repeated samples of a fixed set of prompts at some steps of a run, and fair ways to compare them.
+
+A prompt at 0/G has rarely a chance of exactly 0: an UNCHANGED base sampled again also "solves" some, and loses others.
+Two ways to count what training changed:
+
+within  a run, as the paper does: start and end from the same run. The probes of one run share their random numbers
+        (one fixed key a run), so an unchanged model would repeat its answers: this count has no fair chance level.
+across  seeds: prompts are chosen, or starting points taken, from ANOTHER seed's probe of the same base, and what
+        happened is read from the seed's own probe: at a later step for the trained model, at step 0 for the unchanged
+        one. Neither owes anything to the samples that the prompts were chosen by, so the two may be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import reading
+from analysis.study import Block, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: (correct answers of each prompt at the start [n], now [n]) -> a number or an array, the same shape for every pair
+Value = Callable[[np.ndarray, np.ndarray], Any]
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The probes of one method.
+
+    seeds [S]; steps [T]: those that every seed was probed at; prompts: ids, of each seed [n]; correct: answers of
+    ``samples``, integers, of each seed [T, n]. n differs between seeds only where their prompts do.
+    """
+
+    seeds: tuple[int, ...]
+    steps: tuple[int, ...]
+    prompts: tuple[tuple[str, ...], ...]
+    correct: tuple[np.ndarray, ...]
+    samples: int
+
+    @classmethod
+    def of(cls, frames: Mapping[int, pd.DataFrame]) -> Probes:
+        """From :func:`analysis.reading.probes`: a frame a seed, rows prompts, columns steps."""
+        steps = sorted(set.intersection(*(set(f.columns) for f in frames.values())))
+        ordered = [f.sort_index() for f in frames.values()]
+        return cls(
+            tuple(frames),
+            tuple(int(s) for s in steps),
+            tuple(tuple(str(p) for p in f.index) for f in ordered),
+            tuple(f[steps].to_numpy().T for f in ordered),
+            max(f.attrs["samples"] for f in frames.values()),
+        )
+
+    @property
+    def same_prompts(self) -> bool:
+        return all(p == self.prompts[0] for p in self.prompts)
+
+    def at(self, step: int) -> list[np.ndarray]:
+        """Correct answers [n] of each seed."""
+        return [c[self.steps.index(step)] for c in self.correct]
+
+    @property
+    def obstacle(self) -> str:
+        """Why seeds cannot be compared with each other's base; "" where they can."""
+        if not self.steps or self.steps[0] != 0:
+            return "the base was not probed (no step 0)"
+        if len(self.seeds) < 2:
+            return "one seed: what chance alone shows needs a second sampling of the base"
+        if not self.same_prompts:
+            return "the seeds were probed on different prompts"
+        start = self.at(0)
+        if any(np.array_equal(x, y) for i, x in enumerate(start) for y in start[:i]):
+            return "the seeds share their samples of the base, so chance cannot be told"
+        return ""
+
+    def within(self, step: int, value: Value) -> np.ndarray:
+        """[S, ...]: value(the seed's first probe, its probe at the step)."""
+        pairs = zip(self.at(self.steps[0]), self.at(step), strict=True)
+        return np.stack([np.asarray(value(x, y)) for x, y in pairs])
+
+    def across(self, step: int, value: Value) -> np.ndarray:
+        """[S, ...]: the mean over the OTHER seeds of value(their probe of the base, the seed's own probe at the step).
+
+        Step 0 is the unchanged base. Raises ValueError where there is an :attr:`obstacle`.
+        """
+        if self.obstacle:
+            raise ValueError(self.obstacle)
+        start, now = self.at(0), self.at(step)
+        others = [[x for o, x in enumerate(start) if o != s] for s in range(len(now))]
+        return np.stack([np.mean([value(x, y) for x in xs], axis=0) for xs, y in zip(others, now, strict=True)])
+
+
+def read(block: Block, method: str, study: Study, probed: str = "train") -> Probes:
+    """The probes of one method. Raises UserError like :func:`analysis.reading.probes`."""
+    return Probes.of(reading.probes(block, method, study, probed))
+
+
+# ------------------------------------------------------------------------------------------------ what is counted
+
+
+def histogram(correct: np.ndarray, samples: int) -> np.ndarray:
+    """How many prompts have 0, 1 .. G correct answers [G+1], from integers [n]."""
+    return np.bincount(correct, minlength=samples + 1)
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> float:
+    """Total variation distance of two histograms [G+1]: at least this share of the prompts has another accuracy."""
+    return float(np.abs(a / a.sum() - b / b.sum()).sum() / 2)
+
+
+def migration(initial: np.ndarray, current: np.ndarray, samples: int) -> np.ndarray:
+    """Counts [G+1, G+1] of prompts, row: correct answers of G at the start, column: now. Inputs: integers [n]."""
+    counts = np.zeros((samples + 1, samples + 1), dtype=np.int64)
+    np.add.at(counts, (initial, current), 1)
+    return counts
+
+
+def degraded(counts: np.ndarray) -> float:
+    """Share of the prompts below the diagonal: fewer correct answers now than at the start."""
+    return float(np.tril(counts, -1).sum() / counts.sum())
+
+
+def share(chosen: np.ndarray, hit: np.ndarray) -> float:
+    """Share of the chosen that were hit; both in [0, 1], of one shape. NaN where none was chosen."""
+    total = float(chosen.sum())
+    return float((chosen * hit).sum() / total) if total else float("nan")
+
+
+def improved(initial: np.ndarray, current: np.ndarray) -> float:
+    """Share of the prompts without a correct answer at the start that have one now; NaN where there was none."""
+    return share(initial == 0, current > 0)
+
+
+def improved_across(probes: Probes, step: int) -> tuple[float, list[float]]:
+    """(over all pairs of seeds, of each seed): of the prompts at 0/G in another seed's base, the share solved now."""
+    hard = probes.across(step, lambda base, now: base == 0)  # [S, n]: in which share of the other seeds
+    solved = np.stack(probes.at(step)) > 0
+    return share(hard, solved), [share(h, s) for h, s in zip(hard, solved, strict=True)]

@@ -1,0 +1,146 @@
+"""The claims ledger (``claims.json``), checked and put into words."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis import text
+from bapo.errors import UserError
+from bapo.runs import read_json
+
+#: the verdicts and how they look; another verdict looks like the last
+VERDICTS = {"reproduced": "good", "contradicted": "bad", "underpowered": "open", "not testable at this scale": "none"}
+#: what a claim may say beside its columns -> its name here
+FACTS = {"id": "Claim", "model": "Model", "query": "Query", "parameters": "Parameters", "rule": "Rule", "size": "Size",
+         "part": "Decided by", "p": "p", "p_holm": "p, Holm over the ledger", "holds_corrected": "Holds after Holm",
+         "note": "Note", "studies": "Studies", "command": "Command"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the comparisons that a claim is made of."""
+
+    name: str
+    estimate: str
+    interval: str
+    note: str
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A line of the ledger as it is printed. anchor: unique in the page; facts: what opening it shows, by name."""
+
+    anchor: str
+    id: str
+    section: str
+    quote: str
+    paper: str
+    task: str
+    estimate: str
+    interval: str
+    unit: str
+    n_seeds: str
+    verdict: str
+    look: str
+    reason: str
+    facts: tuple[tuple[str, str], ...]
+    parts: tuple[Part, ...]
+    runs: tuple[str, ...]
+    sort: float | None  # the estimate, for sorting
+
+
+def load(path: Path) -> list[Claim]:
+    """[] where there is no ledger. Raises UserError where it is not a list of claims."""
+    if not path.exists():
+        return []
+    content = read_json(path)
+    if isinstance(content, Mapping):
+        content = content.get("claims")
+    if not isinstance(content, list) or not all(isinstance(c, Mapping) and c.get("id") for c in content):
+        raise UserError(f"{path}: must be a list of claims that have an id each; delete it and make it again")
+    return [_claim(i, c) for i, c in enumerate(content)]
+
+
+def _claim(index: int, given: Mapping[str, Any]) -> Claim:
+    verdict = _words(given.get("verdict")) or "no verdict"
+    estimate, low, high = _alike(given.get("estimate"), given.get("low"), given.get("high"))
+    runs, parts = given.get("runs") or [], given.get("parts") or []
+    facts = {name: _words(given.get(key)) for key, name in FACTS.items()}
+    value = given.get("estimate")
+    return Claim(
+        anchor=f"claim-{index + 1}",
+        id=_words(given["id"]),
+        section=_words(given.get("section")),
+        quote=_words(given.get("quote")),
+        paper=_number(given.get("paper_value")),
+        task=_words(given.get("task")),
+        estimate=estimate,
+        interval=_interval(low, high),
+        unit=_words(given.get("unit")),
+        n_seeds=_words(given.get("n_seeds")),
+        verdict=verdict,
+        look=VERDICTS.get(verdict.replace("_", " "), "none"),
+        reason=_words(given.get("reason")),
+        facts=tuple((name, words) for name, words in facts.items() if words),
+        parts=tuple(_part(p) for p in parts if isinstance(p, Mapping)) if len(parts) > 1 else (),
+        runs=tuple(map(str, runs)) if isinstance(runs, list) else (_words(runs),),
+        sort=float(value) if _is_number(value) else None,
+    )
+
+
+def _part(given: Mapping[str, Any]) -> Part:
+    estimate, low, high = _alike(given.get("estimate"), given.get("low"), given.get("high"))
+    unit = _words(given.get("unit"))
+    return Part(
+        _words(given.get("part")), f"{estimate} {unit}".strip(), _interval(low, high), _words(given.get("note"))
+    )  # fmt: skip
+
+
+def _interval(low: str, high: str) -> str:
+    return f"{low} to {high}" if text.MISSING not in (low, high) else ""
+
+
+def _words(value: Any) -> str:
+    """A value that may be a mapping or a list (a query) as one line."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k}: {_words(v)}" for k, v in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_words, value))
+    return str(value)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _number(value: Any) -> str:
+    """As the paper prints it, four significant digits at most; what is no number as it is."""
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        return text.MISSING
+    return _words(value) if not _is_number(value) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _alike(*values: Any) -> list[str]:
+    """Numbers that belong together with as many decimals as the largest needs for three digits."""
+    largest = max((abs(v) for v in values if _is_number(v)), default=0.0)
+    decimals = min(6, max(0, 2 - math.floor(math.log10(largest)))) if largest else 0
+    return [f"{round(v, decimals) + 0.0:,.{decimals}f}" if _is_number(v) else _number(v) for v in values]
+
+
+def tally(claims: list[Claim]) -> list[tuple[str, str, int]]:
+    """(verdict, look, count), in the order of VERDICTS."""
+    counts = Counter((c.verdict, c.look) for c in claims)
+    order = list(VERDICTS)
+    known = sorted(counts, key=lambda v: (order.index(v[0]) if v[0] in order else len(order), v))
+    return [(*v, counts[v]) for v in known]

@@ -1,0 +1,176 @@
+"""The page itself: a Jinja2 template that escapes everything, one style sheet, one script, and nothing from outside."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from analysis import text
+from analysis.audit import SETUP, audit
+from analysis.audit import load as load_audit
+from analysis.report import claims, files, provenance
+from bapo.errors import UserError
+from bapo.runs import write_text
+
+FOLDER = Path(__file__).resolve().parent / "templates"
+SCRIPTS = ("common.js", "tables.js", "figures.js", "runs.js")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written. size: bytes of the page."""
+
+    path: Path
+    size: int
+    tables: int
+    figures: int
+    claims: int
+    findings: int
+    runs: int
+    configurations: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} ({readable_bytes(self.size)}: {self.tables} tables, {self.figures} figures, {self.claims} "
+            f"claims, {self.findings} findings, {self.runs} runs of {self.configurations} configurations)"
+        )
+
+
+def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report:
+    """Write the page of ``results`` (a scale's folder) to ``out`` (default: report.html in it).
+
+    setup: what the audit reads. Raises UserError where the folder does not exist or a file in it is damaged.
+    """
+    if not results.is_dir():
+        raise UserError(f"{results} does not exist; make it with `snakemake --cores all table1`")
+    found = provenance.collect(results)
+    content = {
+        "tables": files.tables(results / "tables"),
+        "figures": files.figure_list(results / "figures"),
+        "claims": claims.load(results / "claims.json"),
+        "findings": audit(load_audit(setup)),
+    }
+    path = out or results / "report.html"
+    page = render(results.name, found, **content)
+    write_text(path, page)
+    sizes = {key: len(value) for key, value in content.items()}
+    return Report(path, len(page.encode()), **sizes, runs=len(found.runs), configurations=len(found.configurations))
+
+
+def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
+    """The page's text. content: tables, figures, claims and findings, as :func:`write` collects them."""
+    import jinja2
+
+    style = (FOLDER / "style.css").read_text(encoding="utf-8")
+    script = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten,
+    }  # fmt: skip
+    study = next((s for s in found.studies if s["name"] == "table1"), (found.studies or [{}])[0])
+    return environment.get_template("page.html").render(
+        **content,
+        scale=str(study.get("scale") or folder),
+        note=str(study.get("note") or ""),
+        command=lambda target: _command(target, study, folder),
+        runs=found.runs,
+        provenance=found,
+        costs=provenance.costs(found.runs),
+        cost_names=provenance.COSTS,
+        missing=text.MISSING,
+        tally=claims.tally(content["claims"]),
+        until=max((str(r.manifest.get("ended") or "") for r in found.runs), default=""),
+        sizes={key: files.total(content[key]) for key in ("tables", "figures")},
+        data=_script_data(_payload(found)),
+        style=Markup(style),
+        script=Markup(script),
+        policy=_policy(style, script),
+    )
+
+
+def _command(target: str, study: dict[str, Any], folder: str) -> str:
+    words = study.get("config", [] if folder == "laptop" else [f"scale={folder}"])
+    given = ["--config", *map(str, words)] if words else []
+    return shlex.join(["snakemake", "--cores", "all", target, *given])
+
+
+def _payload(found: provenance.Provenance) -> dict[str, Any]:
+    """What opening a run shows; the browser builds it only when asked."""
+    keep = ("folder", "title", "task", "model", "method", "seed", "status", "configuration", "environment", "manifest",
+            "totals", "accuracy", "reference", "studies")  # fmt: skip
+    return {
+        "configurations": found.configurations,
+        "environments": found.environments,
+        "runs": [{k: v for k, v in asdict(run).items() if k in keep and v not in (None, {}, [])} for run in found.runs],
+    }
+
+
+def _script_data(content: Any) -> Markup:
+    """JSON that cannot end the script element that it lies in."""
+    return Markup(json.dumps(_finite(content), separators=(",", ":"), default=str).replace("<", "\\u003c"))
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities as text: JSON has none."""
+    if isinstance(value, dict):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is loaded, run or sent but this style, this script and the images inside the page."""
+
+    def digest(content: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+    return (
+        f"default-src 'none'; img-src data:; style-src {digest(style)}; script-src {digest(script)}; base-uri 'none'; "
+        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+def readable_bytes(count: float) -> str:
+    """1234567 -> "1.2 MB" (powers of 1000)."""
+    if count < 1000:
+        return f"{count:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        count /= 1000
+        if count < 999.95:
+            return f"{count:.1f} {unit}"
+    return f"{count / 1000:.1f} TB"
+
+
+def duration(seconds: float | None) -> str:
+    """14.6 -> "14.6 s", 95 -> "1 min 35 s", 7500 -> "2 h 05 min"."""
+    if seconds is None or not math.isfinite(seconds):
+        return text.MISSING
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def amount(value: float | None) -> str:
+    """42240 -> "42,240", 2600000 -> "2.60M", 2.62e11 -> "2.62e11"; missing -> an en dash."""
+    if value is None or not math.isfinite(value):
+        return text.MISSING
+    if value >= 999.5e6:
+        mantissa, exponent = f"{value:.2e}".split("e")
+        return f"{mantissa}e{int(exponent)}"
+    return f"{value / 1e6:#.3g}".rstrip(".") + "M" if value >= 1e6 else f"{value:,.0f}"

@@ -1,0 +1,215 @@
+"""Where every run comes from: configuration, manifest, environment, cost. Reads small files only, no table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bapo import runs
+from bapo.errors import UserError
+from bapo.runs import read_json
+
+#: the method of the model before training
+BASE = "base"
+#: of a manifest, what many runs share; kept once
+SHARED = ("code", "packages", "hardware")
+#: totals of a run's summary.json -> their heading; seconds are those of training
+COSTS = {"seconds": "Time", "rollouts": "Rollouts", "generated_tokens": "Generated tokens",
+         "trained_tokens": "Trained tokens", "updates": "Updates", "forward_flops": "Forward FLOPs",
+         "backward_flops": "Backward FLOPs"}  # fmt: skip
+
+
+@dataclass
+class Run:
+    """One run of the studies. configuration, environment: places in Provenance's lists; None where there is none."""
+
+    folder: str
+    task: str
+    model: str
+    method: str
+    seed: int | None  # None: a base model
+    title: str
+    task_title: str
+    model_title: str
+    studies: list[str]
+    status: str = "not run yet"
+    configuration: int | None = None
+    environment: int | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    accuracy: dict[str, float] = field(default_factory=dict)  # benchmark -> share of correct samples
+    evaluation_seconds: float = 0.0
+    reference: int | None = None  # the run that this one is compared with at first
+
+    @property
+    def finished(self) -> bool:
+        return self.status == "finished"
+
+
+@dataclass
+class Provenance:
+    """configurations: flat {key: value as JSON}, without the seed, each distinct one once; environments likewise."""
+
+    runs: list[Run] = field(default_factory=list)
+    configurations: list[dict[str, str]] = field(default_factory=list)
+    environments: list[dict[str, Any]] = field(default_factory=list)
+    studies: list[dict[str, Any]] = field(default_factory=list)  # the study files, less their runs
+
+    def having(self, environment: int) -> int:
+        return sum(r.environment == environment for r in self.runs)
+
+
+def collect(results: Path) -> Provenance:
+    """Every run that a study file of the results folder names, in the order of the studies; each run once.
+
+    Raises UserError for a study file that is none. A run whose files are missing or damaged is listed and says so.
+    """
+    found = Provenance()
+    known: dict[str, Run] = {}
+    for path in sorted((results / "studies").glob("*.json")):
+        content = read_json(path)
+        if not isinstance(content, Mapping) or not content.get("cells"):
+            raise UserError(f"{path}: must be a JSON object with cells; delete it and give the same command again")
+        name = str(content.get("name") or path.stem)
+        found.studies.append({k: v for k, v in content.items() if k not in ("cells", "bases", "benchmarks")})
+        found.studies[-1] |= {"name": name, "title": content.get("title") or name}
+        for entry in [*(content.get("bases") or []), *content["cells"]]:
+            run = known.setdefault(str(entry["run"]), _named(entry))
+            run.studies.append(name)
+    found.runs = list(known.values())
+    reader = _Reader(found)
+    for run in found.runs:
+        reader.read(run)
+    _references(found)
+    return found
+
+
+def _named(entry: Mapping[str, Any]) -> Run:
+    method = entry.get("method", BASE)
+    title = entry.get("method_title") or (f"+{method}" if method != BASE else "before training")
+    return Run(
+        str(entry["run"]), entry["task"], entry["model"], method, entry.get("seed"), title,
+        entry.get("task_title") or entry["task"], entry.get("model_title") or entry["model"], [],
+    )  # fmt: skip
+
+
+class _Reader:
+    """Fills in runs; parses and keeps every distinct configuration and environment once."""
+
+    def __init__(self, found: Provenance) -> None:
+        self.found = found
+        self.parsed: dict[str, int] = {}  # text of a configuration without its seed -> its place
+        self.places: dict[str, int] = {}  # content -> its place
+
+    def read(self, run: Run) -> None:
+        folder = Path(run.folder)
+        try:
+            if (folder / runs.MANIFEST).exists():
+                self._manifest(run, read_json(folder / runs.MANIFEST))
+                run.status = "interrupted or running"
+            if (folder / runs.CONFIG).exists():
+                run.configuration = self._configuration(folder / runs.CONFIG)
+            if (folder / runs.SUMMARY).exists():
+                summary = read_json(folder / runs.SUMMARY)
+                run.totals = summary.get("totals") or {k: summary[k] for k in ("seconds",) if k in summary}
+                run.status = "finished"
+            if (folder / "eval" / runs.SUMMARY).exists():
+                evaluated = read_json(folder / "eval" / runs.SUMMARY)
+                run.accuracy = {k: v["accuracy"] for k, v in evaluated.get("benchmarks", {}).items()}
+            for name in ("eval", "curve"):  # of the last checkpoint; of the kept ones
+                if (folder / name / runs.SUMMARY).exists():
+                    run.evaluation_seconds += float(read_json(folder / name / runs.SUMMARY).get("seconds") or 0.0)
+        except UserError as error:
+            run.status = str(error)
+        except (TypeError, KeyError, AttributeError, ValueError, OSError) as error:
+            run.status = f"a file of the run cannot be read ({type(error).__name__}: {error})"
+
+    def _manifest(self, run: Run, manifest: Mapping[str, Any]) -> None:
+        shared = {k: manifest[k] for k in SHARED if k in manifest}
+        key = json.dumps(shared, sort_keys=True)
+        run.environment = self.places.setdefault(key, len(self.found.environments))
+        if run.environment == len(self.found.environments):
+            self.found.environments.append(shared)
+        run.manifest = {k: v for k, v in manifest.items() if k not in SHARED}
+
+    def _configuration(self, path: Path) -> int:
+        import yaml
+
+        text = path.read_text(encoding="utf-8")
+        bare = re.sub(r"^seed: .*\n", "", text, flags=re.MULTILINE)
+        if bare not in self.parsed:  # parsing is what takes time: seeds of a method share the rest
+            try:
+                loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+                flat = flatten(yaml.load(bare, Loader=loader) or {})
+            except yaml.YAMLError as error:
+                raise UserError(f"{path} is damaged ({str(error).splitlines()[0]})") from None
+            key = json.dumps(flat, sort_keys=True)
+            places = self.places
+            if key not in places:
+                places[key] = len(self.found.configurations)
+                self.found.configurations.append(flat)
+            self.parsed[bare] = places[key]
+        return self.parsed[bare]
+
+
+def flatten(value: Any, key: str = "") -> dict[str, str]:
+    """{"method.v": "5"}: the leaves of nested mappings by their path; lists and scalars as JSON."""
+    if isinstance(value, Mapping) and value:
+        pairs = (flatten(v, f"{key}.{k}" if key else str(k)) for k, v in value.items())
+        return {k: v for part in pairs for k, v in part.items()}
+    if not key:
+        return {}
+    plain = isinstance(value, str) and not _ambiguous(value)
+    return {key: value if plain else json.dumps(value, default=str)}
+
+
+def _ambiguous(value: str) -> bool:
+    """Whether the text 5 or null would pass for the number or for nothing."""
+    try:
+        json.loads(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _references(found: Provenance) -> None:
+    """A run is compared with the study's reference method on its task and model, with its seed where there is one."""
+    methods = {s["name"]: s.get("reference") or "grpo" for s in found.studies}
+    places: dict[tuple[str, str, str, int | None], int] = {}
+    for i, run in enumerate(found.runs):
+        if run.configuration is not None:
+            places[(run.task, run.model, run.method, run.seed)] = i
+            places.setdefault((run.task, run.model, run.method, None), i)
+    for i, run in enumerate(found.runs):
+        for method in dict.fromkeys([*(methods[s] for s in run.studies), "grpo"]):
+            place = places.get((run.task, run.model, method, run.seed), places.get((run.task, run.model, method, None)))
+            if place is not None and place != i and run.method != BASE:
+                run.reference = place
+                break
+
+
+def costs(found: Sequence[Run]) -> list[dict[str, Any]]:
+    """Sums over the finished runs of each task, model and method, every run once; the last row is the sum of all."""
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    for run in found:
+        if run.finished:
+            name = (run.task_title, run.model_title, run.title)
+            row = rows.setdefault(name, {"name": name, "runs": 0, "evaluation": 0.0, "sums": Counter()})
+            _add(row, run)
+    total = {"name": ("All", "", ""), "runs": 0, "evaluation": 0.0, "sums": Counter()}
+    for run in found:
+        if run.finished:
+            _add(total, run)
+    tasks = list(dict.fromkeys(name[:2] for name in rows))
+    return [*sorted(rows.values(), key=lambda r: tasks.index(r["name"][:2])), total] if rows else []
+
+
+def _add(row: dict[str, Any], run: Run) -> None:
+    row["runs"] += 1
+    row["evaluation"] += run.evaluation_seconds
+    row["sums"].update({k: run.totals[k] for k in COSTS if isinstance(run.totals.get(k), (int, float))})

@@ -1,0 +1,188 @@
+"""A study as a table: every method or variant beside the reference that the study names."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis import results, statistics, text
+from analysis.results import AVERAGE, Result
+from analysis.study import Block, Study
+from analysis.tables import hyperparameters
+from analysis.tables.layout import Page, Table, at_scale
+
+#: sections of a configuration in which a method or variant may differ from the reference
+COMPARED = ("method", "train", "sampling", "probe")
+#: longest list of changed options that is printed in the Markdown; all of them are in the CSV
+SHOWN_CHANGES = 4
+
+
+@dataclass(frozen=True)
+class Against:
+    """A row minus the reference in one column. adjusted: Holm's p over the rows of the block in that column."""
+
+    difference: statistics.SeedDifference
+    adjusted: float
+
+    @property
+    def verdict(self) -> str:
+        if not math.isfinite(self.adjusted):
+            return "cannot tell"
+        if self.adjusted >= results.LEVEL:
+            return "no real difference"
+        return "above" if self.difference.mean > 0 else "below"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One block. against: column -> method -> its difference to the reference; empty without the reference's runs."""
+
+    block: Block
+    rows: tuple[Result, ...]  # the base model, the reference, the others
+    reference: str
+    against: Mapping[str, Mapping[str, Against]]
+    changed: Mapping[str, tuple[str, ...]]
+
+
+def compare(block: Block, study: Study) -> Compared:
+    """Every row of a block against the study's reference, as Table 1 compares two rows."""
+    found = {r.method: r for r in results.collect(block, study)}
+    first = [m for m in (results.BASE, study.reference) if m in found]
+    rows = tuple(found[m] for m in [*first, *(m for m in found if m not in first)])
+    against = {}
+    if study.reference in found:
+        for column, _ in results.columns(block):
+            against[column] = _column(rows, found[study.reference], column)
+    return Compared(block, rows, study.reference, against, changes(block, study))
+
+
+def _column(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
+    others = [r for r in rows if r.method != reference.method and not r.is_base]
+    found = [statistics.difference_over_seeds(r.column(column), reference.column(column)) for r in others]
+    adjusted = statistics.holm([d.tested.p for d in found])
+    return {r.method: Against(d, float(p)) for r, d, p in zip(others, found, adjusted, strict=True)}
+
+
+# ------------------------------------------------------------------------------------------------ what changed
+
+
+def changes(block: Block, study: Study) -> dict[str, tuple[str, ...]]:
+    """method -> the options in which its runs' config.yaml differ from the reference's: "v: 5 -> 10".
+
+    A method with another algorithm than the reference's differs in more than options can say: "another algorithm".
+    Only options that both have are compared; a budget is compared in whole.
+    """
+    given = hyperparameters.configurations(block, study)
+    if study.reference not in given:
+        return dict.fromkeys(given, ())
+    mine = next(iter(given[study.reference].values()))
+    found = {}
+    for method, configs in given.items():
+        theirs = next(iter(configs.values()))
+        listed = []
+        if theirs.get("method.algorithm") != mine.get("method.algorithm"):
+            listed.append("another algorithm")
+        for key in mine:
+            named = key in hyperparameters.NAMES or key == "method.algorithm"
+            if key.split(".")[0] in COMPARED and not named and key in theirs and theirs[key] != mine[key]:
+                values = hyperparameters.shown(mine[key]), hyperparameters.shown(theirs[key])
+                listed.append(f"{key.removeprefix('method.')}: {values[0]} -> {values[1]}")
+        found[method] = tuple(listed)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ as text
+
+
+def interval(estimate: statistics.Estimate) -> str:
+    """In points: "-0.3 to +2.7"."""
+    return f"{text.signed(100 * estimate.low)} to {text.signed(100 * estimate.high)}"
+
+
+def _accuracy(row: Result, column: str) -> str:
+    m = row.mean(column)
+    spread = f" (sd {text.number(100 * m.seed_sd)})" if math.isfinite(m.seed_sd) else ""
+    return f"{text.number(100 * m.mean)} ± {text.number(100 * m.problems.half_width)}{spread}"
+
+
+def _row(found: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> list[str]:
+    cells = [row.title, *(_accuracy(row, name) for name, _ in columns)]
+    test = found.against.get(AVERAGE, {}).get(row.method)
+    if test:
+        cells += [f"{text.signed(100 * test.difference.mean)} ({interval(test.difference.tested)})",
+                  text.p_value(test.adjusted).removeprefix("p ").removeprefix("= "), test.verdict]  # fmt: skip
+    else:
+        cells += ["reference" if row.method == found.reference else text.MISSING, text.MISSING, text.MISSING]
+    flops = row.costs["forward_flops"] + row.costs["backward_flops"]
+    cells += [text.thousands(row.costs["rollouts"]), text.thousands(row.costs["updates"])]
+    cells += [f"{flops:.3g}" if math.isfinite(flops) else text.MISSING]
+    listed = found.changed.get(row.method, ())
+    more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
+    return [*cells, "; ".join([*listed[:SHOWN_CHANGES], *more])]
+
+
+def table(found: Compared) -> Table:
+    columns = results.columns(found.block)
+    reference = next((r.title for r in found.rows if r.method == found.reference), found.reference).lstrip("+")
+    header = ["Method", *(title for _, title in columns), f"Avg minus {reference}", "p (Holm)", "Against it",
+              "Rollouts", "Updates", "FLOPs", "Changed"]  # fmt: skip
+    below = [] if found.against else [f"The study has no run of {found.reference}, so nothing is compared."]
+    rows = [_row(found, row, columns) for row in found.rows]
+    return Table(found.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
+
+
+def notes(study: Study) -> list[str]:
+    seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
+    few = "With one seed the test does not cover the variance between training seeds. " if min(seeds) < 2 else ""
+    return [
+        *([study.note] if study.note else []),
+        f"Accuracy in percent, mean over {text.span(seeds)} training seeds; ±: half-width of the 95% t interval for "
+        "new problems, the trained models given; sd: standard deviation between seeds. Avg: every benchmark with the "
+        "same weight.",
+        "Minus the reference: difference in points with its 95% interval, paired on the same problems, seeds taken as "
+        f"independent, error over problems and seeds; not corrected. {few}p: after Holm's correction for all rows of "
+        f"the block in that column; 'above' and 'below' below {results.LEVEL:.2g}, else 'no real difference' was "
+        "found, which is not the same as none.",
+        "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds. Changed: options of the "
+        "runs' config.yaml that differ from the reference's, of those that both have.",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def long_rows(found: Compared) -> list[dict[str, Any]]:
+    """One row a method and column, in percent and points."""
+    rows = []
+    for row in found.rows:
+        for name, title in results.columns(found.block):
+            m, test = row.mean(name), found.against.get(name, {}).get(row.method)
+            d = test.difference.tested if test else None
+            seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
+            rows.append({
+                "task": found.block.task, "model": found.block.model, "method": row.method, "title": row.title,
+                "benchmark": name, "benchmark_title": title, "seeds": len(seeds), "mean": 100 * m.mean,
+                "low": 100 * m.problems.low, "high": 100 * m.problems.high, "seed_sd": 100 * m.seed_sd,
+                "reference": found.reference,
+                "difference": 100 * d.mean if d else None, "difference_se": 100 * d.se if d else None,
+                "difference_low": 100 * d.low if d else None, "difference_high": 100 * d.high if d else None,
+                "p": d.p if d else None, "p_holm": test.adjusted if test else None,
+                "verdict": test.verdict if test else "",
+                "changed": "; ".join(found.changed.get(row.method, ())), **row.costs,
+                **{f"seed_{s}": 100 * v for s, v in seeds.items()},
+            })  # fmt: skip
+    return rows
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """comparison_STUDY.csv, .md and .tex; comparison.* for a study file without a name."""
+    import pandas as pd
+
+    found = [compare(block, study) for block in study.blocks]
+    frame = pd.DataFrame([row for c in found for row in long_rows(c)])
+    page = Page(at_scale(f"Study {study.name or 'of these runs'}", study.scale), [table(c) for c in found],
+                notes(study))  # fmt: skip
+    return page.write(out, f"comparison_{study.name}" if study.name else "comparison", frame)

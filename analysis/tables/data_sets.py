@@ -1,0 +1,215 @@
+"""Table 4 of the paper, data sets: what the runs trained and were tested on, counted in the problem files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis import reading, text
+from analysis.study import Block, Study
+from analysis.tables import published
+from analysis.tables.layout import Page, Table, at_scale
+from bapo import runs
+from bapo.errors import UserError
+
+#: written beside real sets by the data job: sources, rows read, rows removed
+CLEANING = "cleaning.json"
+
+
+@dataclass(frozen=True)
+class Split:
+    """One problem file, in its order. prompts: the users' messages; contents: a prompt and its diagrams, to compare."""
+
+    name: str
+    ids: tuple[str, ...]
+    prompts: tuple[str, ...]
+    contents: tuple[str, ...]
+
+    @property
+    def repeated(self) -> tuple[int, int]:
+        """Rows whose id, and rows whose content, stood in the file before."""
+        return len(self.ids) - len(set(self.ids)), len(self.contents) - len(set(self.contents))
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """The shortest and the longest prompt in characters."""
+        sizes = [len(p) for p in self.prompts]
+        return (min(sizes), max(sizes)) if sizes else (0, 0)
+
+
+def data_folder(block: Block, study: Study) -> Path:
+    """``results/<scale>/<task>/data`` of the block's runs. Raises UserError where it is not finished."""
+    run = next(iter(block.methods.values()))[0].run
+    folder = run.parents[2] / "data" if len(run.parts) > 3 else run / "data"
+    if not (folder / runs.SUMMARY).exists():
+        raise UserError(f"{folder}: no problems of {block.task_title} ({runs.SUMMARY} is missing); `{study.command}`")
+    return folder
+
+
+def splits(folder: Path) -> dict[str, Split]:
+    """Every problem file of a data folder, checked against its summary's fingerprints."""
+    files = runs.verify_files(folder)["files"]
+    return {Path(name).stem: _split(folder / name) for name in files if name.endswith(".parquet")}
+
+
+def _split(path: Path) -> Split:
+    """Prompts and persistent ids, of verl's schema or of a base model's documents."""
+    from pyarrow import parquet
+
+    names = parquet.read_schema(path).names
+    images = ["images"] if "images" in names else []
+    if "extra_info" in names:
+        frame = runs.read_table(path, columns=["prompt", "extra_info", *images])
+        prompts = ["\n".join(m["content"] for m in messages if m["role"] == "user") for messages in frame["prompt"]]
+        ids = [str(info["id"]) for info in frame["extra_info"]]
+    else:
+        frame = runs.read_table(path, columns=["id", "prompt", *images])
+        prompts, ids = [str(p) for p in frame["prompt"]], [str(i) for i in frame["id"]]
+    marks = [_digest(row) for row in frame["images"]] if images else [""] * len(frame)
+    return Split(path.stem, tuple(ids), tuple(prompts), tuple(p + m for p, m in zip(prompts, marks, strict=True)))
+
+
+def _digest(images: Any) -> str:
+    """Of the files of a row's diagrams; "" for none."""
+    found = b"".join(i.get("bytes") or str(i.get("path")).encode() for i in images)
+    return hashlib.sha256(found).hexdigest() if found else ""
+
+
+def overlap(first: Split, second: Split) -> tuple[int, int]:
+    """How many rows of the second split have an id, and a content, that stands in the first one too."""
+    ids, contents = set(first.ids), set(first.contents)
+    return sum(i in ids for i in second.ids), sum(c in contents for c in second.contents)
+
+
+# ------------------------------------------------------------------------------------------------ one task
+
+
+def sources(config: dict[str, Any]) -> dict[str, str]:
+    """Split -> where its problems come from: the hub's set and its commit, or our generator and its seed."""
+    data = config.get("data", {})
+    sizes = data.get("split_sizes", {})
+    if data.get("source") != "hub":
+        return dict.fromkeys(sizes, f"generated (seed {data.get('seed', text.MISSING)})")
+    hub, found = data.get("hub", {}), {}
+    for split in sizes:
+        entry = hub.get(split) or hub.get("train") or {}
+        commit = str(entry["revision"])[:12] if entry.get("revision") else "newest at first use"
+        found[split] = f"{entry.get('repository', text.MISSING)} @ {commit}"
+    return found
+
+
+def removed(folder: Path) -> tuple[dict[str, str], list[str]]:
+    """What the cleaning report says: rows removed of each split, and its decisions; empty for generated data."""
+    path = folder / CLEANING
+    if not path.exists():
+        return {}, []
+    content = json.loads(path.read_text(encoding="utf-8"))
+    words = {}
+    for split, found in (content.get("splits") or {}).items():
+        words[split] = f"{found['duplicates_dropped']} duplicates, {found['overlaps_dropped']} in another split"
+    for split, read in (content.get("rows") or {}).items():
+        kept = content.get("problems", {}).get(split)
+        words[split] = text.MISSING if kept is None else f"{read - kept} of {read} rows"
+    decisions = [f"{key}: {value}" for key, value in (content.get("decisions") or {}).items()]
+    return words, decisions
+
+
+def rows(block: Block, study: Study) -> list[dict[str, Any]]:
+    """One row a split: what is there, beside the paper's set whose part it plays."""
+    folder = data_folder(block, study)
+    first = next(iter(block.methods.values()))[0]
+    config = reading.config(first, study)
+    counts = runs.read_json(folder / runs.SUMMARY).get("problems", {})
+    wanted, dropped = sources(config), removed(folder)[0]
+    printed = {e["split"]: e for e in published.read("table4")["sets"] if e["task"] == block.task}
+    order = list(config.get("data", {}).get("split_sizes", {})) or None
+    found = splits(folder)
+    result = []
+    for name in sorted(found, key=lambda n: order.index(n) if order and n in order else 99):
+        split = found[name]
+        entry = printed.get(block.roles.get(name, name))
+        low, high = split.lengths
+        inside = counts[name] if isinstance(counts.get(name), dict) else {}
+        result.append({
+            "task": block.task, "split": name, "rows": len(split.ids),
+            "repeated_ids": split.repeated[0], "repeated_contents": split.repeated[1],
+            "shortest_prompt": low, "longest_prompt": high,
+            "kinds": ", ".join(f"{k}: {v}" for k, v in inside.items()), "removed": dropped.get(name, ""),
+            "source": wanted.get(name, text.MISSING), "paper_set": entry["title"] if entry else "",
+            "paper": entry["printed"] if entry else "", "paper_count": entry["count"] if entry else None,
+            "remark": entry.get("remark", "") if entry else "",
+        })  # fmt: skip
+    return result
+
+
+def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
+    """Every ordered pair of problem splits that share an id or a text, and every test split against training."""
+    found = list(splits(data_folder(block, study)).values())
+    result = []
+    for i, first in enumerate(found):
+        for second in found[i + 1 :]:
+            a, b = (second, first) if second.name == "train" else (first, second)
+            ids, contents = overlap(a, b)
+            if ids or contents or a.name == "train":
+                result.append({
+                    "task": block.task, "first": a.name, "second": b.name, "rows_of_second": len(b.ids),
+                    "same_id": ids, "same_content": contents,
+                })  # fmt: skip
+    return result
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def _tables(block: Block, study: Study, given: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[Table]:
+    header = ["Split", "Rows", "Repeated ids", "Repeated contents", "Prompt, characters", "Removed", "Kinds", "Source",
+              "Paper's set", "Paper"]  # fmt: skip
+    cells = [
+        [
+            r["split"], *(f"{r[k]:,}" for k in ("rows", "repeated_ids", "repeated_contents")),
+            f"{r['shortest_prompt']} to {r['longest_prompt']}",
+            r["removed"], r["kinds"], r["source"], r["paper_set"], r["paper"],
+        ]
+        for r in given
+    ]  # fmt: skip
+    below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in given if r["remark"]]
+    loaded = next((r["rows"] for r in given if r["split"] == "train"), None)
+    if loaded is not None:
+        below.append(f"Trained on here: {loaded:,} problems.")
+    decisions = removed(data_folder(block, study))[1]
+    below += [f"Decisions on the rows of the real sets: {', '.join(decisions)}."] if decisions else []
+    tables = [Table(f"{block.task_title}: splits", header, cells, "lrrrrlllll", below)]
+    shared = [[p["first"], p["second"], *(f"{p[k]:,}" for k in ("rows_of_second", "same_id", "same_content"))]
+              for p in pairs]  # fmt: skip
+    header = ["In", "Also in", "Rows of the second", "With an id of the first", "With a content of the first"]
+    return [*tables, Table(f"{block.task_title}: overlap between splits", header, shared, "llrrr")]
+
+
+def notes(study: Study) -> list[str]:
+    return [
+        "Counted in the parquet files that the runs read; each was checked against its fingerprint. Repeated: rows "
+        "whose id, or whose content (the prompt with its diagrams), stood in the file before.",
+        "Overlap: rows of the second split whose id or content is in the first. Pairs without any are left out, those "
+        "with train excepted. Near-duplicates are in cleaning.md, where the set is a real one.",
+        f"The paper's counts: {published.read('table4')['source']}. A stand-in's split stands beside the set whose "
+        "part it plays. base: documents that a small base model is made of, which the paper does not have; a problem "
+        "may stand in several.",
+        *([study.note] if study.note else []),
+    ]
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """table4.csv, table4_overlap.csv, table4.md and table4.tex; one block a task, whichever models trained on it."""
+    import pandas as pd
+
+    blocks = list({b.task: b for b in reversed(study.blocks)}.values())[::-1]
+    given, pairs = [rows(b, study) for b in blocks], [overlaps(b, study) for b in blocks]
+    tables = [t for b, r, p in zip(blocks, given, pairs, strict=True) for t in _tables(b, study, r, p)]
+    page = Page(at_scale("Table 4: data sets as loaded", study.scale), tables, notes(study))
+    paths = page.write(out, "table4", pd.DataFrame([r for found in given for r in found]))
+    columns = ["task", "first", "second", "rows_of_second", "same_id", "same_content"]
+    text.write_csv(out / "table4_overlap.csv", pd.DataFrame([p for found in pairs for p in found], columns=columns))
+    return [*paths, out / "table4_overlap.csv"]

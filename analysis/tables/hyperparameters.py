@@ -1,0 +1,236 @@
+"""Table 3 of the paper, hyper-parameters: what the runs' own config.yaml say, beside what the paper prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from analysis import reading, text
+from analysis.study import Block, Study
+from analysis.tables import published
+from analysis.tables.layout import Page, Table, at_scale
+from bapo import runs
+from bapo.errors import UserError
+
+#: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
+SUBJECTS = ("bapo", "bapo_corrected", "bapo_code")
+#: sections that say what a run means, and the fields in them that only name things
+SHARED = ("sampling", "train", "evaluation", "probe", "data", "model", "base")
+NAMES = ("method.name", "method.title", "method.kind", "model.title")
+#: shown in Markdown, but for what a backend of the evaluation that was not used is told; the rest is in the CSV
+SHOWN = ("sampling.", "train.", "evaluation.")
+BACKENDS = ("vllm", "server")
+ABSENT = ""
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"train": {"steps": 1}} -> {"train.steps": 1}; an empty dictionary is a value."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return found
+
+
+def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, Any]]]:
+    """method -> seed -> the flat configuration of the run. Raises UserError where a run has none."""
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for method, cells in block.methods.items():
+        for cell in cells:
+            config = flat(reading.config(cell, study))
+            if not config:
+                raise UserError(f"{cell.run}: no {runs.CONFIG}; make the run with `{study.command}`")
+            found.setdefault(method, {})[cell.seed] = config
+    return found
+
+
+def shown(value: Any) -> str:
+    """A value as text: null -> "none", 1e-06 -> "1e-06", [0.125, 0.5] -> "[0.125, 0.5]"."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(shown(v) for v in value) + "]"
+    return str(value)
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Each value once, in the order of their first appearance; values may be lists."""
+    found: list[Any] = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found
+
+
+def same(ours: Any, printed: Any) -> bool:
+    """Whether a value of ours is the paper's number or list of numbers."""
+    if isinstance(ours, (list, tuple)) and isinstance(printed, (list, tuple)):
+        return len(ours) == len(printed) and all(same(a, b) for a, b in zip(ours, printed, strict=True))
+    numbers = (int, float)
+    if isinstance(ours, numbers) and isinstance(printed, numbers):
+        return abs(ours - printed) <= 1e-9 * max(1e-6, abs(printed))
+    return ours == printed
+
+
+# ------------------------------------------------------------------------------------------------ the paper's table
+
+
+def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """One row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
+    subject = next((m for m in SUBJECTS if m in found), next(iter(found)))
+    rows = []
+    for entry in published.read("table3")["parameters"]:
+        key = entry["key"]
+        configs = list(found[subject].values())
+        values = distinct(c[key] for c in configs if key in c) if key else []
+        used = ", ".join(_named(entry, v, c) for v, c in _with_config(values, configs, key))
+        missing = entry.get("note", "not in the configuration")
+        effective = [_effective(entry, v, c) for v, c in _with_config(values, configs, key)]
+        rows.append({
+            "task": block.task, "model": block.model, "method": subject, "part": entry["part"],
+            "parameter": entry["title"], "paper": entry["printed"], "key": key or "", "used": used or missing,
+            "differs": bool(values) and not all(same(v, entry["value"]) for v in effective),
+            "others": _others(found, subject, key) if key else "",
+        })  # fmt: skip
+    return rows
+
+
+def _with_config(
+    values: Sequence[Any], configs: Sequence[Mapping[str, Any]], key: str
+) -> list[tuple[Any, Mapping[str, Any]]]:
+    return [(v, next(c for c in configs if c.get(key) == v)) for v in values]
+
+
+def _named(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> str:
+    """The value, or in its place what a null there means, with the fields that it names filled in."""
+    if value is None and "unset" in entry:
+        return re.sub(r"\{([\w.]+)\}", lambda m: shown(config.get(m[1])), entry["unset"])
+    return shown(value)
+
+
+def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> Any:
+    """What is compared with the paper's number: a null that stands for a number is that number."""
+    if value is not None or "unset" not in entry:
+        return value
+    said = _named(entry, value, config)
+    number = re.search(r"\d+", said)
+    if not number or "steps" in said:
+        return None
+    return int(number[0]) // 2 if said.startswith("half of") else int(number[0])
+
+
+def _others(found: Mapping[str, Mapping[int, Mapping[str, Any]]], subject: str, key: str) -> str:
+    """Methods of the block whose value is another one than the subject's: "repo: 1e-4"; seeds are told apart too."""
+    mine = distinct(c.get(key) for c in found[subject].values())
+    words = []
+    for method, configs in found.items():
+        values = distinct(c[key] for c in configs.values() if key in c)
+        if values and method != subject and any(v not in mine for v in values):
+            words.append(f"{method}: {', '.join(shown(v) for v in values)}")
+    return "; ".join(words)
+
+
+def _paper_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+    rows = beside_the_paper(block, found)
+    header = ["Part", "Parameter", "Paper", "Used", "Differs", "Other methods of the study"]
+    cells = [
+        [r["part"], r["parameter"], r["paper"], r["used"], "differs" if r["differs"] else "", r["others"]] for r in rows
+    ]
+    method = block.method_title(rows[0]["method"]).lstrip("+")
+    return Table(f"{block.title}: {method} beside the paper's Table 3", header, cells, "llllll")
+
+
+# ------------------------------------------------------------------------------------------------ every option
+
+
+def options(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[str, str]]:
+    """option -> method -> value, of every ``method.*`` field but its names; methods without the option are left out."""
+    table: dict[str, dict[str, str]] = {}
+    for method, configs in found.items():
+        for key in distinct(k for c in configs.values() for k in c if k.startswith("method.") and k not in NAMES):
+            values = distinct(c.get(key) for c in configs.values())
+            table.setdefault(key.removeprefix("method."), {})[method] = ", ".join(shown(v) for v in values)
+    return table
+
+
+def _options_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+    methods = list(found)
+    rows = [[option, *(given.get(m, ABSENT) for m in methods)] for option, given in options(found).items()]
+    titles = [block.method_title(m).lstrip("+") for m in methods]
+    return Table(f"{block.title}: every method's own options", ["Option", *titles], rows, "l" * (1 + len(methods)))
+
+
+def shared(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, str]:
+    """Every field of the sections that all methods share -> its value, or which methods have which value."""
+    keys = distinct(
+        k for configs in found.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")
+    )
+    table = {}
+    for key in keys:
+        by_value: dict[str, list[str]] = {}
+        for method, configs in found.items():
+            values = distinct(c[key] for c in configs.values() if key in c)
+            if values:
+                by_value.setdefault(", ".join(shown(v) for v in values), []).append(method)
+        if len(by_value) == 1:
+            table[key] = next(iter(by_value))
+        else:
+            most = max(by_value, key=lambda v: len(by_value[v]))
+            rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
+            table[key] = f"{most} ({'; '.join(rest)})"
+    return table
+
+
+def _shown(fields: Mapping[str, str]) -> list[list[str]]:
+    idle = tuple(f"evaluation.{b}." for b in BACKENDS if b not in fields.get("evaluation.backend", ""))
+    return [[k, v] for k, v in fields.items() if k == "seed" or (k.startswith(SHOWN) and not k.startswith(idle))]
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def notes(study: Study) -> list[str]:
+    return [
+        "Read from the config.yaml of every run, not from the files that it was made of. Where seeds or methods of a "
+        "study have different values, all are given.",
+        f"The paper's values: {published.read('table3')['source']}. 'differs': the value used is not the printed one; "
+        "at a reduced scale most lengths and sizes differ by intent.",
+        "An option is blank where the method does not have it; 'none': left to its default, as the option's own "
+        "documentation says. Budgets, evaluation and sampling stand in the last tables, everything else in the CSV.",
+        *([study.note] if study.note else []),
+    ]
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """table3.csv (the paper's parameters), table3_options.csv (every field of every run), table3.md, table3.tex."""
+    import pandas as pd
+
+    read = {id(b): configurations(b, study) for b in study.blocks}
+    rows = [r for b in study.blocks for r in beside_the_paper(b, read[id(b)])]
+    every = [
+        {"task": b.task, "model": b.model, "method": m, "seed": seed, "key": key, "value": shown(value)}
+        for b in study.blocks
+        for m, configs in read[id(b)].items()
+        for seed, config in configs.items()
+        for key, value in config.items()
+        if key.split(".")[0] in (*SHARED, "method", "engine", "seed")
+    ]
+    tables = [_paper_table(b, read[id(b)]) for b in study.blocks]
+    tables += [_options_table(b, read[id(b)]) for b in study.blocks]
+    tables += [
+        Table(
+            f"{b.title}: sampling, training with its budget, and evaluation", ["Field", "Value"],
+            _shown(shared(read[id(b)])), "ll",
+        )
+        for b in study.blocks
+    ]  # fmt: skip
+    page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), tables, notes(study))
+    paths = page.write(out, "table3", pd.DataFrame(rows))
+    text.write_csv(out / "table3_options.csv", pd.DataFrame(every))
+    return [*paths, out / "table3_options.csv"]

@@ -1,0 +1,199 @@
+"""Table 2 of the paper, computational overhead: what each method's training cost, absolute and relative to GRPO."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from analysis import reading, statistics, text
+from analysis.results import COSTS
+from analysis.study import Block, Study
+from analysis.tables import published
+from analysis.tables.layout import Page, Table, at_scale
+
+REFERENCE = "grpo"
+#: key in totals of summary.json -> title; the keys of COSTS and the tokens that the updates ran over
+QUANTITIES = {
+    "seconds": "Time", "rollouts": "Rollouts", "generated_tokens": "Generated tokens",
+    "trained_tokens": "Trained tokens", "updates": "Updates", "forward_flops": "Forward FLOPs",
+    "backward_flops": "Backward FLOPs",
+}  # fmt: skip
+assert set(COSTS.values()) <= set(QUANTITIES)
+#: columns seconds_<phase> of steps.parquet; what is left of a step's time is "other"
+PHASES = {"rollout": "Rollout", "regenerate": "Re-evaluation", "reward": "Reward", "update": "Update"}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One quantity of one method. values: by seed."""
+
+    values: dict[int, float]
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(list(self.values.values())))
+
+    @property
+    def sd(self) -> float:
+        return statistics.seed_spread(list(self.values.values()))
+
+    def ratio(self, other: Cost) -> float:
+        """Of the means; NaN where there is nothing to divide by."""
+        return self.mean / other.mean if other.mean else math.nan
+
+    def ratios(self, other: Cost) -> list[float]:
+        """Of the runs with the same seed, by seed."""
+        return [self.values[s] / other.values[s] for s in sorted(self.values) if other.values.get(s)]
+
+
+def costs(block: Block, method: str, study: Study) -> dict[str, Cost]:
+    """Every quantity of a method; NaN where a run's summary lacks it."""
+    totals = {c.seed: reading.summary(c.run, study).get("totals", {}) for c in block.methods[method]}
+    return {key: Cost({s: float(t.get(key, math.nan)) for s, t in totals.items()}) for key in QUANTITIES}
+
+
+def phases(block: Block, method: str, study: Study) -> dict[str, Cost]:
+    """Seconds of each phase over a whole run, and of the rest of its steps; probes are no cost and left out."""
+    columns = [f"seconds_{p}" for p in PHASES]
+    frame = reading.steps(block, method, study, [*columns, "seconds_probe", "seconds_total"])
+    sums = frame.groupby("seed")[[*columns, "seconds_probe", "seconds_total"]].sum()
+    found = {p: Cost({int(s): float(v) for s, v in sums[f"seconds_{p}"].items()}) for p in PHASES}
+    rest = sums["seconds_total"] - sums["seconds_probe"] - sums[columns].sum(axis=1)
+    return {**found, "other": Cost({int(s): float(v) for s, v in rest.items()})}
+
+
+# ------------------------------------------------------------------------------------------------ as text
+
+
+def duration(seconds: float) -> str:
+    """14.56 -> "14.6 s", 754 -> "12.6 min", 9720 -> "2.70 h"."""
+    if not math.isfinite(seconds):
+        return text.MISSING
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.2f} h"
+
+
+def amount(key: str, value: float) -> str:
+    if key == "seconds":
+        return duration(value)
+    if key.endswith("flops"):
+        return f"{value:.3g}" if math.isfinite(value) else text.MISSING
+    return text.thousands(value)
+
+
+def _absolute(key: str, cost: Cost) -> str:
+    spread = f" (sd {amount(key, cost.sd)})" if cost.sd > 0 else ""
+    return amount(key, cost.mean) + spread
+
+
+def relative(cost: Cost, other: Cost) -> str:
+    """ "1.14 (1.10 to 1.19)": the ratio of the means, and the lowest and highest of the runs with the same seed.
+
+    One number where these agree in two digits.
+    """
+    each = cost.ratios(other)
+    ends = [f"{f(each):.2f}" for f in (min, max)] if len(each) > 1 and all(map(math.isfinite, each)) else []
+    spread = f" ({ends[0]} to {ends[1]})" if len(set(ends)) > 1 else ""
+    return text.number(cost.ratio(other), 2) + spread
+
+
+def _tables(block: Block, study: Study) -> list[Table]:
+    found = {m: costs(block, m, study) for m in block.methods}
+    titles = {m: block.method_title(m) for m in block.methods}
+    align = "l" + "r" * len(QUANTITIES)
+    rows = [[titles[m], *(_absolute(k, c) for k, c in found[m].items())] for m in found]
+    tables = [Table(f"{block.title}: absolute, mean over seeds", ["Method", *QUANTITIES.values()], rows, align)]
+    if REFERENCE in found:
+        base = found[REFERENCE]
+        rows = [[titles[m], *(relative(c, base[k]) for k, c in found[m].items())] for m in found]
+        tables.append(Table(f"{block.title}: relative to GRPO", ["Method", *QUANTITIES.values()], rows, align))
+    parts = {m: phases(block, m, study) for m in block.methods}
+    rows = [[titles[m], *(_phase(c, parts[m]) for c in parts[m].values())] for m in parts]
+    header = ["Method", *PHASES.values(), "Other"]
+    tables.append(Table(f"{block.title}: phases of the time", header, rows, "l" + "r" * (len(header) - 1)))
+    printed = published.times(block.task)
+    if printed and REFERENCE in found:
+        tables.append(_beside_the_paper(block, found, printed))
+    return tables
+
+
+def _phase(cost: Cost, every: dict[str, Cost]) -> str:
+    total = sum(c.mean for c in every.values())
+    return f"{duration(cost.mean)} ({100 * cost.mean / total:.0f}%)" if total > 0 else duration(cost.mean)
+
+
+def _beside_the_paper(
+    block: Block, found: dict[str, dict[str, Cost]], printed: dict[str, tuple[str, str, float | None]]
+) -> Table:
+    rows = []
+    for method, (title, time, ratio) in printed.items():
+        ours = relative(found[method]["seconds"], found[REFERENCE]["seconds"]) if method in found else text.MISSING
+        rows.append([title, time, text.number(ratio, 2), ours])
+    below = [f"{text.MISSING}: the study has no run of it."] if any(m not in found for m in printed) else []
+    source = published.read("table2")
+    title = f"{block.title}: time relative to GRPO, the paper's ({source['source']}, {source['hardware']}) and ours"
+    return Table(title, ["Method", "Paper, time", "Paper, to GRPO", "Ours, to GRPO"], rows, "lrrr", below)
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
+    """One row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
+
+    def everything(method: str) -> dict[str, Cost]:
+        return {
+            **costs(block, method, study),
+            **{f"seconds_{p}": c for p, c in phases(block, method, study).items()},
+        }
+
+    printed, rows = published.times(block.task), []
+    base = everything(REFERENCE) if REFERENCE in block.methods else None
+    for method in block.methods:
+        _, time, ratio = printed.get(method, ("", "", None))
+        for key, cost in everything(method).items():
+            each = cost.ratios(base[key]) if base else []
+            rows.append({
+                "task": block.task, "model": block.model, "method": method, "quantity": key,
+                "seeds": len(cost.values), "mean": cost.mean, "sd": cost.sd,
+                "ratio_to_grpo": cost.ratio(base[key]) if base else math.nan,
+                "ratio_sd": statistics.seed_spread(each), "ratio_low": min(each, default=math.nan),
+                "ratio_high": max(each, default=math.nan),
+                "paper_time": time if key == "seconds" else "", "paper_ratio": ratio if key == "seconds" else None,
+                **{f"seed_{s}": v for s, v in sorted(cost.values.items())},
+            })  # fmt: skip
+    return rows
+
+
+def notes(study: Study) -> Sequence[str]:
+    seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
+    return [
+        *([study.note] if study.note else []),
+        f"Mean over {text.span(seeds)} training seeds; sd: standard deviation between them, where it is not 0. Probes, "
+        "checkpoints' evaluation and the making of the base model are not counted.",
+        "Relative to GRPO: the ratio of the means and, in brackets, the lowest and the highest ratio of two runs with "
+        "the same seed, where they differ.",
+        "Time is noisy: it is wall-clock time, and runs may have shared their machine with other jobs and with each "
+        "other. A ratio of times whose bracket holds 1 tells neither faster nor slower; rollouts, tokens, updates and "
+        "operations do not depend on the machine.",
+        "Rollouts: responses generated, re-evaluations and what dynamic sampling throws away included. FLOPs: 2 a "
+        "parameter and token forwards, 4 backwards, without attention's own.",
+        "The paper's times hold its own hardware, lengths and batch sizes: only the ratios can be compared, and at "
+        "another scale generation and updates have another share of them.",
+    ]
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """table2.csv, table2.md and table2.tex."""
+    import pandas as pd
+
+    frame = pd.DataFrame([row for block in study.blocks for row in long_rows(block, study)])
+    tables = [t for block in study.blocks for t in _tables(block, study)]
+    return Page(at_scale("Table 2: computational overhead", study.scale), tables, notes(study)).write(
+        out, "table2", frame
+    )

@@ -1,0 +1,55 @@
+"""The difference between BAPO and its reference against how hard the training prompts are, a panel a budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from analysis import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+PANEL = 2.0
+#: verdict -> (colour, marker)
+LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot tell": (style.GREY, "s")}
+
+
+def write(frame: pd.DataFrame, names: tuple[str, str], note: str, out: Path) -> list[Path]:
+    """regimes_figure.pdf, .png, .svg and .csv from the rows of regimes.csv. names: of BAPO and of the reference."""
+    budgets = list(dict.fromkeys(frame["equal"]))
+    words = (
+        f"{names[0]} minus {names[1]} in points of average accuracy, against the share of training prompts without a "
+        "correct answer before training: one point a base model, bar: 95% interval over problems and seeds, seeds "
+        f"paired; better and worse: after Holm's correction. {note}"
+    )
+    with style.settings():
+        below = style.caption_height(words) + 0.5
+        fig = style.figure(0.55 + PANEL + below)
+        panels = fig.subplots(1, len(budgets), sharey=True, squeeze=False)[0]
+        for axes, budget in zip(panels, budgets, strict=True):
+            _panel(axes, frame[frame["equal"] == budget])
+            axes.set_title(f"equal {budget}", loc="left")
+        panels[0].set_ylabel("difference (points)")
+        handles = {label: h for a in panels for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
+        width, height = fig.get_size_inches()
+        fig.legend(list(handles.values()), list(handles), loc="upper left", ncols=3,
+                   bbox_to_anchor=(0.5 / width, 1 - 0.02 / height))  # fmt: skip
+        style.margins(fig, left=0.6, right=0.15, top=0.55, bottom=below, wspace=0.18)
+        style.caption(fig, words)
+        return style.save(fig, frame, out, "regimes_figure", f"{names[0]} minus {names[1]} by difficulty")
+
+
+def _panel(axes: Axes, rows: pd.DataFrame) -> None:
+    """One budget: verdicts told apart by colour and by marker."""
+    axes.axhline(0, color="#444444", linewidth=0.8)
+    for verdict, (colour, marker) in LOOKS.items():
+        mine = rows[rows["verdict"] == verdict]
+        if len(mine):
+            spread = [mine["difference"] - mine["low"], mine["high"] - mine["difference"]]
+            axes.errorbar(100 * mine["share_at_zero"], mine["difference"], yerr=spread, fmt=marker, color=colour,
+                          capsize=2, markersize=5, linewidth=1.2, label=verdict)  # fmt: skip
+    axes.set_xlim(0, 100)
+    axes.set_xticks([0, 50, 100])
+    axes.set_xlabel("share at 0/8 (%)")

@@ -1,0 +1,170 @@
+"""A step's rows in TransferQueue: as groups for the method, and the groups of its batch as rows again."""
+
+from __future__ import annotations
+
+import uuid
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from bapo.engines.torch.images import Images
+from bapo.engines.verl import images
+from bapo.engines.verl.batches import Rows
+from bapo.rollouts import Group, Prompt, Samples
+
+TRAIN = "train"  # verl's partition of TransferQueue
+Entry = tuple[str, dict[str, Any]]  # a row's key and its tag
+
+
+@dataclass(frozen=True)
+class Live:
+    """A finished row of the running step: verl's tag, and what the group must say of it to be trained on as it is."""
+
+    tag: dict[str, Any]
+    prompt_id: str
+    reward: float
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Prompts on their way: by verl's uid, in the order in which they were submitted, and responses a prompt."""
+
+    prompts: dict[str, Prompt]
+    size: int
+
+
+class StepRows:
+    """The rows that the rollout of the running step has written."""
+
+    def __init__(self, dataset: Any, tokenizer: Any, processor: Any) -> None:
+        self.dataset, self.tokenizer, self.processor = dataset, tokenizer, processor
+        self.live: dict[str, Live] = {}
+
+    # ------------------------------------------------------------------ rows to groups
+    def groups(
+        self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str
+    ) -> tuple[list[Group], float]:
+        """Finished rows as groups, in the order in which their prompts were submitted; the verifier's seconds.
+
+        Raises RuntimeError where a response is missing: verl drops those whose rollout failed.
+        """
+        tags = dict(zip(meta.keys, meta.tags, strict=True))
+        by_uid: dict[str, list[str]] = defaultdict(list)
+        for key in meta.keys:
+            by_uid[key.split("_")[0]].append(key)
+        for name, prompt in asked.prompts.items():
+            if len(by_uid[name]) != asked.size:
+                raise RuntimeError(
+                    f"step {step}, problem {prompt.id}: {len(by_uid[name])} of {asked.size} responses arrived; a "
+                    "rollout worker failed"
+                )
+        order = [k for name in asked.prompts for k in sorted(by_uid[name], key=lambda key: int(key.split("_")[1]))]
+        fields = ["responses", "rollout_log_probs", "rm_scores", "extra_fields"]
+        data = tq.kv_batch_get(keys=order, partition_id=TRAIN, select_fields=fields)
+        groups = []
+        for number, prompt in enumerate(asked.prompts.values()):
+            rows = range(number * asked.size, (number + 1) * asked.size)
+            samples = samples_of(
+                [data["responses"][i].numpy() for i in rows], [data["rollout_log_probs"][i].numpy() for i in rows]
+            )
+            rewards = np.array([float(data["rm_scores"][i].sum()) for i in rows], dtype=np.float32)
+            keys = [order[i] for i in rows]
+            self.live |= {k: Live(tags[k], prompt.id, float(r)) for k, r in zip(keys, rewards, strict=True)}
+            groups.append(Group(prompt, rewards, step, version, Rows.of(samples, keys), origin))
+        return groups, sum(e["reward_extra_info"]["seconds"] for e in data["extra_fields"])
+
+    def prompt_tokens(self, group: Group) -> int:
+        return self.live[group.samples.keys[0]].tag["prompt_len"]
+
+    # ------------------------------------------------------------------ groups to rows
+    def batch(self, groups: list[Group]) -> KVBatchMeta:
+        """The rows of a batch, in the order of the groups; rows of the step that are in none of them are removed."""
+        keys: dict[str, dict[str, Any]] = {}
+        for group in groups:
+            keys |= dict(self._stored(group, keys))
+        self.discard([key for key in self.live if key not in keys])
+        return KVBatchMeta(partition_id=TRAIN, keys=list(keys), tags=list(keys.values()))
+
+    def discard(self, keys: list[str]) -> None:
+        if keys:
+            tq.kv_clear(keys=keys, partition_id=TRAIN)
+
+    def _stored(self, group: Group, taken: dict[str, Any]) -> list[Entry]:
+        """A group's rows in TransferQueue; what is not there (earlier steps, experts), or is there already, is put."""
+        keys = group.samples.keys
+        rewards = [float(r) for r in group.rewards]
+        if len(set(keys)) == len(keys) and all(
+            k not in taken and k in self.live and (self.live[k].prompt_id, self.live[k].reward) == (group.prompt.id, r)
+            for k, r in zip(keys, rewards, strict=True)
+        ):
+            return [(k, self.live[k].tag) for k in keys]
+        return self.put(group)
+
+    def put(self, group: Group) -> list[Entry]:
+        """New rows for a group; whatever a method does not keep is taken from a row of this step, if there is one."""
+        name = uuid.uuid4().hex
+        template, tag = self._template()
+        data = self.dataset[group.prompt.row.index]
+        from_data = {field: value for field, value in data.items() if field in template}
+        prompt, vision = self._prompt(data["raw_prompt"])
+        rows, entries = [], []
+        for i in range(group.size):
+            n = int(group.samples.lengths[i])
+            response = torch.from_numpy(group.samples.tokens[i, :n].astype(np.int64))
+            ids, ones = torch.cat([prompt, response]), torch.ones(n, dtype=torch.int64)
+            scores = torch.zeros(n)
+            scores[-1] = float(group.rewards[i])
+            rows.append(template | from_data | {
+                "uid": name, "session_id": i, "prompts": prompt, "responses": response, "input_ids": ids,
+                "response_mask": ones, "loss_mask": ones, "rm_scores": scores,
+                **images.row_inputs(self.processor, vision, ids),
+                "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].astype(np.float32)),
+            })  # fmt: skip
+            entries.append((f"{name}_{i}_0", tag | {
+                "prompt_len": len(prompt), "response_len": n, "seq_len": len(ids), "global_steps": group.step,
+                "min_global_steps": group.version, "max_global_steps": group.version,
+            }))  # fmt: skip
+        keys, tags = [k for k, _ in entries], [t for _, t in entries]
+        tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=list_of_dict_to_tensordict(rows), tags=tags)
+        return entries
+
+    def _template(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(fields, tag) of some row of this step; without one, a row has what a forward pass reads."""
+        if not self.live:
+            return {}, {"status": "success"}
+        key = next(iter(self.live))
+        row = tq.kv_batch_get(keys=[key], partition_id=TRAIN)[0]
+        return {name: row[name] for name in row.keys()}, self.live[key].tag  # noqa: SIM118 (a TensorDict gives rows)
+
+    def _prompt(self, messages: Any) -> tuple[torch.Tensor, dict[str, Any]]:
+        tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
+        prompt = torch.tensor(tokens, dtype=torch.int64)
+        return prompt, images.vision_inputs(self.tokenizer, self.processor, pictures, prompt)
+
+    def prompt_of(self, prompt: Prompt) -> tuple[tuple[int, ...], Images | None]:
+        """A prompt's tokens and prepared images, as in the torch engine."""
+        messages = self.dataset[prompt.row.index]["raw_prompt"]
+        tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
+        return tuple(tokens), images.prepared(self.processor, pictures)
+
+
+def samples_of(responses: list[np.ndarray], logprobs: list[np.ndarray]) -> Samples:
+    """Responses of different lengths as one padded block."""
+    lengths = np.array([len(r) for r in responses], dtype=np.int32)
+    tokens = np.zeros((len(responses), int(lengths.max())), dtype=np.int32)
+    values = np.zeros(tokens.shape, dtype=np.float32)
+    for i, (response, lp) in enumerate(zip(responses, logprobs, strict=True)):
+        tokens[i, : lengths[i]], values[i, : lengths[i]] = response, lp
+    return Samples(tokens, lengths, values)
+
+
+def put_columns(keys: list[str], columns: dict[str, torch.Tensor]) -> None:
+    """Write fields of one value or vector a row."""
+    tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=TensorDict(columns, batch_size=len(keys)))

@@ -1,0 +1,253 @@
+"""Accuracy along a run: the base model and every kept checkpoint, on the benchmarks and on the validation problems.
+
+``folder/<benchmark>.parquet`` holds one row a step and problem, with the number of correct samples; ``summary.json``,
+written last, the accuracies and the fingerprints of the other files. The tables are written after every checkpoint, so
+an interrupted curve goes on with the next one. Step 0 is the model that the run began with.
+
+With ``evaluation.backend=torch`` the samples have the random numbers of the run's own evaluation: those of the last
+checkpoint are the first ``evaluation.curve_samples`` of it. lm-eval is left out: nothing of its report is wanted here.
+``vllm`` evaluates one checkpoint after the other as :mod:`bapo.evaluation.run` does, each in a process of its own,
+because an engine keeps its memory until its process ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from bapo import config as configuration
+from bapo import runs, seeds, tasks
+from bapo.data import base_folder, data_folder, golds_checked
+from bapo.errors import UserError
+from bapo.evaluation import backends, scores
+from bapo.evaluation import run as evaluation
+from bapo.progress import Progress
+from bapo.tasks import golds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from bapo.rollouts import Prompt
+
+FOLDER = "curve"
+
+#: problem ids and how many samples of each were correct
+Counts = tuple[list[str], list[int]]
+
+
+def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any]:
+    """Sample every problem ``evaluation.curve_samples`` times with each model of a finished run; returns the summary.
+
+    run: its directory; folder: where the results go. Raises UserError where a checkpoint or the data is missing or
+    damaged, or where the backend cannot do it.
+    """
+    e = config.evaluation
+    names = splits(config)
+    data = data_folder(config)
+    checkpoints = {0: _start(config), **kept(run, config.checkpoint.every)}
+    digests = {step: evaluation.checkpoint_digest(path, config.model.revision) for step, path in checkpoints.items()}
+    identity = configuration.digest(
+        {"curve": configuration.curve_identity(config), "checkpoints": digests, "version": scores.VERSION}
+        | evaluation.origin(config, names)
+    )
+    before = evaluation.finished(folder, identity)
+    if before is not None:
+        return before
+    backends.check(config)
+    with runs.locked(folder):
+        (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
+        frames = {name: evaluation.intact(folder, name, identity) for name in names}
+        done = set.intersection(*(set() if f is None else set(f["step"]) for f in frames.values()))
+        frames = {n: None if f is None else f[f["step"].isin(done)] for n, f in frames.items()}
+        pending = {step: path for step, path in checkpoints.items() if step not in done}
+        begun = time.monotonic()
+        if e.backend == "torch":
+            counted = _torch(config, pending, names, data, run)
+        else:
+            counted = _vllm(config, pending, names, folder)
+        for step, counts in counted:
+            for name in names:
+                frames[name] = _with_step(frames[name], step, counts[name], e.curve_samples, identity, name)
+                runs.write_parquet(folder / f"{name}.parquet", frames[name])
+        summary = {
+            "identity": identity,
+            "steps": list(checkpoints),
+            "checkpoints": {str(step): digest for step, digest in digests.items()},
+            "validation": e.validation,
+            "benchmarks": {name: _summarise(frames[name]) for name in names},
+            "seconds": round(time.monotonic() - begun, 3),
+            "peak_memory_bytes": runs.peak_memory(),
+            "files": runs.fingerprints(folder, [f"{name}.parquet" for name in names]),
+        }
+        runs.write_json(folder / runs.SUMMARY, summary)
+    return summary
+
+
+def splits(config: DictConfig) -> list[str]:
+    """The benchmarks, and the validation problems where they are none of them.
+
+    Raises UserError naming the key of ``evaluation`` that a curve cannot use.
+    """
+    e = config.evaluation
+    if not e.benchmarks:
+        raise UserError("evaluation.benchmarks is empty: name at least one benchmark")
+    if e.validation is not None and e.validation not in config.data.split_sizes:
+        allowed = ", ".join(s for s in config.data.split_sizes if s not in ("base", "train"))
+        raise UserError(f"evaluation.validation={e.validation}: no such split; allowed: {allowed}, or null for none")
+    if e.images != "own":
+        raise UserError(f"evaluation.images={e.images}: a control of one checkpoint; leave out --curve")
+    if e.backend == "server":
+        raise UserError(
+            "evaluation.backend=server: a server answers with one checkpoint; use torch or vllm for a curve, or "
+            "evaluate each checkpoint with --checkpoint"
+        )
+    return list(dict.fromkeys([*e.benchmarks, *([e.validation] if e.validation else [])]))
+
+
+def kept(run: Path, every: int) -> dict[int, Path]:
+    """{step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
+
+    Others, which an interruption leaves behind, are passed over, so that all runs have the same steps. Raises UserError
+    naming the first that is missing.
+    """
+    summary = runs.read_json(run / runs.SUMMARY)
+    last, final = int(summary["steps"]), run / summary["checkpoint"]
+    found = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
+    for step, folder in found.items():
+        if not (folder / "config.json").is_file():
+            raise UserError(
+                f"{folder}: no checkpoint of step {step}; a curve needs one every checkpoint.every={every} steps, kept "
+                "(checkpoint.keep_models=true): train again, or give the value that the run was trained with"
+            )
+    return found
+
+
+def _start(config: DictConfig) -> Path | str:
+    if config.model.kind == "pretrained":
+        return evaluation.locate(config.model.path)
+    return base_folder(config) / "checkpoint"
+
+
+def _with_step(
+    frame: pd.DataFrame | None, step: int, counts: Counts, samples: int, identity: str, name: str
+) -> pd.DataFrame:
+    """The table with the rows of another step."""
+    import pandas as pd
+
+    rows = pd.DataFrame({"step": step, "problem_id": counts[0], "correct": counts[1], "samples": samples})
+    rows = rows.astype({"step": "int32", "correct": "int16", "samples": "int16"})
+    frame = rows if frame is None else pd.concat([frame, rows]).sort_values("step", kind="stable", ignore_index=True)
+    frame.attrs = {"identity": identity, "benchmark": name, "content": evaluation.content_digest(frame)}
+    return frame
+
+
+def _summarise(frame: pd.DataFrame) -> dict[str, Any]:
+    samples = int(frame["samples"].iloc[0])
+    means = frame.groupby("step")["correct"].mean() / samples
+    return {
+        "problems": int(frame["problem_id"].nunique()),
+        "samples": samples,
+        "accuracy": {str(step): float(mean) for step, mean in means.items()},
+    }
+
+
+# ------------------------------------------------------------------------------------------------ sampling
+
+
+def _torch(
+    config: DictConfig, pending: Mapping[int, Path | str], names: list[str], data: Path, run: Path
+) -> Iterator[tuple[int, dict[str, Counts]]]:
+    """(step, counts of each split) with this engine's sampler; the models are loaded one after the other."""
+    from bapo.engines.torch import models
+    from bapo.engines.torch.data import read_prompts
+
+    if not pending:
+        return
+    models.prepare_process(config.threads)
+    device, task = models.device_of(config), tasks.get(config.task.name)
+    prompts: dict[str, list[Prompt]] = {}
+    done, current = 0, ""
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress.update(done, current)
+
+    for step, path in pending.items():
+        model, tokenizer = models.load(path, config, device)
+        if not prompts:  # a run changes neither tokenizer nor processor
+            processor = models.load_processor(model, path, config)
+            longest = config.sampling.max_prompt_tokens
+            prompts = {n: read_prompts(data / f"{n}.parquet", tokenizer, longest, processor) for n in names}
+            for name in set(config.evaluation.benchmarks) - set(golds_checked(config)):
+                golds.check(task, [(p.id, p.row.ground_truth) for p in prompts[name]], data / f"{name}.parquet")
+            total = len(pending) * sum(map(len, prompts.values())) * config.evaluation.curve_samples
+            progress = Progress("curve " + "/".join(run.absolute().parts[-2:]), total, unit="sample")
+        found = {}
+        for name, these in prompts.items():
+            current = f"step {step} {name}"
+            found[name] = ([p.id for p in these], _correct(config, task, model, tokenizer, name, these, advance))
+        yield step, found
+
+
+def _correct(
+    config: DictConfig, task: tasks.Task, model: Any, tokenizer: Any, name: str, prompts: list[Prompt],
+    advance: Callable[[int], None],
+) -> list[int]:  # fmt: skip
+    """How many samples of each problem are correct, in the order of ``prompts``."""
+    import numpy as np
+
+    from bapo.engines.torch import models
+    from bapo.engines.torch.sampler import SamplingParameters, sample
+
+    e, count = config.evaluation, config.evaluation.curve_samples
+    eos_ids, pad_id = models.special_tokens(tokenizer)
+    parameters = SamplingParameters(
+        temperature=e.temperature,
+        top_p=e.top_p,
+        top_k=config.sampling.top_k,
+        max_tokens=config.sampling.max_response_tokens,
+        eos_ids=eos_ids,
+        pad_id=pad_id,
+    )
+    key = seeds.key64(e.seed, "evaluation", name)  # as bapo.evaluation.lm_model draws
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].row.tokens))  # equal lengths need no padding
+    size = max(1, e.batch_size // count)
+    correct = [0] * len(prompts)
+    for start in range(0, len(order), size):
+        places = order[start : start + size]
+        rows = [prompts[i].row for i in places]
+        keys = np.array([row.key for row in rows], dtype=np.uint64)
+        images = [row.images for row in rows] if any(row.images is not None for row in rows) else None
+        drawn = sample(model, [r.tokens for r in rows], count, keys, key, parameters, e.batch_size, images=images)
+        for i, row, samples in zip(places, rows, drawn, strict=True):
+            equal = Counter(tuple(t[:n]) for t, n in zip(samples.tokens.tolist(), samples.lengths, strict=True))
+            texts = tokenizer.batch_decode(list(equal), skip_special_tokens=True)
+            verdicts = [task.verify(text, row.ground_truth).correct for text in texts]
+            correct[i] = sum(n for n, right in zip(equal.values(), verdicts, strict=True) if right)
+        advance(count * len(places))
+    return correct
+
+
+def _vllm(
+    config: DictConfig, pending: Mapping[int, Path | str], names: list[str], folder: Path
+) -> Iterator[tuple[int, dict[str, Counts]]]:
+    """(step, counts of each split) from whole evaluations, which stay in ``folder/step_000025`` with their texts."""
+    once = config.copy()
+    once.evaluation.samples, once.evaluation.benchmarks = config.evaluation.curve_samples, names
+    for step, path in pending.items():
+        place = folder / f"step_{step:06d}"
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+            pool.submit(evaluation.evaluate, once, path, place).result()
+        found = {}
+        for name in names:
+            correct = runs.read_table(place / f"{name}.parquet").groupby("problem_id", sort=False)["correct"].sum()
+            found[name] = (list(correct.index), [int(c) for c in correct])
+        yield step, found

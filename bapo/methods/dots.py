@@ -1,0 +1,195 @@
+"""DOTS: train on prompts whose success rate is predicted to be medium, from the rewards of a few reference prompts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bapo.methods.base import Batch, Sampler
+from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
+from bapo.rollouts import Group, Prompt
+
+#: Success rates are kept this far from 0 and 1 before their logit is taken, as in the reference.
+MARGIN = 1e-4
+#: Weight of the prior w = 1, b = 0 in Platt scaling, in reference prompts.
+PRIOR = 1.0
+
+
+@dataclass
+class DOTSConfig(RolloutReplayConfig):
+    """The reference's values (``final_ds_teacher_replay.sh``), where it has them."""
+
+    every: int = 2  # mu: steps between two selections
+    reference_share: float = 0.5  # of B: prompts that are rolled out at each selection; 256 of 512
+    candidates: int = (
+        8  # prompts of the stream that are predicted for each that is chosen; the reference: all there are
+    )
+    target: float = 0.5  # alpha: the success rate that is looked for
+    selection_temperature: float = 1e-3  # tau
+    attention_temperature: float = 1.0  # divides the attention's scores
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.every >= 1, "every", "must be at least 1")
+        self.require(self.reference_share > 0, "reference_share", "must be positive")
+        self.require(self.candidates >= 1, "candidates", "must be at least 1")
+        self.require(0 <= self.target <= 1, "target", "must be in [0, 1]")
+        for key in ("selection_temperature", "attention_temperature"):
+            self.require(getattr(self, key) > 0, key, "must be positive")
+
+
+class DOTS(RolloutReplay):
+    """Difficulty-targeted online data selection with rollout replay (Sun et al. 2506.05316, sections 3.1 to 3.3;
+    ASTRAL-Group/data-efficient-llm-rl, ``ray_trainer_teacher_replay.py``).
+
+    Every mu steps K reference prompts are drawn and rolled out by the current policy; these rollouts count, and are not
+    trained on. The success rate of every candidate x is predicted as sum_i a_i r_i, the attention-weighted mean of the
+    references' mean rewards with a = softmax(z_x . z_i / sqrt(d) / temperature), and calibrated,
+    p = sigmoid(w logit(.) + b). The prompts of the next mu steps are drawn without replacement with probabilities
+    proportional to exp(-|p - alpha| / tau).
+
+    The reference trains an adapter for z, and a calibration of the mean and deviation of r, on the rollouts of other
+    models. Here nothing is trained beforehand: z is the frozen embedding of the model before training
+    (``Sampler.embed``), standardised over the prompts at hand, and w >= 0 and b are fitted to the references at each
+    selection (Platt scaling), each predicted from all others. If embeddings tell nothing, w is near 0 and the choice
+    nearly uniform. Candidates come from the stream, not from the whole training set, and count as drawn.
+
+    Metrics: ``reference_correlation`` and ``reference_error`` (mean absolute) of predictions and mean rewards over the
+    references, each predicted from the others, before w and b; ``prediction_correlation`` and ``prediction_error`` over
+    the trained prompts, after them, which were chosen for their similar predictions.
+    """
+
+    Config = DOTSConfig
+    summary = "prompts of medium predicted difficulty from a reference set, and rollout replay"
+    source = "Sun et al. 2506.05316; ASTRAL-Group/data-efficient-llm-rl"
+    cost = "0.75 x rollouts"
+
+    def __init__(self, config: DOTSConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.queue: list[tuple[Prompt, float]] = []  # chosen for the coming steps, with the predicted success rate
+        self.predicted: list[float] = []  # of this step's prompts
+        self.references = max(3, round(config.reference_share * batch_size))
+        self._quality = (math.nan, math.nan)
+
+    def _count(self, step: int) -> int:
+        """Prompts that a step generates from."""
+        return self.batch_size if step <= self.config.first_steps else self.generated
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        self._quality = (math.nan, math.nan)
+        if (step - 1) % self.config.every == 0:
+            self.queue = self._select(step, sampler)
+        count = self._count(step)
+        chosen, self.queue = self.queue[:count], self.queue[count:]
+        self.predicted = [p for _, p in chosen]
+        return [prompt for prompt, _ in chosen]
+
+    def _select(self, step: int, sampler: Sampler) -> list[tuple[Prompt, float]]:
+        """The prompts of the next mu steps, in a random order, and their predictions."""
+        c = self.config
+        wanted = sum(self._count(s) for s in range(step, step + c.every))
+        groups = sampler.regenerate(sampler.draw(self.references))
+        drawn = sampler.draw(c.candidates * wanted)
+        candidates = list({p.id: p for p in drawn}.values())
+        if len(candidates) < wanted:  # fewer problems than places: some must come twice
+            candidates = drawn
+        vectors = standardised(sampler.embed([g.prompt for g in groups] + candidates))
+        references, others = vectors[: len(groups)], vectors[len(groups) :]
+        rewards = np.array([g.mean for g in groups])
+        left_out = attend(references, references, rewards, c.attention_temperature, skip_self=True)
+        self._quality = agreement(left_out, rewards)
+        predicted = calibrated(
+            attend(others, references, rewards, c.attention_temperature), *fit_platt(left_out, rewards)
+        )
+        rng = self.random("dots", step)
+        # the largest of log p + Gumbel noise are a draw without replacement
+        scores = -np.abs(predicted - c.target) / c.selection_temperature + rng.gumbel(size=len(candidates))
+        chosen = np.argsort(-scores, kind="stable")[:wanted]
+        return [(candidates[i], float(predicted[i])) for i in rng.permutation(chosen)]
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        batch = super().build_batch(step, fresh, sampler)
+        correlation, error = agreement(np.array(self.predicted), np.array([g.mean for g in fresh]))
+        batch.metrics |= {
+            "predicted_mean": float(np.mean(self.predicted)),
+            "prediction_correlation": correlation,
+            "prediction_error": error,
+            "reference_correlation": self._quality[0],
+            "reference_error": self._quality[1],
+        }
+        return batch
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {"queue": [[prompt.id, value] for prompt, value in self.queue]}, list(self.buffer)
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        super().restore(state, groups, prompt)
+        self.queue = [(prompt(name), value) for name, value in state["queue"]]
+
+
+def standardised(vectors: np.ndarray) -> np.ndarray:
+    """float64 [n, d]: mean 0 and deviation 1 in each dimension: what all prompts share says nothing."""
+    vectors = np.asarray(vectors, dtype=np.float64)
+    return (vectors - vectors.mean(0)) / np.maximum(vectors.std(0), 1e-8)
+
+
+def attend(
+    queries: np.ndarray, references: np.ndarray, values: np.ndarray, temperature: float, skip_self: bool = False
+) -> np.ndarray:
+    """float64 [n]: for each query the mean of the K references' values, weighted by
+    softmax(query . reference / sqrt(d) / temperature); with ``skip_self`` without the reference of the same number."""
+    scores = queries @ references.T / math.sqrt(references.shape[1]) / temperature
+    if skip_self:
+        np.fill_diagonal(scores, -np.inf)
+    weights = np.exp(scores - scores.max(1, keepdims=True))
+    return weights @ values / weights.sum(1)
+
+
+def fit_platt(predicted: np.ndarray, realised: np.ndarray) -> tuple[float, float]:
+    """(w, b) of sigmoid(w logit(predicted) + b) with the least cross-entropy to ``realised``; w is never negative.
+
+    Newton's method; (1, 0) has the weight of ``PRIOR`` observations, so that few references change little.
+    """
+    x = logit(predicted)
+    features = np.stack([x, np.ones_like(x)])
+    theta = prior = np.array([1.0, 0.0])
+    for free in (slice(0, 2), slice(1, 2)):
+        for _ in range(50):
+            p = sigmoid(theta @ features)
+            gradient = features @ (p - realised) + PRIOR * (theta - prior)
+            hessian = (features * p * (1 - p)) @ features.T + PRIOR * np.eye(2)
+            change = np.zeros(2)
+            change[free] = np.linalg.solve(hessian[free, free], gradient[free])
+            theta = theta - change / max(1.0, float(np.abs(change).max()))
+            if np.abs(change).max() < 1e-10:
+                break
+        if theta[0] >= 0:
+            break
+        theta = np.array([0.0, theta[1]])  # the references speak against the attention: their mean is all there is
+    return float(theta[0]), float(theta[1])
+
+
+def calibrated(predicted: np.ndarray, w: float, b: float) -> np.ndarray:
+    return sigmoid(w * logit(predicted) + b)
+
+
+def logit(p: np.ndarray) -> np.ndarray:
+    p = np.clip(p, MARGIN, 1 - MARGIN)
+    return np.log(p / (1 - p))
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-np.clip(x, -700, 700)))
+
+
+def agreement(predicted: np.ndarray, realised: np.ndarray) -> tuple[float, float]:
+    """(correlation, mean absolute difference); the correlation is nan where one of them is constant."""
+    error = float(np.abs(predicted - realised).mean())
+    if min(np.ptp(predicted), np.ptp(realised)) < 1e-9:
+        return math.nan, error
+    return float(np.corrcoef(predicted, realised)[0, 1]), error

@@ -1,0 +1,193 @@
+"""ExGRPO: half of the questions of a batch bring back the stored response that the policy is surest of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bapo.batch import informative
+from bapo.methods.base import Batch, Sampler
+from bapo.methods.luffy import shaped_loss
+from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
+from bapo.methods.repo import merge
+from bapo.replay import ResponseCache
+from bapo.rollouts import Group, Prompt, above
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bapo.losses import LossInputs
+
+#: draws from the stream to find questions that are not retired, before retired ones are taken again
+TRIES = 4
+
+
+@dataclass
+class ExGRPOConfig(MixedConfig):
+    experience_ratio: float = 0.5  # rho: share of a batch's questions that bring back a response
+    start_reward: float = 0.35  # replay starts once a batch's mean reward is above this
+    bucket_std: float = 1.0  # sigma of the Gaussian over the number correct; its mean is G / 2
+    capacity: int = 32  # correct responses kept a question, the newest
+    shape: float = 0.1  # of the policy shaping x / (x + shape); 0: the plain ratio
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.experience_ratio <= 1, "experience_ratio", "must be in [0, 1]")
+        self.require(self.bucket_std > 0, "bucket_std", "must be positive")
+        self.require(self.capacity >= 1, "capacity", "must be at least 1")
+        self.require(self.shape >= 0, "shape", "must be 0 (off) or positive")
+
+
+class ExGRPO(MixedMethod):
+    """Learning to reason from experience (Zhan et al. 2510.02245; ElliottYan/LUFFY, folder ExGRPO: ``experience/``,
+    ``mix_src/mix_core_alg.py`` and ``exp_scripts/run_exgrpo.sh``).
+
+    Replay starts after the first batch whose mean reward is above ``start_reward``. From then on correct responses to
+    questions of 1 to G - 1 right answers are kept, and half of a batch's questions are drawn from those: their buckets
+    (the number right when last seen) by a multinomial with weights N(k; G/2, 1), questions within a bucket uniformly
+    and once. Each brings back its response of the lowest entropy under the current policy as one of its G responses.
+    Advantages over the mixed group without the standard deviation; the ratio of a replayed response is pi_theta to the
+    policy that sampled it, shaped by x / (x + 0.1), not clipped; fresh responses lose their clip with the start. A
+    question that is all right is retired: not kept, and not drawn any more.
+
+    Not as there: G responses are generated and the last gives way; only questions in use are drawn from the stream; a
+    response's entropy is estimated by the mean of -log pi over its tokens, where the reference averages the entropies
+    of the padding behind the responses (``~(responses != pad)``, of the last chunk of eight); at most ``capacity``
+    responses are kept a question; token losses are averaged, see :class:`MixedConfig`.
+    """
+
+    Config = ExGRPOConfig
+    summary = "half of the questions bring back their surest stored response; buckets by correctness"
+    source = "Zhan et al. 2510.02245; ElliottYan/LUFFY ExGRPO"
+    cost = "1 x rollouts, stored responses scored"
+    config: ExGRPOConfig
+
+    def __init__(self, config: ExGRPOConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.mixing = False
+        self.kept = ResponseCache(config.capacity)
+        self.correct: dict[str, int] = {}  # number right when last seen, of questions with kept responses
+        self.size = 0  # G
+        self.retired: dict[str, None] = {}  # an ordered set
+        self.chosen: dict[str, Group] = {}  # of this step: question -> the response it brings back
+
+    # ------------------------------------------------------------------ which questions
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        count = min(len(self.correct), int(self.config.experience_ratio * self.batch_size)) if self.mixing else 0
+        names = self.questions(step, count)
+        self.chosen = self._surest(names, sampler)
+        drawn: list[Prompt] = []
+        for attempt in range(TRIES):
+            more = sampler.draw(self.batch_size - count - len(drawn))
+            again = attempt == TRIES - 1
+            drawn += [p for p in more if again or (p.id not in self.retired and p.id not in self.chosen)]
+            if len(drawn) == self.batch_size - count:
+                break
+        return [g.prompt for g in self.chosen.values()] + drawn
+
+    def questions(self, step: int, count: int) -> list[str]:
+        """``count`` of the questions with kept responses."""
+        rng = self.random("exgrpo", step)
+        buckets: dict[int, list[str]] = {}
+        for name, correct in self.correct.items():
+            buckets.setdefault(correct, []).append(name)
+        keys = sorted(buckets)
+        weights = np.exp(-((np.array(keys) - self.size / 2) ** 2) / (2 * self.config.bucket_std**2))
+        counts = allocate(count, weights, np.array([len(buckets[k]) for k in keys], dtype=np.int64), rng)
+        return [
+            buckets[k][i]
+            for k, n in zip(keys, counts, strict=True)
+            for i in sorted(rng.choice(len(buckets[k]), size=n, replace=False))
+        ]
+
+    def _surest(self, names: list[str], sampler: Sampler) -> dict[str, Group]:
+        """Of each question the one kept response with the highest mean log-probability under the current policy."""
+        kept = [self.kept.of(name) for name in names]
+        together = [merge(responses) for responses in kept]
+        found = {}
+        for name, responses, group, logprobs in zip(names, kept, together, sampler.score(together), strict=True):
+            entropy = -logprobs.sum(1, dtype=np.float64) / group.samples.lengths
+            found[name] = responses[int(np.argmin(entropy))]
+        return found
+
+    # ------------------------------------------------------------------ after the rewards
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        groups = [self._mixed(group) for group in fresh]
+        self.chosen = {}
+        replayed = sum(g.off_policy is not None for g in groups)
+        for group in groups:
+            self._keep(group)
+        if not self.mixing:
+            self.mixing = above(float(np.mean([g.mean for g in groups])), self.config.start_reward)
+        return Batch(
+            groups,
+            metrics={
+                "replayed_responses": replayed,
+                "experience_questions": len(self.correct),
+                "retired_questions": len(self.retired),
+            },
+        )
+
+    def _mixed(self, group: Group) -> Group:
+        stored = self.chosen.pop(group.prompt.id, None)
+        return group if stored is None else replace(mixed(group, stored), version=stored.version)
+
+    def _keep(self, group: Group) -> None:
+        """Fresh correct responses enter, and the question's bucket follows; a question that is all right is retired."""
+        name, self.size = group.prompt.id, group.size
+        if not above(1.0, group.mean):
+            self.retired[name] = None
+        if name in self.retired:
+            self.correct.pop(name, None)
+            self.kept.forget(name)
+        elif self.mixing and informative(group):
+            self.correct[name] = round(float(group.rewards.sum(dtype=np.float64)))
+            known = {_text(g) for g in self.kept.of(name)}
+            for i in np.flatnonzero((group.rewards == 1) & ~group.replayed):
+                response = group.select([i])
+                if _text(response) not in known:
+                    known.add(_text(response))
+                    self.kept.add(replace(response, off_policy=None))
+
+    # ------------------------------------------------------------------ in each mini-batch
+    def clips(self, inputs: LossInputs) -> bool:
+        """The clip goes where replay is: a mini-batch of fresh responses only keeps it."""
+        return self.config.on_policy_clip or (inputs.part_sequences is not None and not inputs.part_sequences[1])
+
+    def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
+        return shaped_loss(ratio, inputs, self.config.shape)
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        state = {"mixing": self.mixing, "correct": self.correct, "retired": list(self.retired), "size": self.size}
+        return state, self.kept.all()
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.mixing, self.size = state["mixing"], state["size"]
+        self.correct, self.retired = dict(state["correct"]), dict.fromkeys(state["retired"])
+        self.kept.restore(groups)
+
+
+def allocate(count: int, weights: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How many questions each bucket gives, int64 [buckets]: multinomial, what a bucket lacks going to others at random
+    by their weights (``WeightedBucketSampler.sample``).
+
+    weights: float [buckets]; sizes: questions a bucket, at least ``count`` in all.
+    """
+    if not count:
+        return np.zeros(len(sizes), dtype=np.int64)
+    weights = np.maximum(weights, np.finfo(np.float64).tiny)  # of buckets far from the middle of large groups
+    wanted = rng.multinomial(count, weights / weights.sum())
+    counts = np.minimum(wanted, sizes)
+    for _ in range(int(count - counts.sum())):
+        open_weights = np.where(counts < sizes, weights, 0.0)
+        counts[rng.choice(len(counts), p=open_weights / open_weights.sum())] += 1
+    return counts
+
+
+def _text(response: Group) -> bytes:
+    """What tells a single response from another."""
+    return response.samples.tokens[0, : response.samples.lengths[0]].tobytes()

@@ -1,0 +1,90 @@
+"""LUFFY: in every group an expert's solution takes the place of one response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bapo.errors import UserError
+from bapo.methods.base import Batch, Sampler
+from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
+from bapo.rollouts import Group, Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bapo.losses import LossInputs
+
+
+@dataclass
+class LUFFYConfig(MixedConfig):
+    demonstrations: int = 1  # places of a group that the expert's solution takes (n_prefix)
+    shape: float = 0.1  # gamma of the policy shaping x / (x + gamma); 0: the plain ratio
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.demonstrations >= 1, "demonstrations", "must be at least 1")
+        self.require(self.shape >= 0, "shape", "must be 0 (off) or positive")
+
+
+class LUFFY(MixedMethod):
+    """Learning under off-policy guidance (Yan et al. 2504.14945; ElliottYan/LUFFY ``mix_src/mix_core_alg.py`` and
+    ``exp_scripts/train.sh``).
+
+    G - 1 fresh responses and the expert's form one group, over whose rewards all advantages are computed, without the
+    division by their standard deviation (``grpo_use_std=False``). On the expert's tokens the ratio is
+    pi_theta / 1, the expert being taken as certain, shaped by f(x) = x / (x + 0.1) and never clipped
+    (``p_div_p_0.1``); fresh responses have the ratio pi_theta / alpha without a clip (``loss_remove_clip=True``; the
+    paper's equation has one: on_policy_clip). No KL; entropy 0.001.
+
+    Not as there: G responses are generated and the last one gives way; the expert is the task's own, at laptop scale an
+    exhaustive search, not DeepSeek-R1; token losses are averaged, see :class:`MixedConfig`. A prompt without a solution
+    keeps its fresh group.
+    """
+
+    Config = LUFFYConfig
+    summary = "an expert's solution takes a place in every group; its ratio is shaped, not clipped"
+    source = "Yan et al. 2504.14945; ElliottYan/LUFFY"
+    cost = "1 x rollouts, and an expert"
+    config: LUFFYConfig
+
+    def __init__(self, config: LUFFYConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.seen = False  # whether the expert has ever answered
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        count = self.config.demonstrations
+        if fresh and count >= fresh[0].size:
+            raise UserError(f"method.demonstrations={count}: must be below train.group_size={fresh[0].size}")
+        found = sampler.demonstrate([g.prompt for g in fresh])
+        self.seen = self.seen or require_expert(found)
+        groups = [g if d is None else mixed(g, d.select([0] * count)) for g, d in zip(fresh, found, strict=True)]
+        return Batch(groups, metrics={"demonstrations": count * sum(d is not None for d in found)})
+
+    def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
+        return shaped_loss(ratio, inputs, self.config.shape)
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {"seen": self.seen}, []
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.seen = state["seen"]
+
+
+def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
+    """-A f(ratio) a token, f the policy shaping."""
+    from bapo import losses
+
+    return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)
+
+
+def require_expert(found: list[Group | None]) -> bool:
+    """True where any prompt has a solution, False where none were asked for. Raises UserError where none has one."""
+    if found and all(d is None for d in found):
+        raise UserError(
+            f"none of {len(found)} prompts has an expert's solution: the task's Task.demonstration gives none that its "
+            "verifier accepts within sampling.max_response_tokens; choose another method, data or limit"
+        )
+    return bool(found)

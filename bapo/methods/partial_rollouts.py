@@ -1,0 +1,91 @@
+"""Partial rollouts of Kimi k1.5: a response that outgrows a step's budget of tokens goes on in the next step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.rollouts import Group, Prompt
+
+
+@dataclass
+class PartialRolloutsConfig(MethodConfig):
+    kind: str = "off"
+    share: float = 0.5  # of sampling.max_response_tokens, what a response may take in one step
+    segments: str = "all"  # which segments of a response have an advantage: "all", or the "current" step's only
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.share <= 1, "share", "must be in (0, 1]; 1 cuts nothing off")
+        self.one_of("segments", "all", "current")
+
+
+class PartialRollouts(Method):
+    """Partial rollouts (Kimi Team 2501.12599, section 2.6.2), on GRPO's loss.
+
+    In one step a response takes ``share`` * max_response_tokens tokens at most. What has not ended by then is kept and
+    goes on in the next step, from the weights of that step, until it ends or has max_response_tokens: after 1 / share
+    steps, rounded up. A group waits, in the order of arrival, until all its responses have ended, and then enters the
+    batch of that step; new prompts take the places that waiting groups leave. So the first batches are smaller than B,
+    by the groups that wait.
+
+    Each token keeps the log-probability of the policy that sampled it, so the ratio pi_theta / alpha is right token by
+    token. The paper says that earlier segments can be left out of the loss, not when or how. Here
+    ``segments`` = "current" gives them the advantage 0: they have no part in the policy gradient, while KL, entropy and
+    the length that a loss is divided by are those of the whole response. The paper's detection of repetitions, which
+    ends a response early, is left out.
+    """
+
+    Config = PartialRolloutsConfig
+    summary = "responses that outgrow a step's budget of tokens go on in the next step"
+    source = "Kimi Team 2501.12599, section 2.6.2"
+    cost = "<= 1 x rollouts, each computed again where it goes on"
+
+    def __init__(self, config: PartialRolloutsConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.waiting: list[Group] = []
+
+    def rollout_budget(self, step: int, longest: int) -> int | None:
+        budget = max(1, math.ceil(self.config.share * longest))
+        return budget if budget < longest else None
+
+    def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
+        return sampler.draw(max(1, self.batch_size - len(self.waiting)))
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        before = [g.samples.lengths.copy() for g in self.waiting]
+        resumed = sampler.resume(self.waiting) if self.waiting else []
+        known = [replace(g, earlier=tokens) for g, tokens in zip(resumed, before, strict=True)] + list(fresh)
+        self.waiting = [replace(g, earlier=None) for g in known if not g.finished]
+        groups = [replace(g, unfinished=None) for g in known if g.finished]  # like any others from now on
+        tokens = sum(int(g.samples.lengths.sum()) for g in groups)
+        earlier = sum(int(g.earlier.sum()) for g in groups if g.earlier is not None)
+        return Batch(
+            groups,
+            metrics={
+                "resumed_groups": len(resumed),
+                "waiting_groups": len(self.waiting),
+                "earlier_tokens": earlier / tokens if tokens else math.nan,
+            },
+        )
+
+    def advantages(self, group: Group) -> np.ndarray:
+        """float32 [G], or [G, T] with ``segments`` = "current": 0 for the tokens of earlier steps."""
+        values = super().advantages(group)
+        if self.config.segments == "all":
+            return values
+        earlier = np.zeros(group.size) if group.earlier is None else group.earlier
+        current = np.arange(group.samples.tokens.shape[1]) >= earlier[:, None]
+        return (values[:, None] * current).astype(np.float32)
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {}, list(self.waiting)
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.waiting = list(groups)

@@ -1,0 +1,97 @@
+"""ReLIFT: reinforcement learning, interleaved with supervised updates on solutions of the hardest questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bapo.methods.base import Batch, Sampler
+from bapo.methods.luffy import require_expert
+from bapo.methods.mixed import MixedConfig, MixedMethod
+from bapo.rollouts import DEMONSTRATED, Group, Prompt
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bapo.losses import LossInputs
+
+
+@dataclass
+class ReLIFTConfig(MixedConfig):
+    buffer_share: float = 1.0  # solutions in a supervised update, as a share of train.batch_size
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.buffer_share > 0, "buffer_share", "must be positive")
+
+
+class ReLIFT(MixedMethod):
+    """Reinforcement learning interleaved with fine-tuning (Ma et al. 2506.07527; TheRoadQaQ/ReLIFT
+    ``relift/trainer.py``, ``relift/core_algos.compute_sft_loss`` and ``examples/math-7b/train.sh``).
+
+    A question that all G responses get wrong enters a buffer with the expert's solution, in front. Once it holds as
+    many as a batch has questions (there both are 128), the step's policy updates are followed by one supervised update
+    on that many from the front: the mean over tokens of -log pi_theta, less the entropy bonus. The reinforcement
+    learning is GRPO without the division by the standard deviation, without clip (on_policy_clip) and KL.
+
+    Not as there: one optimiser for both losses (there a second AdamW with the same learning rate), and one gradient
+    clip; the expert is the task's own; token losses are averaged, see :class:`MixedConfig`. A question without a
+    solution does not enter.
+    """
+
+    Config = ReLIFTConfig
+    summary = "supervised updates on expert solutions of questions that are all wrong, once a buffer is full"
+    source = "Ma et al. 2506.07527; TheRoadQaQ/ReLIFT"
+    cost = "1 x rollouts, and an expert"
+    config: ReLIFTConfig
+
+    def __init__(self, config: ReLIFTConfig, batch_size: int, seed: int) -> None:
+        super().__init__(config, batch_size, seed)
+        self.capacity = max(1, round(config.buffer_share * batch_size))
+        self.buffer: list[Group] = []  # solutions, the newest step's first
+        self.seen = False  # whether the expert has ever answered
+
+    def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
+        hard = [g.prompt for g in fresh if not g.rewards.any()]
+        found = sampler.demonstrate(hard) if hard else []
+        self.seen = self.seen or require_expert(found)
+        self.buffer = [d for d in found if d is not None] + self.buffer
+        supervised: list[Group] = []
+        if len(self.buffer) >= self.capacity:
+            supervised, self.buffer = self.buffer[: self.capacity], self.buffer[self.capacity :]
+        return Batch(
+            list(fresh) + supervised, metrics={"demonstrations": len(supervised), "buffered": len(self.buffer)}
+        )
+
+    # ------------------------------------------------------------------ in each mini-batch
+    def separate(self, group: Group) -> int:
+        """Supervised updates come last."""
+        return int(group.origin == DEMONSTRATED)
+
+    def units(self, groups: list[Group]) -> list[list[Group]]:
+        """All solutions are one mini-batch (sft_mini_batch_size = sft_data_size)."""
+        solutions = [g for g in groups if g.origin == DEMONSTRATED]
+        return [[g] for g in groups if g.origin != DEMONSTRATED] + ([solutions] if solutions else [])
+
+    def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
+        return -inputs.logprobs
+
+    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
+        """KL on fresh responses only."""
+        return kl.masked_fill(inputs.replayed[:, None], 0.0)
+
+    def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
+        """A supervised mini-batch is averaged over its tokens whatever the aggregation."""
+        from bapo import losses
+
+        if bool(inputs.replayed.all()):
+            return losses.aggregate(values, inputs.mask, "token-mean", None, inputs.nominal_tokens)
+        return super().reduce(values, inputs)
+
+    # ------------------------------------------------------------------ checkpoints
+    def state(self) -> tuple[dict[str, Any], list[Group]]:
+        return {"seen": self.seen}, list(self.buffer)
+
+    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+        self.seen, self.buffer = state["seen"], list(groups)

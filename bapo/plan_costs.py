@@ -1,0 +1,175 @@
+"""What one job costs: measured seconds at laptop scale, the paper's Table 2 or a stated model on GPUs. No torch."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+
+from bapo import config as configuration
+from bapo import methods
+from bapo.engines.verl import estimates
+from bapo.studies import Cell, Settings
+
+PAPER, MODEL, MEASURED, SCALED, UNKNOWN = "paper", "model", "measured", "scaled", "unknown"
+#: where the hours of a job are from, in words
+SOURCES = {
+    PAPER: "the paper's Table 2",
+    MODEL: "the model of docs/paper_scale.md",
+    MEASURED: "measured times (bapo/measured.yaml)",
+    SCALED: "measured times of the task's slowest measured method (bapo/measured.yaml has none of this one)",
+    UNKNOWN: "not known: nobody has measured it",
+}
+TABLES_BYTES = 1_000_000  # steps, groups, probe and evaluation of a laptop-scale run; more with more problems
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Hours of one job (GPU-hours: hours times GPUs), where they are from, and the bytes that stay on disk."""
+
+    gpu_hours: float = 0.0
+    cpu_hours: float = 0.0
+    disk: float = 0.0
+    source: str = MEASURED
+
+
+@lru_cache(maxsize=1)
+def measured() -> Mapping[str, Any]:
+    return yaml.safe_load(Path(__file__).with_name("measured.yaml").read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=64)
+def of_model(settings: Settings, task: str, model: str) -> DictConfig:
+    """The configuration of a task and a model, without a method's settings."""
+    return configuration.run_config(settings.scale, task, model, "", 0, settings.overrides_of(""))
+
+
+def of_run(settings: Settings, cell: Cell) -> DictConfig:
+    """The configuration of a run as far as its costs go.
+
+    Hydra takes 0.15 s to compose one, so a model's is composed once and the files of the method and of the variants are
+    laid over it, where nothing else (an adjustment, --config set=...) has a say. No identity is taken from it.
+    """
+    name, *variants = cell.method.split("+")
+    model, *of_the_model = cell.model.split("+")
+    adjusted = configuration.EXPERIMENTS / "adjustment" / f"{cell.task}_{name}.yaml"
+    if settings.set or adjusted.exists():
+        return settings.run(cell)
+    config = copy.deepcopy(of_model(settings, cell.task, model))
+    OmegaConf.set_struct(config, False)
+    config.method = _method(name)
+    for variant in (*of_the_model, *variants):
+        config.merge_with(OmegaConf.load(configuration.EXPERIMENTS / "variant" / f"{variant}.yaml"))
+    config.method = methods.checked(config.method)
+    config.method.name, config.model.name, config.seed = cell.method, cell.model, cell.seed
+    return config
+
+
+@lru_cache(maxsize=256)
+def _file(name: str) -> DictConfig:
+    return OmegaConf.load(configuration.EXPERIMENTS / "method" / f"{name}.yaml")
+
+
+def _method(name: str) -> DictConfig:
+    """A method's file over those that its defaults list names."""
+    own = copy.deepcopy(_file(name))
+    below = [d for d in own.pop("defaults", []) if isinstance(d, str) and d != "_self_"]
+    return OmegaConf.merge(*(_method(d) for d in below), own)
+
+
+def parameters(config: DictConfig) -> float | None:
+    """model.parameters, or what the model's name says (qwen2-112k: 112,000); None where neither does."""
+    if config.model.parameters:
+        return float(config.model.parameters)
+    found = re.search(r"(\d+(?:\.\d+)?)([kmb])$", config.model.name.split("+")[0])
+    return float(found[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[found[2]] if found else None
+
+
+def on_gpus(config: DictConfig) -> bool:
+    return config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")
+
+
+def steps(config: DictConfig) -> float:
+    """Of a run. One with another run's budget: what BAPO took for GRPO's (bapo/measured.yaml), at most train.budget.most."""
+    budget = config.train.budget
+    share = 1.0 if budget.unit == "steps" else min(measured()["budget"][budget.unit], budget.most)
+    return estimates.steps(config) * share
+
+
+def data(config: DictConfig) -> Cost:
+    if config.data.source == "hub":
+        return Cost(source=UNKNOWN)  # a download and minutes
+    return Cost(cpu_hours=(measured()["start"] + measured()["data"].get(config.task.name, 10)) / 3600)
+
+
+def base(config: DictConfig) -> Cost:
+    """Nothing for a pretrained model, whose job only notes it."""
+    count = parameters(config)
+    if config.model.kind != "scratch":
+        return Cost(cpu_hours=measured()["start"] / 3600)
+    disk = 4 * (count or 0)
+    if on_gpus(config) or config.task.name not in measured()["iteration"]:
+        return Cost(disk=disk, source=UNKNOWN)
+    seconds = measured()["iteration"][config.task.name] * config.base.iterations * config.base.batch_size / 64
+    return Cost(cpu_hours=(measured()["start"] + seconds) * config.base.threads / 3600, disk=disk)
+
+
+def train(config: DictConfig) -> Cost:
+    disk = checkpoints(config)
+    if config.model.kind == "pretrained" and config.model.parameters and config.engine == "verl":
+        gpus = config.verl.get("gpus_per_node", 8)
+        hours = estimates.PAPER_HOURS.get(config.model.name, {}).get(config.method.name)
+        if hours is not None:
+            return Cost(gpu_hours=8 * hours, disk=disk, source=PAPER)
+        seconds = estimates.estimate(config, gpus).seconds * steps(config)
+        return Cost(gpu_hours=gpus * seconds / 3600, disk=disk, source=MODEL)
+    times = measured()["step"].get(config.task.name)
+    if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
+        return Cost(disk=disk, source=UNKNOWN)
+    known = times.get(config.method.name.split("+")[0], times.get(config.method.algorithm))
+    share = config.train.batch_size * config.train.group_size / measured()["responses"]
+    seconds = measured()["start"] + (known or max(times.values())) * share * steps(config)
+    return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk, source=MEASURED if known else SCALED)
+
+
+def checkpoints(config: DictConfig) -> float:
+    """Bytes of a finished run: the model of every kept checkpoint, two whole states of the trainer, the tables.
+
+    A kept model has 2 bytes a parameter with verl (bfloat16), else those of its dtype; a state 12 (float32 weights and
+    Adam's moments), 4 more with a delayed rollout policy, 12 more with a critic. What methods replay is not counted.
+    """
+    count = parameters(config)
+    if count is None:
+        return 0.0
+    method = configuration.to_method(config)
+    kept = -(-steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
+    width = 2 if config.engine == "verl" or "16" in config.model.dtype else 4
+    state = 12 + 4 * method.delays_rollout_policy + 12 * method.uses_critic
+    return count * (kept * width + 2 * state) + TABLES_BYTES
+
+
+def evaluate(config: DictConfig, curve: bool = False) -> Cost:
+    """Of one checkpoint on every benchmark; curve: of every kept one and the start, fewer samples a problem."""
+    e = config.evaluation
+    names = {*e.benchmarks, *([e.validation] if curve and e.validation else [])}
+    models = 1 + -(-estimates.steps(config) // config.checkpoint.every) if curve else 1
+    samples = (e.curve_samples if curve else e.samples) * models
+    samples *= sum(config.data.split_sizes.get(name, 0) for name in names)
+    if config.model.kind == "pretrained" and config.model.parameters:
+        tokens = samples * config.sampling.max_response_tokens / 2
+        return Cost(gpu_hours=2 * config.model.parameters * tokens / (312e12 * 0.05) / 3600, source=MODEL)
+    if on_gpus(config) or e.backend != "torch" or config.task.name not in measured()["samples"]:
+        return Cost(source=UNKNOWN)
+    seconds = measured()["start"] + samples / measured()["samples"][config.task.name]
+    return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0)
+
+
+def analysis() -> Cost:
+    return Cost(cpu_hours=measured()["analysis"] / 3600)

@@ -1,0 +1,201 @@
+"""The tasks' expert solutions, the groups that the torch engine makes of them, and scores of stored responses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.torch import save_file
+
+from bapo import methods, seeds, tasks
+from bapo.config import compose_config
+from bapo.engines.torch import checkpoints, learner, models
+from bapo.engines.torch.data import Row
+from bapo.engines.torch.demonstrations import demonstrate
+from bapo.engines.torch.rollout import Generator, StepSampler
+from bapo.engines.torch.sampler import SamplingParameters
+from bapo.errors import UserError
+from bapo.methods import Batch
+from bapo.records import Ledger, group_rows
+from bapo.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
+from bapo.tasks import (
+    countdown_splits,
+    geometry_generator,
+    mathematics_generator,
+    mathematics_solver,
+    mathematics_terms,
+)
+from bapo.tasks.countdown import Countdown
+from bapo.tasks.countdown_grammar import to_ground_truth
+
+COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "mathematics", "geometry"))
+
+# ---------------------------------------------------------------------------------------------------- the tasks
+
+
+def test_countdown_shows_the_solution_with_the_smallest_numbers_on_the_way():
+    truth = to_ground_truth((12, 3, 7, 4), 24, "chain")
+    text = COUNTDOWN.demonstration(countdown_splits.problem_id((12, 3, 7, 4), 24), "", truth)
+    assert COUNTDOWN.verify(text, truth).correct
+    # 7 * 4 = 28 is on the way of the search's first solution; no solution stays below its own result, 24
+    assert max(int(step.split(" = ")[1]) for step in text.split(" , ")) == 24
+    answer = COUNTDOWN.demonstration("", "", to_ground_truth((44, 19, 35), 98, "answer"))
+    assert answer.startswith("<think>") and answer.endswith("</answer>")
+    assert COUNTDOWN.verify(answer, to_ground_truth((44, 19, 35), 98, "answer")).correct
+    with pytest.raises(UserError, match=r"no expression of \[1, 1\] gives 50"):
+        COUNTDOWN.demonstration("", "", to_ground_truth((1, 1), 50, "chain"))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "chain"),
+    [
+        ("( 7 + 3 ) * 4 - 12 =", "7 + 3 = 10 , 10 * 4 = 40 , 40 - 12 = 28"),
+        ("34+(1+1+15)=", "1 + 1 = 2 , 2 + 15 = 17 , 34 + 17 = 51"),
+        ("9 * 7 - 4 - 8 =", "9 * 7 = 63 , 63 - 4 = 59 , 59 - 8 = 51"),
+        ("20 - 12 / 3 * 2 =", "12 / 3 = 4 , 4 * 2 = 8 , 20 - 8 = 12"),
+        ("( x - 7 ) / 2 = 3 , x =", "3 * 2 = 6 , 6 + 7 = 13"),
+    ],
+)
+def test_arithmetic_is_worked_out_from_its_text(prompt, chain):
+    assert MATHEMATICS.demonstration("", prompt, json.dumps({"answer": 1, "format": "chain"})) == chain
+
+
+@pytest.mark.parametrize(
+    "prompt", ["7 + =", "( 7 + 3 =", "7 + 3", "x + 3 = 8 , y =", "3 + x = 8 , x =", "import os", ""]
+)
+def test_other_text_is_refused(prompt):
+    with pytest.raises(UserError, match="not a generated problem of arithmetic"):
+        mathematics_solver.solve(prompt)
+
+
+def test_generated_mathematics_is_solved_as_its_generator_does():
+    rng = np.random.default_rng(5)
+    for made in mathematics_generator.build({}).problems(rng, 120, "train"):
+        assert mathematics_solver.solve(made.prompt) == mathematics_terms.to_chain(mathematics_terms.work(made.plan))
+
+
+def test_diagrams_are_solved_from_their_names():
+    rng = np.random.default_rng(5)
+    for made in geometry_generator.build({}).instances(rng, 60, "train"):
+        steps, answer = geometry_generator.chain(made)
+        truth = json.dumps({"answer": answer, "format": "chain"})
+        assert GEOMETRY.demonstration(made.name, "", truth) == steps and GEOMETRY.verify(steps, truth).correct
+    with pytest.raises(UserError, match="not the name of a generated diagram's problem"):
+        geometry_generator.to_instance("geometry:triangle:1-2:0,0,0,0,0,0:third")
+
+
+def test_problems_of_the_hub_have_no_expert():
+    boxed = json.dumps({"answers": ["12"], "format": "boxed"})
+    assert MATHEMATICS.demonstration("x", "What is 7 + 5?", boxed) is None
+    assert GEOMETRY.demonstration("x", "Find x.", boxed) is None
+
+
+# ---------------------------------------------------------------------------------------------------- groups
+
+
+@pytest.fixture(scope="module")
+def world(tiny_world):
+    """(configuration, model, tokenizer) of the tiny world's base."""
+    config = compose_config([*tiny_world, "seed=1"])
+    return config, *models.load_start(config, models.device_of(config))
+
+
+def parameters(tokenizer, longest=20):
+    eos, pad = models.special_tokens(tokenizer)
+    return SamplingParameters(max_tokens=longest, eos_ids=eos, pad_id=pad)
+
+
+def prompt(tokenizer, numbers, target):
+    name = countdown_splits.problem_id(numbers, target)
+    tokens = tokenizer(f"{' '.join(map(str, numbers))} : {target} =", add_special_tokens=False)["input_ids"]
+    return Prompt(name, Row(tuple(tokens), to_ground_truth(numbers, target, "chain"), seeds.key64(name)))
+
+
+def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
+    tokenizer = world[2]
+    one = prompt(tokenizer, (8, 3, 2), 22)
+    (group,) = demonstrate([one], tokenizer, COUNTDOWN, parameters(tokenizer), step=4)
+    assert (group.origin, group.rewards.tolist(), group.step, group.version) == (DEMONSTRATED, [1.0], 4, 3)
+    assert tokenizer.decode(group.samples.tokens[0]).replace(" ", "") == "8+3=11,11*2=22<eos>"
+    assert group.samples.lengths.tolist() == [12] and not group.samples.logprobs.any()
+    assert group.replayed.tolist() == [True]
+
+
+class Careless(Countdown):
+    """Its expert forgets a number."""
+
+    def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
+        return "8 + 3 = 11"
+
+
+def test_there_is_none_where_it_is_too_long_or_wrong(world):
+    _, model, tokenizer = world
+    known = prompt(tokenizer, (8, 3, 2), 22)
+    assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer, 12), 1) != [None]
+    assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer, 11), 1) == [None]
+    assert demonstrate([known], tokenizer, Careless(), parameters(tokenizer), 1) == [None]
+    # and a method that needs one says so
+    short = Generator(tokenizer, COUNTDOWN, parameters(tokenizer, 4), seed=1)
+    groups = short.generate(model, [known], 3, ("rollout",), 1, 0, FRESH, Ledger())
+    luffy = methods.build({"algorithm": "luffy"}, batch_size=1, seed=1)
+    with pytest.raises(UserError, match=r"none of 1 prompts has an expert's solution: .*max_response_tokens"):
+        luffy.build_batch(1, groups, StepSampler(model, short, None, 3, 1, Ledger()))
+
+
+def test_scores_are_the_log_probabilities_of_the_current_policy(world):
+    _, model, tokenizer = world
+    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
+    ledger = Ledger()
+    groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, ledger)
+    for size in (None, 3):
+        sampler = StepSampler(model, generator, None, 5, 1, scored := Ledger(), size)
+        for group, logprobs in zip(groups, sampler.score(groups), strict=True):
+            assert logprobs.dtype == np.float32 and logprobs.shape == group.samples.tokens.shape
+            np.testing.assert_allclose(logprobs, group.samples.logprobs, atol=1e-4)
+        tokens = sum(5 * len(p.row.tokens) for p in prompts) + ledger.generated_tokens
+        assert scored.forwards == tokens and scored.fresh_rollouts == scored.generated_tokens == 0
+    assert sampler.score([]) == []
+
+
+# ---------------------------------------------------------------------------------------------------- records
+
+
+def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
+    _, model, tokenizer = world
+    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
+    one, two = generator.generate(model, prompts, 3, ("rollout",), 1, 0, FRESH, Ledger())
+    solution = demonstrate(prompts[:1], tokenizer, COUNTDOWN, parameters(tokenizer), 2)[0]
+    marked = replace(one, off_policy=np.array([False, True, False]))
+    cut = replace(two, unfinished=np.array([True, False, True]), origin=REPLAYED)
+    tensors, entries = checkpoints.pack_groups([marked, two, solution, cut])
+    save_file(tensors, tmp_path / "groups.safetensors")
+    found = checkpoints.unpack_groups(
+        tmp_path / "groups.safetensors", json.loads(json.dumps(entries)), {p.id: p for p in prompts}
+    )
+    assert [g.origin for g in found] == [FRESH, FRESH, DEMONSTRATED, REPLAYED]
+    assert found[0].off_policy.tolist() == [False, True, False] and found[0].unfinished is None
+    assert found[3].unfinished.tolist() == [True, False, True] and found[3].off_policy is None
+    assert found[1].off_policy is None and found[1].unfinished is None and found[2].off_policy is None
+    for before, after in zip((marked, two, solution, cut), found, strict=True):
+        assert np.array_equal(before.samples.tokens, after.samples.tokens)
+        assert np.array_equal(before.replayed, after.replayed)
+    for entry in entries:  # a checkpoint from before these marks
+        del entry["marks"]
+    old = checkpoints.unpack_groups(tmp_path / "groups.safetensors", entries, {p.id: p for p in prompts})
+    assert all(g.off_policy is None for g in old)
+
+
+def test_the_record_says_how_many_responses_are_not_this_steps(world):
+    _, model, tokenizer = world
+    generator = Generator(tokenizer, COUNTDOWN, parameters(tokenizer), seed=1)
+    (own,) = generator.generate(model, [prompt(tokenizer, (8, 3, 2), 22)], 3, ("r",), 1, 0, FRESH, Ledger())
+    mixed = replace(own, off_policy=np.array([False, False, True]))
+    rows = group_rows(1, Batch([own, mixed, own.as_origin(REPLAYED), own.as_origin(DEMONSTRATED)]))
+    assert [row["replayed"] for row in rows] == [0, 1, 3, 3]
+    # and a response of another policy is not counted into the divergence of the fresh ones
+    rows = learner.collate([mixed], [np.zeros(3)], [(0, 0), (0, 2)], 0, "cpu")
+    assert rows.origins == [FRESH, ""]
