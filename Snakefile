@@ -4,6 +4,7 @@
 #   snakemake --cores all table1 --config scale=paper     the paper's own runs
 #   snakemake --cores all figures tables claims report    every table and figure of the paper, the ledger, the report
 #   snakemake --cores all regimes                         a study beyond the paper; also offpolicy, fidelity, controls
+#   snakemake --cores all sweep                           how accuracy depends on BAPO's parameters: docs/sweeps.md
 #   snakemake -n all                                      what would be done
 #   snakemake --cores all runs_figure6                    the runs of one study, nothing drawn
 #
@@ -48,6 +49,7 @@ include: "workflows/analysis.smk"
 include: "workflows/tables.smk"
 include: "workflows/claims.smk"
 include: "workflows/report.smk"
+include: "workflows/sweep.smk"
 
 
 onstart:

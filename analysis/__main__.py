@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis import figures, tables
+from bapo import provenance
 from bapo.errors import UserError
 
 STUDY_FORMAT = """\
@@ -78,6 +79,9 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--batch", type=int, help="B (default: the largest step of the run)")
     for sub in (log, asked):
         sub.add_argument("--out", type=Path, default=Path("results/imported"), help="default: results/imported")
+    sweep = commands.add_parser("robustness", help="how accuracy depends on a sweep's parameters: md, csv, figure")
+    sweep.add_argument("--trials", required=True, type=Path, metavar="FILE.json", help="trials.json of the sweep")
+    sweep.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for robustness.*")
     claims = commands.add_parser("claims", help="the ledger: every claim of the paper with a verdict")
     claims.add_argument(
         "--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="every study there is"
@@ -109,28 +113,38 @@ def _what_if(options: argparse.Namespace) -> str:
     return str(write_what_if(options.run, options.out, options.algorithm, values, options.batch))
 
 
-def _claims(options: argparse.Namespace) -> str:
+def _claims(options: argparse.Namespace, words: Sequence[str]) -> str:
     from analysis.claims import entries, ledger, view, writers
 
     studies = view.load_studies(options.study)
     lines = ledger.ledger(entries.read(), studies)
-    return " ".join(map(str, writers.write(lines, studies, options.out)))
+    paths = writers.write(lines, studies, options.out)
+    provenance.record(paths, words, provenance.inputs_of_studies(options.study))
+    return " ".join(map(str, paths))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status: 0, or 2 after one clear sentence on stderr."""
     options = parser().parse_args(arguments)
+    words = ["analysis", *(sys.argv[1:] if arguments is None else arguments)]
     try:
         if options.command in ("import", "what-if"):
             print("wrote " + (_import if options.command == "import" else _what_if)(options))
             return 0
         if options.command == "claims":
-            print("wrote " + _claims(options))
+            print("wrote " + _claims(options, words))
+            return 0
+        if options.command == "robustness":
+            from analysis import robustness
+
+            print("wrote " + " ".join(map(str, robustness.write(options.trials, options.out))))
             return 0
         if options.command == "report":
             from analysis import report
 
-            print(f"wrote {report.write(options.results, options.out)}")
+            page = report.write(options.results, options.out)
+            provenance.record([page.path], words, provenance.inputs_of_report(options.results))
+            print(f"wrote {page}")
             return 0
         from analysis import study
 
@@ -152,6 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             names = [options.name] if options.command == "figure" else figures.of_study(read.name)
             paths = [p for name in names for p in figures.draw(name, read, options.out, options.method)]
+        provenance.record(paths, words, provenance.inputs_of_studies([options.study]))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -51,6 +51,14 @@ class Curve:
         return self.correct / self.samples
 
 
+def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
+    """Seeds of the runs that ended at their limit of steps, before they had used their budget (``train.budget``).
+
+    Of runs whose summary says nothing of a budget nothing is known here, and they are not listed.
+    """
+    return [c.seed for c in cells if summary(c.run, study).get("budget", {}).get("reached") is False]
+
+
 def summary(folder: Path, study: Study) -> dict[str, Any]:
     """The verified summary of a finished folder. Raises UserError naming the folder and the command that makes it."""
     if not (folder / runs.SUMMARY).exists():

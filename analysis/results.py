@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -77,6 +78,12 @@ def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], bl
     return Result(method, title, kind, tuple(getattr(c, "seed", 0) for c in cells), outcomes, accuracy, costs)
 
 
+def has_reference_pass(config: Mapping[str, Any]) -> bool:
+    """Whether a run's loss reads a reference model (config.yaml): one more forward pass over what is trained on."""
+    method = config.get("method", {})
+    return method.get("kl_to") in ("reference", "mixture") and method.get("kl_coef", 0) > 0
+
+
 def columns(block: Block) -> list[tuple[str, str]]:
     """(name, title) of the accuracy columns: the benchmarks and their average."""
     return [*block.benchmarks, (AVERAGE, "Avg")]
@@ -96,8 +103,14 @@ class Comparison:
     adjusted: float
 
     @property
-    def real(self) -> bool:
+    def differ(self) -> bool:
+        """Whether the trained models at hand differ, on new problems too."""
         return self.adjusted < LEVEL
+
+    @property
+    def real(self) -> bool:
+        """Whether the methods differ: two or more seeds of each trained side, as one seed is one model."""
+        return self.differ and self.difference.several_seeds
 
 
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:

@@ -144,6 +144,7 @@ class SeedMean:
 
     problems: the error for new problems, the S trained models given (the interval printed in tables).
     both: the error for new problems AND new training seeds; its error is NaN for one seed.
+    falling: the part of problems.se^2 that more seeds lower as 1 / S (interaction, sampling); NaN for one seed.
     seed_means [S]: each seed's accuracy; seed_sd: their spread.
     """
 
@@ -151,6 +152,7 @@ class SeedMean:
     both: Estimate
     seed_means: tuple[float, ...]
     seed_sd: float
+    falling: float = float("nan")
 
     @property
     def mean(self) -> float:
@@ -178,6 +180,22 @@ def _combined(parts: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return float(total), float(total**2 / weights) if weights > 0 else float(sum(df for _, df in parts))
 
 
+def _interaction_variance(tables: Sequence[np.ndarray]) -> float:
+    """V_interaction: what seeds that are better at some problems, and sampling, add to the variance of the grand mean.
+
+    NaN for one seed.
+    """
+    seeds, found = len(tables[0]), 0.0
+    if seeds < 2:
+        return float("nan")
+    for t in tables:
+        n = t.shape[1]
+        residual = t - t.mean(axis=1, keepdims=True) - t.mean(axis=0, keepdims=True) + t.mean()
+        mean_square = (residual**2).sum() / max(1, (n - 1) * (seeds - 1))
+        found += mean_square / (n * seeds) / len(tables) ** 2
+    return float(found)
+
+
 def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
     """What training seeds add to the variance of the grand mean: (excess, V_seeds, df).
 
@@ -190,13 +208,7 @@ def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
         return float("nan"), float("nan"), 0.0
     per_seed = np.mean([t.mean(axis=1) for t in tables], axis=0)
     v_seeds = per_seed.var(ddof=1) / seeds
-    v_interaction = 0.0
-    for t in tables:
-        n = t.shape[1]
-        residual = t - t.mean(axis=1, keepdims=True) - t.mean(axis=0, keepdims=True) + t.mean()
-        mean_square = (residual**2).sum() / max(1, (n - 1) * (seeds - 1))
-        v_interaction += mean_square / (n * seeds) / len(tables) ** 2
-    return float(max(0.0, v_seeds - v_interaction)), float(v_seeds), seeds - 1.0
+    return float(max(0.0, v_seeds - _interaction_variance(tables))), float(v_seeds), seeds - 1.0
 
 
 def _with_seeds(mean: float, problems: tuple[float, float], seeds: Sequence[tuple[float, float, float]]) -> Estimate:
@@ -223,6 +235,7 @@ def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
         both=_with_seeds(mean, variance, [_seed_variance(tables)]),
         seed_means=tuple(float(m) for m in seed_means),
         seed_sd=seed_spread(seed_means),
+        falling=_interaction_variance(tables),
     )
 
 
@@ -230,19 +243,26 @@ def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
 class SeedDifference:
     """a minus b. problems: paired on the same problems, trained models given; both: for new training seeds as well.
 
+    falling: the part of problems.se^2 that more seeds of both lower as 1 / S; NaN where a trained side has one seed.
     ``tested`` is the stricter one that the data allow: ``both`` where every trained side has two or more seeds.
     """
 
     problems: Estimate
     both: Estimate
+    falling: float = float("nan")
 
     @property
     def mean(self) -> float:
         return self.problems.mean
 
     @property
+    def several_seeds(self) -> bool:
+        """Whether every trained side has two or more seeds: only then can it speak of methods, not of these models."""
+        return bool(np.isfinite(self.both.se))
+
+    @property
     def tested(self) -> Estimate:
-        return self.both if np.isfinite(self.both.se) else self.problems
+        return self.both if self.several_seeds else self.problems
 
 
 def difference_over_seeds(
@@ -259,10 +279,11 @@ def difference_over_seeds(
     d = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(*tables, strict=True)]
     mean = float(np.mean([x.mean() for x in d]))
     variance = _problem_variance(d)
-    seeds = [_seed_variance(side) for side, given in zip(tables, fixed, strict=True) if not given]
+    trained = [side for side, given in zip(tables, fixed, strict=True) if not given]
     return SeedDifference(
         problems=Estimate(mean, float(np.sqrt(variance[0])), variance[1]),
-        both=_with_seeds(mean, variance, seeds),
+        both=_with_seeds(mean, variance, [_seed_variance(side) for side in trained]),
+        falling=float(sum(_interaction_variance(side) for side in trained)),
     )
 
 

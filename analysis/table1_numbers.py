@@ -41,7 +41,7 @@ class Section:
             return None
         c = pairs[(b, a)]
         flip = [statistics.Estimate(-e.mean, e.se, e.df) for e in (c.difference.problems, c.difference.both)]
-        return Comparison(c.b, c.a, column, statistics.SeedDifference(*flip), c.adjusted)
+        return Comparison(c.b, c.a, column, statistics.SeedDifference(*flip, c.difference.falling), c.adjusted)
 
     def printed(self, method: str, column: str) -> str | None:
         """The paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
@@ -121,6 +121,6 @@ def differences(sections: list[Section]) -> Any:
                 "high_problems": 100 * for_problems.high, "p_problems": for_problems.p,
                 "se_problems_and_seeds": 100 * both.se, "low_problems_and_seeds": 100 * both.low,
                 "high_problems_and_seeds": 100 * both.high, "p_problems_and_seeds": both.p,
-                "p_holm": c.adjusted, "real": c.real,
+                "p_holm": c.adjusted, "these_models_differ": c.differ, "real": c.real,
             })  # fmt: skip
     return pd.DataFrame(found)

@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     plan.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
     plan.add_argument("--json", action="store_true", help="machine-readable")
     origin = commands.add_parser("provenance", help="What a result was made from, and whether it is still that.")
-    origin.add_argument("file", metavar="FILE", help="of a run, a table, a figure, the claims, the report, the problems")
+    origin.add_argument("file", metavar="FILE", help="of a run, the problems, a table, a figure, the report")
     origin.add_argument("--json", action="store_true", help="machine-readable")
     return parser
 
@@ -118,9 +118,9 @@ def _run(arguments: Any) -> int:
         grade_file(arguments.task, arguments.file)
         return 0
     if arguments.command == "plan":
-        from bapo import plan
+        from bapo import plan_text
 
-        return plan.main(arguments.target, arguments.config, arguments.json)
+        return plan_text.main(arguments.target, arguments.config, arguments.json)
     if arguments.command == "provenance":
         from bapo import provenance
 

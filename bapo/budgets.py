@@ -55,6 +55,20 @@ class Budget:
         return any(before < share <= after for share in shares)
 
 
+def outcome(budget: Budget, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What ``summary.json`` says of a finished run's budget; None where its steps count. rows: of steps.parquet.
+
+    reached: False where the run ended at ``most`` steps, with less spent than the run that it is compared with.
+    """
+    if budget.unit == "steps":
+        return None
+    rows = list(rows)
+    spent = budget.spent(rows)
+    # one that ended before the most steps had reached it, whatever rounding a sum in another order has
+    reached = spent >= budget.amount or len(rows) < budget.most
+    return {"unit": budget.unit, "amount": budget.amount, "spent": spent, "reached": reached}
+
+
 def like_directory(config: DictConfig) -> Path | None:
     """The folder of the run that sets the budget; None where the run ends after its steps."""
     budget = config.train.budget

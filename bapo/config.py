@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     base: BaseConfig = field(default_factory=BaseConfig)
+    regimes: dict[str, int] = field(default_factory=dict)  # base.iterations of weaker bases: experiments/variant/hard
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
@@ -211,6 +213,8 @@ class Config:
 
 
 ConfigStore.instance().store(name="schema", node=Config)
+#: ``${share:0.5,${base.iterations}}``: a share of a count, at least 1
+OmegaConf.register_new_resolver("share", lambda share, count: max(1, round(share * count)), replace=True)
 
 # ------------------------------------------------------------------------------------------------ composing
 
@@ -271,7 +275,8 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
 
     Raises UserError with the key and the allowed values.
     """
-    overrides, variants = _split_variants([o for o in overrides if o])
+    asked = [o for o in overrides if o]
+    overrides, variants = _split_variants(asked)
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(EXPERIMENTS)):
@@ -280,6 +285,8 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
         for group, names in variants.items():
             config[group].name = "+".join((config[group].name, *names))
             config[group].title = ", ".join((config[group].title, *(config.variant[n] for n in names)))
+        if variants:  # one may refer to what this setting does not have
+            OmegaConf.to_container(config, resolve=True)
     except methods.MethodError as error:
         raise UserError(str(error)) from None
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
@@ -288,7 +295,56 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
     if missing:
         raise UserError(f"{missing[0]} has no value: set it in experiments/ or add {missing[0]}=... to the command")
     check(config)
+    _require_effect(config, asked)
     return config
+
+
+def _require_effect(config: DictConfig, overrides: Sequence[str]) -> None:
+    """Each variant changes what its choice stands for. Raises UserError naming one that changes nothing.
+
+    A variant that changes nothing would train the same run again, into a folder that claims another. What a
+    configuration is compared with is the one without its last variant, itself checked so.
+    """
+    for at, override in enumerate(overrides):
+        group, _, value = override.partition("=")
+        shorter, _, variant = value.rpartition("+")
+        if group not in VARIED or not shorter:
+            continue
+        identity = {"model": base_identity, "method": train_identity}[group]
+        others = (*overrides[:at], f"{group}={shorter}", *overrides[at + 1 :])
+        # all methods share what a model starts from, so one of them is enough
+        if identity(config) == identity(_composed(_start(others) if group == "model" else others)):
+            raise UserError(
+                f"{override}: the variant '{variant}' changes nothing in {shorter} here; leave it out, or take another"
+            )
+
+
+def _variant_keys(name: str) -> frozenset[str]:
+    """The keys that a variant sets, dotted."""
+    path = EXPERIMENTS / "variant" / f"{name}.yaml"
+
+    def flat(node: Any, where: str) -> list[str]:
+        if not isinstance(node, dict) or not node:
+            return [where]
+        return [key for k, v in node.items() for key in flat(v, f"{where}.{k}" if where else str(k))]
+
+    try:
+        return frozenset(flat(OmegaConf.to_container(OmegaConf.load(path)), ""))
+    except (OmegaConfBaseException, YAMLError, OSError):  # composing says what is wrong with it
+        return frozenset()
+
+
+def _require_apart(where: str, variants: Sequence[str]) -> None:
+    """Raises UserError naming two variants that set the same key, of which only one would count."""
+    for one, other in combinations(variants, 2):
+        shared = [
+            a
+            for a in sorted(_variant_keys(one))
+            for b in _variant_keys(other)
+            if a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
+        ]
+        if shared:
+            raise UserError(f"{where}: the variants '{one}' and '{other}' both set {shared[0]}; keep one of them")
 
 
 def _split_variants(overrides: list[str]) -> tuple[list[str], dict[str, list[str]]]:
@@ -303,6 +359,7 @@ def _split_variants(overrides: list[str]) -> tuple[list[str], dict[str, list[str
         for variant in variants:
             if variant not in options("variant"):
                 raise UserError(unknown(override, f"unknown variant '{variant}'", variant, options("variant")))
+        _require_apart(override, variants)
         plain.append(f"{group}={name}" if variants else override)
         if variants:
             found[group] = variants
@@ -339,14 +396,18 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
                 f"experiments/{group}/{asked}.yaml: name is '{config[group].name}', so its runs would lie in another's "
                 f"folder; set name: {asked}"
             )
-    if "+" in method and base_identity(config) != base_identity(
-        run_config(scale, task, model, "", seed, _start(extra))
-    ):
+    if "+" in method and _start_identity(*names, *extra) != _start_identity(*names[:-1], *_start(extra)):
         raise UserError(
             f"method={method}: its variant changes the problems or the base model, which all methods share; make it a "
             "variant of the model"
         )
     return config
+
+
+@lru_cache(maxsize=256)
+def _start_identity(*overrides: str) -> str:
+    """Of the base model that a run with these overrides starts from, whatever its seed."""
+    return base_identity(_composed(overrides))
 
 
 def _start(overrides: tuple[str, ...]) -> tuple[str, ...]:

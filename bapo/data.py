@@ -58,6 +58,7 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
     with runs.locked(folder):
         runs.require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
         (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
+        manifest = runs.start_manifest(folder, configuration.data_identity(config))
         task = tasks.get(config.task.name)
         counts = task.write_data(config, folder, progress)
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
@@ -74,6 +75,7 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
             "files": runs.fingerprints(folder, files),
         }
         runs.write_json(folder / runs.SUMMARY, summary)
+        runs.end_manifest(folder, manifest)
     return summary
 
 

@@ -21,7 +21,8 @@ class LossInputs:
     replayed [N]: True for groups taken from a buffer. reference_logprobs, step_logprobs [N, T]: the reference policy
     and the policy at the start of this step (pi_k), where the method asks for them. entropy [N, T]: of the current
     policy's distribution, where the method asks for it. weights [N]: of each sequence's loss, None for 1. step: of the
-    training, for terms that change with it.
+    training, for terms that change with it; phase: ``Method.phase`` of the step. recorded [N]: the sequences that the
+    metrics are about, None for all.
 
     The denominators of the means, where the rows are only a part (micro-batch) of the mini-batch, or the mini-batch
     is not full: nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).
@@ -37,10 +38,17 @@ class LossInputs:
     entropy: Tensor | None = None
     weights: Tensor | None = None
     step: int = 0
+    phase: int = 0
+    recorded: Tensor | None = None
     nominal_sequences: int | None = None
     nominal_tokens: int | None = None
     part_sequences: tuple[int, int] | None = None
     part_tokens: tuple[int, int] | None = None
+
+    @property
+    def recorded_mask(self) -> Tensor:
+        """[N, T]: 1 on the tokens that the metrics are about."""
+        return self.mask if self.recorded is None else self.mask * self.recorded[:, None].to(self.mask.dtype)
 
 
 @dataclass

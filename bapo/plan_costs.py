@@ -51,24 +51,25 @@ def of_model(settings: Settings, task: str, model: str) -> DictConfig:
     return configuration.run_config(settings.scale, task, model, "", 0, settings.overrides_of(""))
 
 
-def of_run(settings: Settings, cell: Cell) -> DictConfig:
-    """The configuration of a run as far as its costs go.
+@lru_cache(maxsize=512)
+def of_run(settings: Settings, task: str, model: str, method: str) -> DictConfig:
+    """The configuration of the runs of a method as far as its costs go.
 
     Hydra takes 0.15 s to compose one, so a model's is composed once and the files of the method and of the variants are
     laid over it, where nothing else (an adjustment, --config set=...) has a say. No identity is taken from it.
     """
-    name, *variants = cell.method.split("+")
-    model, *of_the_model = cell.model.split("+")
-    adjusted = configuration.EXPERIMENTS / "adjustment" / f"{cell.task}_{name}.yaml"
+    name, *variants = method.split("+")
+    start, *of_the_model = model.split("+")
+    adjusted = configuration.EXPERIMENTS / "adjustment" / f"{task}_{name}.yaml"
     if settings.set or adjusted.exists():
-        return settings.run(cell)
-    config = copy.deepcopy(of_model(settings, cell.task, model))
+        return settings.run(Cell(task, model, method, 0))
+    config = copy.deepcopy(of_model(settings, task, start))
     OmegaConf.set_struct(config, False)
     config.method = _method(name)
     for variant in (*of_the_model, *variants):
         config.merge_with(OmegaConf.load(configuration.EXPERIMENTS / "variant" / f"{variant}.yaml"))
     config.method = methods.checked(config.method)
-    config.method.name, config.model.name, config.seed = cell.method, cell.model, cell.seed
+    config.method.name, config.model.name = method, model
     return config
 
 
@@ -97,7 +98,7 @@ def on_gpus(config: DictConfig) -> bool:
 
 
 def steps(config: DictConfig) -> float:
-    """Of a run. One with another run's budget: what BAPO took for GRPO's (bapo/measured.yaml), at most train.budget.most."""
+    """Of a run. With another run's budget: as many as BAPO took for GRPO's (bapo/measured.yaml), within its bound."""
     budget = config.train.budget
     share = 1.0 if budget.unit == "steps" else min(measured()["budget"][budget.unit], budget.most)
     return estimates.steps(config) * share
@@ -119,6 +120,12 @@ def base(config: DictConfig) -> Cost:
         return Cost(disk=disk, source=UNKNOWN)
     seconds = measured()["iteration"][config.task.name] * config.base.iterations * config.base.batch_size / 64
     return Cost(cpu_hours=(measured()["start"] + seconds) * config.base.threads / 3600, disk=disk)
+
+
+@lru_cache(maxsize=512)
+def train_of(settings: Settings, task: str, model: str, method: str) -> Cost:
+    """Of one run of the method: every seed costs the same."""
+    return train(of_run(settings, task, model, method))
 
 
 def train(config: DictConfig) -> Cost:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bapo import runs, theory
+from bapo import budgets, runs, theory
 from bapo.methods import Batch, Method
 from bapo.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 
@@ -132,12 +132,15 @@ class Tables:
             self.rows[name] = runs.read_table(folder / name).to_dict("records")
 
 
-def summary(folder: Path, identity: str, total_steps: int, checkpoint: Path) -> dict[str, Any]:
+def summary(
+    folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None = None
+) -> dict[str, Any]:
     """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
     steps = runs.read_table(folder / runs.STEPS)
     sums = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens", "updates",
             "forward_flops", "backward_flops")  # fmt: skip
     totals = {name: steps[name].sum().item() for name in sums}
+    outcome = budget and budgets.outcome(budget, steps.to_dict("records"))
     return {
         "identity": identity,
         "steps": total_steps,
@@ -147,6 +150,7 @@ def summary(folder: Path, identity: str, total_steps: int, checkpoint: Path) -> 
             **totals,
             "seconds": float(steps["seconds_total"].sum() - steps["seconds_probe"].sum()),
         },
+        **({"budget": outcome} if outcome else {}),
         "final": {"reward_mean": float(steps["reward_mean"].tail(10).mean())},
         "files": runs.fingerprints(folder, runs.TABLES),
     }

@@ -300,7 +300,8 @@ def read_settings(given: Mapping[str, Any], schema: Path) -> Settings:
 def _as_list(key: str, value: Any, properties: Mapping[str, Any]) -> Any:
     """Snakemake leaves numbers in a list as text, and people type ``seeds=1`` or ``methods=grpo,bapo`` for a list."""
     if properties.get(key, {}).get("type") != "array":
-        return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return str(value) if number and properties.get(key, {}).get("type") != "integer" else value
     if isinstance(value, str):
         value = shlex.split(value) if key == "set" else re.split(r"[\s,]+", value.strip())
     elif not isinstance(value, list):
@@ -319,8 +320,12 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
     bases: dict[tuple[str, str], dict[str, Any]] = {}
     benchmarks: dict[str, list[list[str]]] = {}
     note = ""
+    configs: dict[tuple[str, str, str], DictConfig] = {}
     for cell in study.cells:
-        config = settings.run(cell)
+        if (cell.task, cell.model, cell.method) not in configs:
+            configs[cell.task, cell.model, cell.method] = settings.run(cell)
+        config = configs[cell.task, cell.model, cell.method]
+        config.seed = cell.seed  # all that differs
         note = config.scale.note
         common = {
             "task": cell.task,

@@ -37,8 +37,10 @@ def write_run(
     steps: Sequence[Mapping[str, float]] = (),
     config: Mapping[str, Any] | None = None,
     start: Sequence[int] = (0, 4),
+    budget: Mapping[str, Any] | None = None,
 ) -> Path:
-    """A finished run. steps: columns of steps.parquet that matter; start: correct answers of 8 at step 0, by prompt."""
+    """A finished run. steps: columns of steps.parquet that matter; start: correct answers of 8 at step 0, by prompt;
+    budget: of summary.json."""
     folder.mkdir(parents=True)
     rows = [
         {"step": i, **{f"seconds_{p}": 0.0 for p in PHASES}, "seconds_total": 0.0, **row}
@@ -54,6 +56,7 @@ def write_run(
     runs.write_parquet(folder / runs.PROBE, pd.DataFrame(probe))
     (folder / runs.CONFIG).write_text(yaml.safe_dump(dict(config or {"seed": 1}), sort_keys=False), encoding="utf-8")
     summary = {"identity": "synthetic", "steps": len(rows), "totals": dict(totals or {})}
+    summary |= {"budget": dict(budget)} if budget else {}
     runs.write_json(folder / runs.SUMMARY, {**summary, "files": runs.fingerprints(folder, runs.TABLES)})
     if bits:
         write_evaluation(folder / "eval", bits)

@@ -63,6 +63,28 @@ def test_several_variants_are_laid_one_over_the_other():
     assert config.method.name == "bapo+rollouts+sync_first"
 
 
+def test_a_variant_that_changes_nothing_is_refused():
+    with pytest.raises(
+        UserError, match=r"model=qwen2\.5-math-1\.5b\+hard: the variant 'hard' changes nothing in qwen2"
+    ):
+        compose_config(["scale=paper", "task=mathematics", "model=qwen2.5-math-1.5b+hard"])
+    with pytest.raises(
+        UserError, match=r"method=bapo_code\+code_kl: the variant 'code_kl' changes nothing in bapo_code"
+    ):
+        run_config("laptop", "countdown", "qwen2-112k", "bapo_code+code_kl", 1)
+    with pytest.raises(UserError, match=r"the variant 'code_kl' changes nothing in bapo_code\+rollouts here"):
+        compose_config(["method=bapo_code+rollouts+code_kl"])
+    with pytest.raises(UserError, match=r"the variant 'code_kl' changes nothing in bapo_code here"):
+        compose_config(["method=bapo_code+code_kl+rollouts"])
+
+
+def test_two_variants_of_a_choice_must_not_set_the_same_key():
+    with pytest.raises(UserError, match=r"'rollouts' and 'updates' both set train\.budget\.like; keep one of them"):
+        compose_config(["method=bapo+rollouts+updates"])
+    with pytest.raises(UserError, match=r"model=qwen2-112k\+hard\+very_hard: the variants 'hard' and 'very_hard' both"):
+        compose_config(["model=qwen2-112k+hard+very_hard"])
+
+
 def test_an_unknown_variant_is_named_with_those_there_are(tmp_path):
     with pytest.raises(UserError, match=r"method=bapo\+rolouts: unknown variant 'rolouts' \(did you mean 'rollouts'"):
         compose_config(["method=bapo+rolouts"])
@@ -111,6 +133,30 @@ def test_runs_end_with_what_the_other_run_used(tiny_world, grpo):
         probe = runs.read_table(configuration.run_directory(config) / runs.PROBE)
         assert {0, found["steps"]} <= set(probe["step"])
         assert found["identity"] == budgets.identity(config) != train_identity(config)
+        spending = float(spent.iloc[-1])
+        assert found["budget"] == {
+            "unit": config.train.budget.unit, "amount": amount, "spent": spending, "reached": spending >= amount
+        }  # fmt: skip
+    assert "budget" not in grpo
+
+
+def test_a_run_that_ends_at_its_limit_says_that_its_budget_is_not_reached(tiny_world, grpo):
+    found = train(compose_config([*tiny_world, "method=bapo+rollouts", "seed=7", "train.steps=1", "train.budget.most=2",
+                                  "method.name=bapo_short"]))  # fmt: skip
+    amount = grpo["totals"]["rollouts"]
+    assert found["steps"] == 2 and found["totals"]["rollouts"] < amount
+    assert found["budget"] == {"unit": "rollouts", "amount": amount, "spent": found["totals"]["rollouts"],
+                               "reached": False}  # fmt: skip
+
+
+def test_what_a_summary_says_of_a_budget():
+    # 80 and 64 rollouts
+    assert budgets.outcome(Budget("rollouts", 144, 2), ROWS)["reached"]
+    assert budgets.outcome(Budget("rollouts", 145, 2), ROWS) == {
+        "unit": "rollouts", "amount": 145, "spent": 144.0, "reached": False
+    }  # fmt: skip
+    assert budgets.outcome(Budget("flops", 27 * (1 + 1e-15), 9), ROWS)["reached"]  # it ended before its limit of steps
+    assert budgets.outcome(Budget("steps", 2, 2), ROWS) is None
 
 
 def test_without_the_other_run_one_sentence_says_so(tiny_world):

@@ -98,6 +98,22 @@ def test_accuracy_claims(study: Path) -> None:
     assert not flat.holds_corrected
 
 
+def test_curves_are_compared_at_every_checkpoint(study: Path) -> None:
+    asked = {"query": {"name": "curve_difference", "of": "bapo", "over": "grpo"}, "rule": {"above": 0}, "paper": "x"}
+    means = {}
+    for method in ("bapo", "grpo"):
+        frames = [runs.read_table(run_of(study, method, s) / "curve" / "cd34.parquet") for s in SEEDS]
+        later = pd.concat(frames).query("step > 0")  # the start is the same for both
+        means[method] = 100 * (later.correct / later.samples).mean()
+    (line,) = lines(study, asked)
+    assert line.measure.estimate.mean == pytest.approx(means["bapo"] - means["grpo"])
+    assert line.measure.seeds == 3
+    (run_of(study, "grpo", 2) / "curve" / "summary.json").unlink()
+    (line,) = lines(study, asked)
+    assert line.verdict.verdict == claims.NOT_TESTABLE
+    assert line.verdict.reason == "the checkpoints of GRPO have not been evaluated (curve/)"
+
+
 def test_relative_gain_and_size(study: Path) -> None:
     asked = {"query": {"name": "relative_gain", "of": "bapo", "over": "grpo"}, "rule": {"above": 0, "tolerance": 3}}
     (line,) = lines(study, {**asked, "paper": {"countdown": 12.5}})
@@ -157,7 +173,8 @@ def test_studies_are_laid_over_each_other(study: Path) -> None:
     assert line.command == "snakemake --cores all runs_table1 runs_figure6"
     (alone,) = ledger.ledger(written(study / "entries", {**asked, "studies": ["table1"]}), named)
     assert alone.measure.seeds == 1
-    assert alone.verdict.reason.endswith("one training seed: the interval is that of new problems for these models")
+    assert alone.verdict.verdict == claims.UNDERPOWERED
+    assert alone.verdict.reason.startswith("the claim holds for these trained models; one training seed")
 
 
 def test_costs(study: Path) -> None:
@@ -170,9 +187,31 @@ def test_costs(study: Path) -> None:
     near, four = lines(study, {"id": "near"}, {"id": "four", "paper": 4})
     assert (near.measure.estimate.mean, near.measure.estimate.se) == (2.5, 0)  # the same ratio in each seed
     assert (near.verdict.verdict, four.verdict.verdict) == (claims.REPRODUCED, claims.CONTRADICTED)
+    (never,) = lines(study, {"not_testable": "the sentence allows both"})  # with a query: measured, never judged
+    assert (never.verdict.verdict, never.measure.estimate.mean) == (claims.NOT_TESTABLE, 2.5)
     (elsewhere,) = lines(study, {"scales": ["paper"], "not_testable": "another machine"})
     assert (elsewhere.verdict.verdict, elsewhere.verdict.reason) == (claims.NOT_TESTABLE, "another machine")
     assert elsewhere.measure.estimate.mean == 2.5  # measured all the same
+
+
+def test_a_reference_model_is_told_and_taken_out(study: Path) -> None:
+    for method, kl_to in (("grpo", "reference"), ("bapo", "rollout")):
+        for seed in SEEDS:
+            folder = run_of(study, method, seed)
+            (folder / "config.yaml").write_text(yaml.safe_dump({"method": {"kl_to": kl_to, "kl_coef": 0.001}}))
+            summary = json.loads((folder / "summary.json").read_text())
+            # per parameter and token: 2 rollout, 2 update, 2 reference, 4 backwards; BAPO trains on 3/4 of the tokens
+            forward, backward = (6.0, 4.0) if kl_to == "reference" else (3.6, 3.0)
+            summary["totals"] |= {"forward_flops": forward, "backward_flops": backward}
+            (folder / "summary.json").write_text(json.dumps(summary))
+    query = {"name": "cost_ratio", "of": "bapo", "over": "grpo", "quantity": "flops"}
+    asked = {"query": query, "rule": {"below": 1}, "paper": "x"}
+    (as_run,) = lines(study, asked)
+    assert as_run.measure.estimate.mean == pytest.approx(0.66)
+    assert as_run.measure.note.endswith("a reference model's forward pass is in the cost of GRPO alone")
+    (without,) = lines(study, {**asked, "query": {**query, "quantity": "flops_without_reference"}})
+    assert without.measure.estimate.mean == pytest.approx(6.6 / 8)
+    assert "reference model" not in without.measure.note
 
 
 def test_a_rule_without_exception(study: Path) -> None:
@@ -213,7 +252,7 @@ def asked_of_probes(name: str, over: object, rule: dict) -> dict:
 
 def test_unlocking_is_judged_against_chance(study: Path) -> None:
     above = [asked_of_probes(n, "chance", {"above": 0}) for n in ("hard_improved", "consistent_failures")]
-    below = asked_of_probes("degraded_prompts", "chance", {"below": 5})
+    below = asked_of_probes("degraded_prompts", None, {"below": 5})
 
     def again(seed: int, start: np.ndarray, chance: np.ndarray) -> np.ndarray:  # the same model sampled anew
         return np.random.default_rng([seed, 8]).binomial(G, chance)
@@ -240,7 +279,29 @@ def test_unlocking_is_judged_against_chance(study: Path) -> None:
     assert [line.verdict.verdict for line in forgot] == [claims.CONTRADICTED] * 3
     # below the diagonal within a run: every prompt that had an answer
     share = np.mean([np.random.default_rng([s, 7]).binomial(G, np.linspace(0.05, 0.2, 60)) > 0 for s in SEEDS])
-    assert f"as the paper does: {100 * share:.1f}%" in forgot[2].measure.note
+    assert forgot[2].measure.estimate.mean == pytest.approx(100 * share)
+
+
+def test_forgetting_cannot_hide_behind_improvement(study: Path) -> None:
+    """A third of the prompts is forgotten and the rest improves: less falls by chance, which must not be subtracted."""
+
+    def some(seed: int, start: np.ndarray, chance: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(60) % 3 == 0, 0, 8)
+
+    set_probes(study, "bapo", some)
+    asked = asked_of_probes("degraded_prompts", None, {"below": 5})
+    (line,) = lines(study, asked)
+    start = np.stack([np.random.default_rng([s, 7]).binomial(G, np.linspace(0.05, 0.2, 60)) for s in SEEDS])
+    assert line.measure.estimate.mean == pytest.approx(100 * (start[:, ::3] > 0).sum() / 180)
+    assert line.verdict.verdict == claims.CONTRADICTED
+    chance = float(np.mean([[y < x for x in np.delete(start, s, 0)] for s, y in enumerate(start)]))
+    assert f"the unchanged base sampled again: {100 * chance:.1f}%" in line.measure.note
+    # where sampling alone shows that much, the count has no verdict, but is told
+    (silent,) = lines(study, {**asked, "query": {**asked["query"], "bins": 1, "noise": 100 * chance - 1}})
+    assert silent.verdict.verdict == claims.NOT_TESTABLE
+    assert f"{100 * chance:.1f}% of the unchanged base's" in silent.verdict.reason
+    (loud,) = lines(study, {**asked, "query": {**asked["query"], "noise": 100 * chance + 1}})
+    assert loud.verdict == line.verdict
 
 
 def test_too_few_prompts_are_no_share(study: Path) -> None:
@@ -285,17 +346,54 @@ def test_several_tasks_make_one_more_line(made: Path, tmp_path: Path) -> None:
         here[key] += there[key]
     here["benchmarks"] |= there["benchmarks"]
     (tmp_path / "study.json").write_text(json.dumps(here))
-    first, second, both, *each = lines(
-        tmp_path,
+    asked = (
         difference("bapo", "grpo", {"above": 0}, id="mean", paper={"countdown": 1, "overall": 7}),
         difference("bapo", "grpo", {"above": 0}, id="each", overall="all"),
     )
+    first, second, both, *each = lines(tmp_path, *asked)
     assert [line.task for line in (first, second, both)] == ["countdown", "geometry", "overall"]
     expected = (first.measure.estimate.mean + second.measure.estimate.mean) / 2
     assert both.measure.estimate.mean == pytest.approx(expected)
     assert (first.paper, second.paper, both.paper) == (1, None, 7)
     assert each[2].verdict.verdict == each[1].verdict.verdict  # the weaker of the two: countdown is reproduced
     assert first.verdict.verdict == claims.REPRODUCED
-    assert "in every task at once: countdown reproduced" in each[2].verdict.reason
+    assert "in every task at once: countdown/synthetic-112k reproduced" in each[2].verdict.reason
     rows = [ledger.as_dictionary(line) for line in (first, second, both)]
     assert writers.headline(rows, "mean")["task"] == "overall"
+
+    # geometry is not run: what holds in countdown holds so far only, whichever way the tasks make one line
+    for folder in tmp_path.glob("results/laptop/geometry/*/bapo"):
+        shutil.rmtree(folder)
+    _, _, mean, _, _, everywhere = lines(tmp_path, *asked)
+    for line in (mean, everywhere):
+        assert (line.task, line.verdict.verdict) == ("overall", claims.UNDERPOWERED)
+        assert line.verdict.reason == "holds so far, but nothing is known of geometry/synthetic-112k"
+        assert writers.headline([ledger.as_dictionary(line)], line.claim.id)["verdict"] == claims.UNDERPOWERED
+    # a task that the claim is about and the study does not have
+    *_, last = lines(tmp_path, {**asked[0], "tasks": ["countdown", "mathematics"]})
+    assert last.verdict.reason == "holds so far, but nothing is known of mathematics"
+
+
+def test_an_unmeasured_part_stays_open_over_all_tasks(made: Path, tmp_path: Path) -> None:
+    sizes = {"problems": N, "samples": K, "benchmarks": {"cd34": ("CD-34", 1.6)}}
+    methods = ("grpo", "repo", "bapo")
+    for task in ("countdown", "geometry"):
+        write_study(tmp_path / task, methods, SEEDS, extra={"name": "table1"}, task=task, task_title=task, **sizes)
+    first, second = (json.loads((tmp_path / t / "study.json").read_text()) for t in ("countdown", "geometry"))
+    first |= {key: first[key] + second[key] for key in ("cells", "bases")}
+    first["benchmarks"] |= second["benchmarks"]
+    (tmp_path / "study.json").write_text(json.dumps(first))
+    i = np.arange(N)
+    for task in ("countdown", "geometry"):
+        for method, counts in (("grpo", i % 4), ("bapo", i % 4 + 2 + i % 2)):
+            for seed in SEEDS:
+                folder = tmp_path / task / "results/laptop" / task / "synthetic-112k" / method / f"seed{seed}/eval"
+                frame = runs.read_table(folder / "cd34.parquet").sort_values(["problem_id", "sample"])
+                frame["correct"] = (np.arange(K) < counts[:, None]).ravel()
+                replace_table(folder, "cd34.parquet", frame)
+        for summary in tmp_path.glob(f"{task}/results/laptop/{task}/*/repo/*/eval/summary.json"):
+            summary.unlink()
+    *_, overall = lines(tmp_path, difference("bapo", ["grpo", "repo"], {"above": 0}))
+    assert overall.measure.estimate.mean == pytest.approx(31.25)
+    assert overall.verdict.verdict == claims.UNDERPOWERED
+    assert "nothing is known of countdown/synthetic-112k/repo, geometry/synthetic-112k/repo" in overall.verdict.reason

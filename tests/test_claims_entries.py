@@ -12,8 +12,8 @@ from conftest import needs_shared
 from analysis import claims
 from analysis.claims import entries, verdicts
 from analysis.claims.entries import Rule
-from analysis.claims.measures import Measure, mean_of, share_table
-from analysis.statistics import Estimate
+from analysis.claims.measures import Measure, mean_of, of_two, share_table
+from analysis.statistics import Estimate, difference_over_seeds
 from bapo.errors import UserError
 
 # ------------------------------------------------------------------------------------------------ the entries
@@ -140,8 +140,40 @@ def test_seeds_that_would_settle() -> None:
     some = measure(1.0, 0.9, 4, seed_variance=1.0)
     assert "17 seeds of each method would settle it" in verdicts.judge({"a": some}, ABOVE).reason
     stuck = measure(1.0, 0.9, 4, problem_variance=0.8, seed_variance=0.01)
-    assert "no number of seeds settles it" in verdicts.judge({"a": stuck}, ABOVE).reason
+    assert "not even 10.0k seeds would settle it" in verdicts.judge({"a": stuck}, ABOVE).reason
+    # paired by seed: half the degrees of freedom. d = 2 sd: the one-sample t test's textbook number is 5
+    paired = measure(2.0, 1.0, 2, seed_variance=0.5, freedom=1.0)
+    assert "about 5 seeds" in verdicts.judge({"a": paired}, ABOVE).reason
     assert "one training seed gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0)}, ABOVE).reason
+
+
+@pytest.mark.parametrize(("mean", "says"), [(9.0, "holds"), (-9.0, "does not hold"), (0.1, "is open")])
+def test_one_training_seed_says_nothing_of_methods(mean: float, says: str) -> None:
+    found = verdicts.judge({"a": measure(mean, 1, seeds=1)}, ABOVE)
+    assert found.verdict == claims.UNDERPOWERED
+    assert found.reason.startswith(f"the claim {says} for these trained models")
+    assert np.isnan(found.p)  # no test of a method, so none for Holm either
+    # a part with more seeds can still contradict
+    assert verdicts.judge({"a": measure(9, 1, seeds=1), "b": measure(-9, 1)}, ABOVE).verdict == claims.CONTRADICTED
+
+
+def test_what_seeds_lower_and_what_they_do_not() -> None:
+    """Two seeds that disagree problem by problem, the same on average: all of the spread is interaction."""
+    a = np.array([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]])
+    b = np.full((2, 4), 0.25)
+    found = difference_over_seeds([a], [b])
+    # means over seeds 1/2 1/2 1 0: variance 1/6, / 4 problems; residuals 4 x 1/4 over (n-1)(S-1) = 3, / (n S) = 8
+    assert found.problems.se**2 == pytest.approx(1 / 24)
+    assert found.falling == pytest.approx(1 / 3 / 8)
+    m = of_two(found, 2, "points", 100)
+    assert m.problem_variance == pytest.approx(100**2 * (1 / 24 - 1 / 24), abs=1e-9)
+    assert m.seed_variance == pytest.approx(100**2 * found.both.se**2)  # x S / 2 = 1
+    assert np.isnan(difference_over_seeds([a[:1]], [b]).falling)
+
+
+def test_models_of_a_task_are_not_independent() -> None:
+    both = mean_of([measure(2, 3.0, 8), measure(6, 4.0, 9)], independent=False)
+    assert (both.estimate.mean, both.estimate.se, both.estimate.df) == (4, 3.5, 8)
 
 
 def test_mean_over_tasks_and_share_tables() -> None:

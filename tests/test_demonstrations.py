@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from bapo import methods, seeds, tasks
@@ -183,10 +184,44 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     for before, after in zip((marked, two, solution, cut), found, strict=True):
         assert np.array_equal(before.samples.tokens, after.samples.tokens)
         assert np.array_equal(before.replayed, after.replayed)
+        assert np.array_equal(before.samples.logprobs, after.samples.logprobs)
+        assert np.array_equal(before.samples.lengths, after.samples.lengths)
+        assert np.array_equal(before.rewards, after.rewards)
+    # nothing is stored behind a response's end
+    real = sum(int(g.samples.lengths.sum()) for g in (marked, two, solution, cut))
+    assert tensors["tokens"].shape == tensors["logprobs"].shape == (real,)
     for entry in entries:  # a checkpoint from before these marks
         del entry["marks"]
     old = checkpoints.unpack_groups(tmp_path / "groups.safetensors", entries, {p.id: p for p in prompts})
     assert all(g.off_policy is None for g in old)
+
+
+def test_older_checkpoints_hold_one_padded_block(tmp_path):
+    """Two groups, of widths 3 and 2, as they were stored before: every response as long as the longest."""
+    tensors = {
+        "tokens": torch.tensor([[1, 2, 3], [4, 5, 0], [6, 7, 0]], dtype=torch.int32),
+        "lengths": torch.tensor([3, 2, 2], dtype=torch.int32),
+        "logprobs": torch.tensor([[-1.0, -2, -3], [-4, -5, 0], [-6, -7, 0]]),
+        "rewards": torch.tensor([1.0, 0.0, 1.0]),
+    }
+    save_file(tensors, tmp_path / "old.safetensors")
+    entries = [
+        {"prompt": name, "size": size, "width": width, "step": 1, "version": 0, "origin": FRESH}
+        for name, size, width in (("a", 2, 3), ("b", 1, 2))
+    ]
+    prompts = {name: Prompt(name) for name in "ab"}
+    a, b = checkpoints.unpack_groups(tmp_path / "old.safetensors", entries, prompts)
+    assert a.samples.tokens.tolist() == [[1, 2, 3], [4, 5, 0]] and b.samples.tokens.tolist() == [[6, 7]]
+    assert b.samples.logprobs.tolist() == [[-6, -7]] and b.rewards.tolist() == [1.0]
+    # and as they are stored now
+    packed, listed = checkpoints.pack_groups([a, b])
+    assert packed["tokens"].tolist() == [1, 2, 3, 4, 5, 6, 7]
+    save_file(packed, tmp_path / "new.safetensors")
+    for before, after in zip(
+        (a, b), checkpoints.unpack_groups(tmp_path / "new.safetensors", listed, prompts), strict=True
+    ):
+        for name in ("tokens", "lengths", "logprobs"):
+            assert np.array_equal(getattr(before.samples, name), getattr(after.samples, name))
 
 
 def test_the_record_says_how_many_responses_are_not_this_steps(world):

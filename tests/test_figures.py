@@ -51,39 +51,10 @@ def test_smooth_by_hand() -> None:
     assert style.smooth(np.array([1.0, 2, 3]), 99).tolist() == [2, 2, 2]
 
 
-def test_migration_by_hand() -> None:
-    counts = probed.migration(np.array([0, 0, 2, 2, 1]), np.array([0, 2, 1, 2, 0]), 2)
-    assert counts.tolist() == [[1, 0, 1], [1, 0, 0], [0, 1, 1]]  # row: before, column: now
-    assert probed.degraded(counts) == pytest.approx(2 / 5)  # 2 -> 1 and 1 -> 0
-    assert probed.degraded(np.diag([3, 4])) == 0
-
-
-def test_improved_by_hand() -> None:
-    assert probed.improved(np.array([0, 0, 0, 5]), np.array([0, 1, 8, 0])) == pytest.approx(2 / 3)
-    assert np.isnan(probed.improved(np.array([1]), np.array([2])))
-
-
-def test_distance_of_histograms_by_hand() -> None:
-    before, after = probed.histogram(np.array([0, 0, 1, 2]), 2), probed.histogram(np.array([0, 1, 2, 2]), 2)
-    assert (before.tolist(), after.tolist()) == ([2, 1, 1], [1, 1, 2])
-    assert probed.distance(before, after) == pytest.approx(1 / 4)  # of four prompts at least one has moved
-    assert probed.distance(before, before) == 0 and probed.distance(np.array([3, 0]), np.array([0, 5])) == 1
-
-
 def test_spaced_steps() -> None:
     assert probed.spaced([0, 25, 50, 75, 100], 4) == [0, 25, 75, 100]
     assert probed.spaced([0, 118, 236, 354, 471], 4) == [0, 118, 354, 471]
     assert probed.spaced([100, 0], 4) == [0, 100]
-
-
-def test_base_pairs_are_independent_samplings_of_the_base() -> None:
-    def at_start(values: list[int]) -> pd.DataFrame:
-        return pd.DataFrame({0: values, 9: [8, 8]}, index=["a", "b"])
-
-    pairs = probed.base_pairs({1: at_start([0, 3]), 2: at_start([1, 3])})
-    assert [(x.tolist(), y.tolist()) for x, y in pairs] == [([0, 3], [1, 3]), ([1, 3], [0, 3])]
-    assert probed.base_pairs({1: at_start([0, 3]), 2: at_start([0, 3])}) == []  # the same samples say nothing
-    assert probed.base_pairs({1: at_start([0, 3])}) == []
 
 
 def test_variants_are_called_by_what_they_change() -> None:
@@ -95,7 +66,7 @@ def test_variants_are_called_by_what_they_change() -> None:
 
 
 def test_1_accuracy_groups_before_and_after(studies: dict, drawn: dict) -> None:
-    frame = drawn["figure1_accuracy_groups"][1]
+    fig, frame = drawn["figure1_accuracy_groups"]
     assert set(frame.task) == {"mathematics"} and set(frame.method) == {"grpo"} and set(frame.step) == {0, 20}
     assert (frame.groupby(["seed", "step"]).prompts.sum() == 60).all()
     wide = probe(run_of(studies["table1"], "mathematics", "grpo", 2))
@@ -103,8 +74,20 @@ def test_1_accuracy_groups_before_and_after(studies: dict, drawn: dict) -> None:
     for step in (0, 20):
         assert mine[mine.step == step].prompts.tolist() == [(wide[step] == c).sum() for c in range(9)]
     differences = [abs((wide[0] == c).sum() - (wide[20] == c).sum()) for c in range(9)]
-    assert mine.moved_share.iloc[0] == pytest.approx(sum(differences) / 2 / 60)
-    assert 0 < mine.unchanged_base_share.iloc[0] < mine.moved_share.iloc[0]
+    assert mine.moved_within_run.iloc[0] == pytest.approx(sum(differences) / 2 / 60)
+    other = probe(run_of(studies["table1"], "mathematics", "grpo", 1))  # the base of seed 1 against both of seed 2
+    across = {
+        step: sum(abs((other[0] == c).sum() - (wide[step] == c).sum()) for c in range(9)) / 2 / 60 for step in wide
+    }
+    assert mine.moved_across_seeds.iloc[0] == pytest.approx(across[20])
+    assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx(across[0])
+    assert 0 < across[0] < across[20]
+    mean = {column: frame.groupby("seed")[column].first().mean() for column in frame.columns if "_" in column}
+    detail = [t.get_text() for t in fig.axes[0].texts if t.get_text().startswith("moved")]
+    assert detail == [
+        f"moved within a run: {mean['moved_within_run']:.0%}   across seeds: {mean['moved_across_seeds']:.0%}   "
+        f"unchanged base: {mean['unchanged_base_across_seeds']:.0%}"
+    ]
 
 
 def test_4_training_curves_hold_every_seed(studies: dict, drawn: dict) -> None:
@@ -158,9 +141,13 @@ def test_7_and_13_tracking_counts_and_improvement(name: str, tasks: set[str], st
     wide = probe(run_of(studies["table1"], task, "grpo", 1))
     mine = frame.query("task == @task and method == 'grpo' and seed == 1 and step == 20")
     assert mine.query("correct == 0").prompts.item() == (wide[20] == 0).sum()
-    assert mine.improved_share.iloc[0] == pytest.approx((wide[20][wide[0] == 0] > 0).mean())
-    # an unchanged base "improves" about as much as the difference between two samplings of it
-    assert 0 < frame.unchanged_base_share.iloc[0] < mine.improved_share.iloc[0]
+    assert mine.improved_within_run.iloc[0] == pytest.approx((wide[20][wide[0] == 0] > 0).mean())
+    hard = probe(run_of(studies["table1"], task, "grpo", 2))[0] == 0  # seed 2 chooses, seed 1 answers
+    assert mine.improved_across_seeds.iloc[0] == pytest.approx((wide[20][hard] > 0).mean())
+    assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx((wide[0][hard] > 0).mean())
+    # within a run nothing has improved at step 0, whatever sampling would show; across seeds it shows
+    assert (frame[frame.step == 0].improved_within_run == 0).all()
+    assert 0 < mine.unchanged_base_across_seeds.iloc[0] < mine.improved_across_seeds.iloc[0]
 
 
 def test_8_batch_composition_is_x1_x2_x3(drawn: dict) -> None:
@@ -218,17 +205,39 @@ def test_11_says_what_was_not_recorded(tmp_path: Path) -> None:
     assert frame.query("task == 'countdown' and measure == 'entropy'").method.unique().tolist() == ["grpo", "bapo"]
 
 
-def test_15_migration_counts_every_prompt_once_a_seed(studies: dict, drawn: dict) -> None:
-    frame = drawn["figure15_migration"][1].query("task == 'countdown'")
+def test_15_migration_starts_from_the_other_seeds_base(studies: dict, drawn: dict) -> None:
+    fig, frame = drawn["figure15_migration"]
+    frame = frame.query("task == 'countdown'")
     assert set(frame.method) == {"bapo"} and sorted(frame.step.unique()) == [0, 5, 15, 20]
-    assert (frame.groupby("step").prompts.sum() == 2 * 60).all()
-    start = frame[frame.step == 0]
-    assert start[start.initial != start.current].prompts.sum() == 0 and start.share_below_diagonal.eq(0).all()
-    wide = [probe(run_of(studies["table1"], "countdown", "bapo", k)) for k in (1, 2)]
-    assert sum(((w[0] == 0) & (w[20] == 1)).sum() for w in wide) == (
-        frame.query("step == 20 and initial == 0 and current == 1").prompts.item()
-    )
-    worse = sum((w[20] < w[0]).sum() for w in wide) / 120
-    assert frame[frame.step == 20].share_below_diagonal.iloc[0] == pytest.approx(worse)
-    by_chance = np.mean([(b[0] < a[0]).mean() for a in wide for b in wide if a is not b])
-    assert frame.unchanged_base_below_diagonal.iloc[0] == pytest.approx(by_chance)
+    assert frame.groupby(["compared", "step"]).prompts.sum().tolist() == pytest.approx([60] * 8)
+    a, b = (probe(run_of(studies["table1"], "countdown", "bapo", k)) for k in (1, 2))
+    own, across = (frame[frame.compared == compared] for compared in ("within a run", "across seeds"))
+
+    def cell(table: pd.DataFrame, step: int) -> float:
+        return table.query("step == @step and initial == 0 and current == 1").prompts.item()
+
+    def below(table: pd.DataFrame) -> list[float]:
+        return table.groupby("step").share_below_diagonal.first()[[0, 20]].tolist()
+
+    # the paper's: both bins from one run, in which the base never leaves the diagonal
+    start = own[own.step == 0]
+    assert start[start.initial != start.current].prompts.sum() == 0
+    assert cell(own, 20) == sum(((w[0] == 0) & (w[20] == 1)).sum() for w in (a, b)) / 2
+    assert below(own) == pytest.approx([0, sum((w[20] < w[0]).sum() for w in (a, b)) / 120])
+    # what is drawn: rows from the other seed's base, also for the unchanged base
+    for step in (0, 20):
+        assert cell(across, step) == (((b[0] == 0) & (a[step] == 1)).sum() + ((a[0] == 0) & (b[step] == 1)).sum()) / 2
+    expected = [((a[step] < b[0]).sum() + (b[step] < a[0]).sum()) / 120 for step in (0, 20)]
+    assert below(across) == pytest.approx(expected)
+    titles = [axes.get_title(loc="left") for axes in fig.axes[4:8]]
+    assert titles == ["unchanged base", "step 5", "step 15", "step 20"]
+    assert f"below diagonal: {expected[0]:.1%}" in [t.get_text() for t in fig.axes[4].texts]
+    assert "ANOTHER seed's probe" in style.said(fig) and "no fair chance level" not in style.said(fig).lower()
+
+
+def test_15_with_one_seed_is_the_papers_count(tmp_path: Path) -> None:
+    study = load(write_study(tmp_path, ("bapo",), (1,), problems=2, samples=2))
+    fig, frame = figure("figure15_migration", study)
+    assert set(frame.compared) == {"within a run"} and (frame.prompts == frame.prompts.round()).all()
+    assert fig.axes[0].get_title(loc="left") == "step 0 (base)"
+    assert "There is no fair chance level here (one seed:" in style.said(fig)

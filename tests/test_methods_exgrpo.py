@@ -13,6 +13,7 @@ from bapo import methods
 from bapo.losses import LossInputs
 from bapo.methods import MethodError
 from bapo.methods.exgrpo import allocate
+from bapo.records import Ledger, step_row
 from bapo.rollouts import FRESH, Group, Prompt, Samples
 
 B = 4
@@ -147,7 +148,12 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
     assert method.advantages(mixed).tolist() == [0.625, 0.625] + [-0.375] * 5 + [0.625]
     # the fresh correct ones enter; the replayed one is in already, under its own log-probabilities
     assert [g.samples.tokens[0, 0] for g in method.kept.of("a")] == [0, 1, 2, 3, 20, 21]
-    assert method.correct["a"] == 3 and method.kept.of("a")[2].version == 1
+    assert method.correct["a"] == 3
+    # each under the policy that sampled it: step 2's is version 1, step 5's version 4
+    assert [g.version for g in method.kept.of("a")] == [1, 1, 1, 1, 4, 4]
+    # batch_age: of step 5, whose policy is version 4, the oldest is three steps old
+    row = step_row(5, 4, batch.groups, batch, method, 1, Ledger(), {}, {})
+    assert row["batch_age"] == 3
     # what was chosen for one step is not replayed in the next
     assert method.build_batch(6, [solved("a", 1, 6)], NoSampler()).groups[0].off_policy is None
 
@@ -170,7 +176,7 @@ def test_state_and_restore():
 # ---------------------------------------------------------------------------------------------------- the loss
 
 
-def inputs(replays: int):
+def inputs(replays: int, phase: int = 1):
     """A fresh response (ratios 1 and 1.6) and, where ``replays``, a replayed one (0.4 and 0.9), else a fresh one."""
     return LossInputs(
         logprobs=torch.tensor([[0.5, 0.8], [0.2, 0.45]]).log().requires_grad_(),
@@ -179,23 +185,51 @@ def inputs(replays: int):
         mask=torch.ones(2, 2),
         replayed=torch.tensor([False, bool(replays)]),
         part_sequences=(2 - replays, replays),
+        phase=phase,
     )
 
 
 @pytest.mark.parametrize(
-    ("options", "replays", "value"),
+    ("options", "replays", "phase", "value"),
     [
         # fresh: -1/2 (1 + 1.6); replayed: 0.4 / 0.5 and 0.9 / 1.0; the mean of four tokens
-        ({}, 1, -(0.5 + 0.8 + 0.8 + 0.9) / 4),
-        ({"on_policy_clip": True}, 1, -(0.5 + 0.6 + 0.8 + 0.9) / 4),
-        ({"shape": 0.0}, 1, -(0.5 + 0.8 + 0.4 + 0.9) / 4),
-        # without replay, as before its start, the clip stands
-        ({}, 0, -(0.5 + 0.6 + 0.4 + 0.9) / 4),
+        ({}, 1, 1, -(0.5 + 0.8 + 0.8 + 0.9) / 4),
+        ({"on_policy_clip": True}, 1, 1, -(0.5 + 0.6 + 0.8 + 0.9) / 4),
+        ({"shape": 0.0}, 1, 1, -(0.5 + 0.8 + 0.4 + 0.9) / 4),
+        # before the start of replay the clip stands; after it, it is gone from mini-batches without replay too
+        ({}, 0, 0, -(0.5 + 0.6 + 0.4 + 0.9) / 4),
+        ({}, 0, 1, -(0.5 + 0.8 + 0.4 + 0.9) / 4),
     ],
 )
-def test_the_loss_by_hand(options, replays, value):
-    loss, _ = exgrpo(entropy_coef=0.0, **options).loss(inputs(replays))
+def test_the_loss_by_hand(options, replays, phase, value):
+    loss, _ = exgrpo(entropy_coef=0.0, **options).loss(inputs(replays, phase))
     assert loss.item() == pytest.approx(value, abs=1e-6)
+
+
+def test_the_clip_goes_with_the_batch_after_the_one_that_starts_replay():
+    method, phases = exgrpo(start_reward=0.5), []
+    for step, correct in ((1, 3), (2, 7), (3, 1), (4, 0)):
+        method.build_batch(step, [solved("a", correct, step)], NoSampler())
+        phases.append(method.phase)
+    assert phases == [0, 0, 1, 1]
+    resumed = exgrpo(start_reward=0.5)
+    resumed.restore(*method.state(), Prompt)
+    resumed.build_batch(5, [solved("b", 0, 5)], NoSampler())
+    assert resumed.phase == 1
+
+
+def test_the_penalty_to_the_reference_and_the_metrics_are_of_fresh_responses():
+    given = inputs(1)
+    given.reference_logprobs = given.logprobs.detach() + torch.tensor([[0.0, 0.0], [1.0, 1.0]])
+    given.recorded = torch.tensor([True, False])
+    held, plain = exgrpo(kl_to="reference", kl_coef=0.5, entropy_coef=0.0), exgrpo(entropy_coef=0.0)
+    loss, metrics = held.loss(given)
+    assert loss.item() == pytest.approx(plain.loss(given)[0].item()) and metrics["kl"].item() == 0.0
+    # of the two fresh tokens one is above 1.2; of all four it would be a quarter
+    clipping = exgrpo(on_policy_clip=True).loss(given)[1]
+    assert clipping["clip_fraction"].item() == 0.5
+    given.recorded = None
+    assert exgrpo(on_policy_clip=True).loss(given)[1]["clip_fraction"].item() == 0.25
 
 
 @pytest.mark.parametrize(

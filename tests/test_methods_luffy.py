@@ -61,7 +61,7 @@ def test_demonstrations_is_how_many_places_the_solution_takes():
 def test_a_prompt_without_a_solution_keeps_its_group_but_some_must_have_one():
     method, groups = luffy(), [group("a", 2), group("b", 3)]
     with pytest.raises(UserError, match=r"none of 2 prompts has an expert's solution: .*Task\.demonstration"):
-        method.build_batch(1, groups, ExpertSampler(unknown="ab"))
+        luffy().build_batch(1, groups, ExpertSampler(unknown="ab"))
     batch = method.build_batch(1, groups, ExpertSampler(unknown="a"))
     assert batch.groups[0] is groups[0] and batch.groups[1].off_policy.any()
     assert batch.metrics == {"demonstrations": 1}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scripted import NoSampler, ScriptedSampler, group, ids
 from test_trainer import assert_same
+from transformers import GenerationConfig
 
 from bapo import config as configuration
 from bapo import methods, runs, seeds, tasks
@@ -16,7 +18,7 @@ from bapo.config import compose_config
 from bapo.data import data_folder
 from bapo.engines.torch import models
 from bapo.engines.torch.data import read_prompts
-from bapo.engines.torch.rollout import Generator, StepSampler
+from bapo.engines.torch.rollout import Generator, StepSampler, unfinished
 from bapo.engines.torch.sampler import SamplingParameters
 from bapo.engines.torch.trainer import train
 from bapo.methods import MethodError
@@ -161,6 +163,19 @@ def test_what_is_cut_off_is_unfinished_and_not_graded(world):
         assert np.array_equal(short.samples.tokens[:, :width], long.samples.tokens[:, :width])
         assert np.array_equal(short.rewards, np.where(short.unfinished, 0, long.rewards))
     assert 0.2 < np.mean([g.unfinished.mean() for g in cut]) < 1  # else this would compare nothing
+
+
+def test_every_end_token_of_the_model_ends_a_response():
+    """A chat model's generation_config names more than its tokenizer, whose own is what experts write."""
+    tokenizer = SimpleNamespace(eos_token_id=7, pad_token_id=None)
+    assert models.special_tokens(tokenizer) == ((7,), 7)
+    several, one, none = (GenerationConfig(eos_token_id=e) for e in ([9, 7], 9, None))
+    assert models.special_tokens(tokenizer, several) == models.special_tokens(tokenizer, one) == ((7, 9), 7)
+    assert models.special_tokens(tokenizer, none) == ((7,), 7)
+    assert models.special_tokens(SimpleNamespace(eos_token_id=None, pad_token_id=0), one) == ((9,), 0)
+    rows = Samples(np.array([[5, 7], [5, 9], [5, 6]]), np.array([2, 2, 2]), np.zeros((3, 2)))
+    ends, _ = models.special_tokens(tokenizer, several)
+    assert unfinished(rows, SamplingParameters(max_tokens=4, eos_ids=ends)).tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("budget", [3, 10, 13])

@@ -47,12 +47,28 @@ def test_buffer_share():
 
 def test_questions_without_a_solution_do_not_enter_but_some_must_have_one():
     method = relift()
-    with pytest.raises(UserError, match="none of 1 prompts has an expert's solution"):
-        method.build_batch(1, fresh(1, [0, 3]), ExpertSampler(unknown=["1a"]))
+    method.build_batch(1, fresh(1, [0, 3]), ExpertSampler(unknown=["1a"]))  # one says little of the others
+    assert method.buffer == []
     method.build_batch(1, fresh(1, [0, 0]), ExpertSampler(unknown=["1a"]))
     assert ids(method.buffer) == ["1b"]
-    method.build_batch(2, fresh(2, [0, 3]), ExpertSampler(unknown=["2a"]))  # by now it is chance
+    for step in range(2, 8):  # by now it is chance
+        method.build_batch(step, fresh(step, [0, 3]), ExpertSampler(unknown=[f"{step}a"]))
     assert ids(method.buffer) == ["1b"]
+
+
+def test_a_batch_of_questions_without_a_solution_ends_the_run():
+    method, unknown = relift(), [f"{step}{name}" for step in (1, 2, 3) for name in "abc"]
+    method.build_batch(1, fresh(1, [0, 3]), ExpertSampler(unknown=unknown))
+    method.build_batch(2, fresh(2, [0, 0]), ExpertSampler(unknown=unknown))
+    resumed = relift()  # knows how many were asked
+    resumed.restore(*method.state(), Prompt)
+    for m in (method, resumed):
+        m.build_batch(3, fresh(3, [3, 3]), ExpertSampler(unknown=unknown))  # none asked: three in all, B is four
+        with pytest.raises(UserError, match="none of 4 prompts has an expert's solution"):
+            m.build_batch(3, fresh(3, [0, 3]), ExpertSampler(unknown=unknown))
+    old = relift()  # a checkpoint from before the count
+    old.restore({"seen": True}, [], Prompt)
+    old.build_batch(1, fresh(1, [0] * 4), ExpertSampler(unknown=["1a", "1b", "1c", "1d"]))
 
 
 def test_nothing_is_asked_where_every_question_has_a_solution():

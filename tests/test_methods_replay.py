@@ -33,6 +33,7 @@ def test_a_failed_group_gets_one_stored_correct_response_in_its_first_place():
     assert any(np.array_equal(helped.samples.logprobs[0], first.samples.logprobs[i]) for i in (0, 1))
     assert np.array_equal(helped.samples.logprobs[1:], failed.samples.logprobs[1:])
     assert helped.origin == FRESH and helped.step == 7
+    assert helped.replayed.tolist() == [True] + [False] * 7 and failed.off_policy is None
     assert failed.rewards.sum() == 0  # the log's group is untouched
     # (r - mean) / std with mean 1/8: the stored response is pushed up, the failures down
     assert arpo.advantages(helped)[0] > 2 > 0 > arpo.advantages(helped)[1]

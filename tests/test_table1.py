@@ -168,6 +168,21 @@ def test_marks_only_where_the_difference_is_real(means: tuple[float, ...], expec
     assert marks(rows, "x", compare(rows, "x")) == expected
 
 
+def test_one_training_seed_is_one_model_and_gets_no_mark() -> None:
+    rows = [
+        result(m, accuracies(mean, i + 1)[:1]) for i, (m, mean) in enumerate(zip("abc", (0.3, 0.4, 0.5), strict=True))
+    ]
+    found = compare(rows, "x")
+    assert all(c.differ and not c.real for c in found.values())  # these models differ; nothing is said of methods
+    assert marks(rows, "x", found) == {}
+    base = Result("base", "base", "", (0,), {}, {"x": accuracies(0.2, 9)[:1]}, {})  # one given model
+    rows = [
+        base,
+        *(result(m, accuracies(mean, i + 1)) for i, (m, mean) in enumerate(zip("ab", (0.3, 0.5), strict=True))),
+    ]
+    assert all(c.real for c in compare(rows, "x").values())
+
+
 def test_holm_counts_every_pair_of_the_column() -> None:
     rows = [result(m, accuracies(0.3 + 0.004 * i, i + 1)) for i, m in enumerate("abcd")]
     found = compare(rows, "x")
@@ -275,6 +290,7 @@ def test_mathematics_is_part_a_and_the_other_two_stand_side_by_side_in_part_b(co
     assert beside["+RePO"] == [""] * 7  # not run there
     assert all(f"{task.title()}, Synthetic 112k:" in text for task in PLAYED)
     assert "over problems alone where there is one seed" in text
+    assert "A row with one training seed is one trained model and not its method" in text
 
 
 def test_every_domain_has_its_average_and_every_stand_in_its_part(complete: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from omegaconf import OmegaConf
 from table_runs import place, write_run, write_study
 
@@ -79,6 +80,23 @@ def test_costs_relative_to_grpo(costs: Path, tmp_path: Path) -> None:
     assert row.paper_ratio == pytest.approx(0.894273, abs=1e-5)
     assert frame.loc[("grpo", "seconds_other"), "seed_2"] == pytest.approx(5.0)  # 120 - 100 - 5 - 10
     assert r"\begin{tabular}{lrrrrrrr}" in (tmp_path / "out" / "table2.tex").read_text()
+
+
+def test_who_pays_for_a_reference_model_is_told(costs: Path, tmp_path: Path) -> None:
+    def note() -> str:
+        assert main(["table2", "--study", str(costs), "--out", str(tmp_path / "out")]) == 0
+        return (tmp_path / "out" / "table2.md").read_text()
+
+    def set_kl(method: str, kl_to: str, coefficient: float) -> None:
+        for seed in (1, 2):
+            content = {"method": {"kl_to": kl_to, "kl_coef": coefficient}}
+            (place(costs.parent, method, seed) / "config.yaml").write_text(yaml.safe_dump(content))
+
+    set_kl("grpo", "reference", 0.001)
+    set_kl("bapo", "rollout", 0.001)
+    assert "which the KL penalty needs, for GRPO and not for BAPO:" in note()
+    set_kl("grpo", "reference", 0.0)  # a penalty of 0 needs no pass
+    assert "KL penalty" not in note()
 
 
 def test_a_study_without_grpo_has_no_ratios(costs: Path, tmp_path: Path) -> None:

@@ -120,7 +120,10 @@ def hard(tmp_path: Path) -> Path:
                 folder = place(tmp_path, method, seed, model=model)
                 outcome = solved if method == good else failed
                 steps = [{}] * (5 if method == "bapo+rollouts" else 6)
-                write_run(folder, outcome, {"rollouts": rollouts}, steps, config(method, seed), start)
+                budget = None  # from "easy" a summary of before budgets were recorded; from "hard" seed 2 falls short
+                if (model, method) == ("hard", "bapo+rollouts"):
+                    budget = {"unit": "rollouts", "amount": 100.0, "spent": 102.0 - 10 * seed, "reached": seed == 1}
+                write_run(folder, outcome, {"rollouts": rollouts}, steps, config(method, seed), start, budget)
     cells = [(m, method, s) for m in ("hard", "easy") for method in ("grpo", "bapo", "bapo+rollouts") for s in (1, 2)]
     return write_study(tmp_path, cells, name="regimes")
 
@@ -149,7 +152,13 @@ def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
     assert "Equal steps, by share at 0/8: better at 75%; worse at 25%." in text
     assert "Equal updates" not in text.split("## Notes")[0].split("\n- ", 1)[1]
     assert "Fewer than 5 seeds" in text and "for all 4 comparisons" in text
-    assert (tmp_path / "out" / "comparison_regimes.md").exists()
+    # a budget that was not reached is said in both tables, and only where it is known
+    assert frame["not_reached"].to_dict() == {
+        ("hard", "steps"): 0, ("hard", "rollouts"): 1, ("easy", "steps"): 0, ("easy", "rollouts"): 0,
+    }  # fmt: skip
+    assert text.count("not reached: seed 2]") == 1
+    listed = (tmp_path / "out" / "comparison_regimes.md").read_text()
+    assert listed.count("BAPO+ROLLOUTS: seed 2 ended at the limit of the steps, before the budget was used.") == 1
     for suffix in ("pdf", "png", "svg", "csv"):
         assert (tmp_path / "out" / f"regimes_figure.{suffix}").stat().st_size > 200
 

@@ -228,7 +228,7 @@ def verl_update(
     step: int,
 ) -> tuple[float, list[torch.Tensor], torch.Tensor]:
     """(loss, gradients, advantages [N, T] of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
-    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks, step, method.weight)
+    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks, step, method.weight, method.phase)
     rows = verl_rows(groups)
     template, _ = construct_minimal_padding_template(rows[0], {}, END)
     template = {name: template[name] for name in rows[0]}
@@ -282,7 +282,8 @@ def test_batches_are_composed_alike(name: str) -> None:
         "relift": {FRESH, DEMONSTRATED},
     }  # fmt: skip
     assert origins == expected_origins.get(name, {FRESH})
-    assert any(g.off_policy is not None for made in verl_batches for g in made) == (name in ("luffy", "exgrpo"))
+    mixed = any(g.off_policy is not None for made in verl_batches for g in made)
+    assert mixed == (name in ("arpo", "luffy", "exgrpo"))
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
@@ -361,7 +362,7 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
     for group in mixed:
         group.off_policy = np.array([False, False, False, True])
     solutions = [record(PROMPTS[i], 1, 9, DEMONSTRATED, rows=True, group_size=1) for i in range(2)]
-    layout = lay_out([mixed, solutions], OmegaConf.create(TRAIN), ranks=2, step=7)
+    layout = lay_out([mixed, solutions], OmegaConf.create(TRAIN), ranks=2, step=7, phase=1)
     assert (layout.rows, layout.rows_per_update, len(layout.order)) == (14, 12, 24)
     columns = layout.columns[np.argsort(layout.order)]  # rows of the groups, then padding
     origin, replayed = columns[:, 0].tolist(), columns[:, 2].tolist()
@@ -371,7 +372,7 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
     assert losses.counts_of(torch.from_numpy(columns[:1])) == {
         "step": 7, "nominal_sequences": MINI * G, "fresh_sequences": 9, "replayed_sequences": 3,
         "fresh_tokens": sum(int(n[:3].sum()) for n in lengths), "replayed_tokens": sum(int(n[3]) for n in lengths),
-        "token_advantages": 0,
+        "token_advantages": 0, "phase": 1,
     }  # fmt: skip
     second = losses.counts_of(torch.from_numpy(columns[12:13]))
     assert (second["fresh_sequences"], second["replayed_sequences"], second["fresh_tokens"]) == (0, 2, 0)
@@ -395,7 +396,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     for row in rows:
         row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], torch.ones(len(row["responses"]))
         row["ref_log_prob"] = row["rollout_log_probs"]
-        row[losses.LAYOUT] = torch.tensor([0, 1, 0, 1, 16, 16, 0, 40, 0, 0], dtype=torch.float64)
+        row[losses.LAYOUT] = torch.tensor([0, 1, 0, 1, 16, 16, 0, 40, 0, 0, 0], dtype=torch.float64)
 
     def metrics(cuts: list[int]) -> dict[str, float]:
         sums: dict[str, float] = {}
@@ -412,3 +413,13 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     assert whole == pytest.approx(cut, rel=1e-5)
     assert 0 < whole["clip_fraction"] < 1
     assert whole["entropy"] > 0.1
+    # an expert's rows (3: none of X1, X2, X3) are left out of both, as where they were not there
+    fresh = rows[:5]
+    for row in rows[5:]:
+        row[losses.LAYOUT] = row[losses.LAYOUT].clone()
+        row[losses.LAYOUT][0] = 3
+    mixed = metrics([])
+    rows[:] = fresh
+    own = metrics([])
+    assert all(mixed[n] == pytest.approx(own[n], rel=1e-5) for n in ("clip_fraction", "kl", "entropy"))
+    assert mixed["entropy"] != pytest.approx(whole["entropy"], rel=1e-6)

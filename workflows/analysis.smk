@@ -6,6 +6,8 @@ rule study:
         SCALE / "studies" / "{study}.json",
     log:
         LOGS / "analysis" / "{study}_runs.log",
+    group:
+        together("analysis")
     params:
         identity=study_identity,
         call=python("bapo.studies", "--settings", SETTINGS.as_json()),
@@ -26,8 +28,10 @@ rule write_table1:
         differences=report(TABLES / "table1_differences.csv", caption="report/differences.rst", category="Tables"),
     log:
         LOGS / "analysis" / "table1.log",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis", "table1"),
@@ -51,8 +55,10 @@ rule figure:
         LOGS / "analysis" / "{figure}.log",
     wildcard_constraints:
         figure="|".join(FIGURE_STUDIES),
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis", "figure"),

@@ -16,8 +16,10 @@ rule claims:
         json=SCALE / "claims.json",
     log:
         LOGS / "analysis" / "claims.log",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis", "claims"),

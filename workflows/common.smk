@@ -1,5 +1,6 @@
 # What the rules share: the checked settings, the place of every file, and what each job is called with.
 
+import dataclasses
 import re
 import shlex
 import sys
@@ -95,14 +96,18 @@ def study_identity(wildcards):
 
 def analysis_identity(wildcards):
     """Tables and figures take seconds: they are made again when any file of the analysis changes."""
-    files = sorted(p for p in Path(workflow.basedir, "analysis").rglob("*") if p.suffix in (".py", ".yaml"))
+    root = Path(workflow.basedir)
+    files = sorted(p for p in (root / "analysis").rglob("*") if p.suffix in (".py", ".yaml"))
+    files += [root / "bapo" / name for name in ("runs.py", "seeds.py", "theory.py")]  # what it computes with
     return configuration.digest([p.read_text(encoding="utf-8") for p in files])
 
 
 def report_identity(wildcards):
     """The page is made again when any file of the analysis changes, its own templates among them."""
     files = sorted(Path(workflow.basedir, "analysis", "report", "templates").iterdir())
-    return configuration.digest([analysis_identity(wildcards), *(p.read_text(encoding="utf-8") for p in files)])
+    beyond = [p for p in map(Path, comparison_files(wildcards)) if p.exists()]
+    texts = [p.read_text(encoding="utf-8") for p in (*files, *beyond)]
+    return configuration.digest([analysis_identity(wildcards), *texts])
 
 
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
@@ -138,14 +143,60 @@ def threads_of(wildcards):
     return configuration_of(wildcards).threads
 
 
-def memory(wildcards):
+# A second attempt (`retries` of profiles/slurm) asks for more: the first may have lacked memory or time.
+def memory(wildcards, attempt=1):
     """Megabytes of a job: 1.5 GB holds the laptop's models, Ray and verl around one take 5, the paper's need the node."""
     config = configuration_of(wildcards)
     if config.engine == "torch":
-        return 16_000 if config.device == "cuda" else 1500
+        return attempt * (16_000 if config.device == "cuda" else 1500)
     if not gpus(wildcards):
-        return 5000
-    return 64_000 if config.model.kind == "scratch" else 200_000
+        return attempt * 5000
+    return attempt * (64_000 if config.model.kind == "scratch" else 200_000)
+
+
+def base_memory(wildcards, attempt=1):
+    """A pretrained model is noted only."""
+    return memory(wildcards, attempt) if configuration_of(wildcards).model.kind == "scratch" else attempt * 4000
+
+
+def little_memory(wildcards, attempt=1):
+    """Of jobs without a model."""
+    return attempt * 1500
+
+
+def minutes(wildcards, attempt=1):
+    """Time that a cluster is asked for. The paper's longest runs take weeks; one that is cut goes on where it stopped."""
+    config = configuration_of(wildcards)
+    if config.model.kind == "pretrained":
+        return attempt * 3 * 24 * 60
+    return attempt * (24 * 60 if config.device == "cuda" else 60)
+
+
+def evaluation_minutes(wildcards, attempt=1):
+    """As above; no evaluation of the paper's takes more than hours."""
+    return min(minutes(wildcards, attempt), attempt * 24 * 60)
+
+
+def one_machine(needed):
+    """The GPUs of a job lie in one machine; jobs without any say nothing, so that groups of them may be formed."""
+    return lambda wildcards: 1 if needed(wildcards) else None
+
+
+@cache
+def grouped():
+    """Whether a cluster's scheduler sees several jobs as one: where the profile says how many (group-components).
+
+    Inside such a job Snakemake has forgotten it, and would run the parts of the group one after the other.
+    """
+    if workflow.remote_exec:
+        parts = {name: 10**6 for name in ("start", "runs", "slots", "analysis")}
+        workflow.group_settings = dataclasses.replace(workflow.group_settings, group_components=parts)
+    return bool(workflow.group_settings.group_components)
+
+
+def together(name, needed=lambda wildcards: 0):
+    """Where a cluster runs a job: with others of the group ``name``, or alone on its own GPUs."""
+    return lambda wildcards: name if grouped() and not needed(wildcards) else None
 
 
 def gpus(wildcards):
@@ -249,9 +300,9 @@ def study_of_figure(wildcards):
 
 
 def report_files(wildcards):
-    """What the page shows is made first: all of the paper's; of the studies beyond it what there is already."""
-    beyond = [place for place in comparison_files(wildcards) if place.exists()]
-    return [*table_files(wildcards), *figure_files(wildcards), SCALE / "claims.json", *beyond]
+    """What the page shows is made first, all of the paper's. Of the studies beyond it the page shows what there is: it
+    must not start one."""
+    return [*table_files(wildcards), *figure_files(wildcards), SCALE / "claims.json"]
 
 
 def closing_message():
@@ -266,7 +317,7 @@ def closing_message():
 
 
 def failure_message(log):
-    """Which log to read: Snakemake's own log names that of the job which failed."""
-    found = re.search(r"^ +log: (\S+)", "".join(Path(name).read_text(encoding="utf-8") for name in log), re.MULTILINE)
-    where = f"{found[1]} says why" if found else "the first error above says why"
+    """Which log to read: Snakemake's own log names that of the job which failed; the last, as a retry may have helped."""
+    found = re.findall(r"^ {4}log: (\S+)", "".join(Path(n).read_text(encoding="utf-8") for n in log), re.MULTILINE)
+    where = f"{found[-1]} says why" if found else "the first error above says why"
     return f"Not finished: {where}. The same command goes on where this one stopped."

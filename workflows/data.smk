@@ -7,8 +7,11 @@ rule data:
     log:
         LOGS / "data" / "{task}.log",
     priority: 40
+    group:
+        together("start")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
+        runtime=lambda wildcards, attempt: 240 * attempt,
     params:
         identity=data_identity,
         call=bapo("data"),

@@ -21,10 +21,14 @@ rule evaluate:
         RUN / "eval" / "summary.json",
     log:
         LOGS / "evaluate" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
+    group:
+        together("runs", evaluation_gpus)
     threads: threads_of
     resources:
         mem_mb=memory,
+        runtime=evaluation_minutes,
         gpu=evaluation_gpus,
+        nodes=one_machine(evaluation_gpus),
     params:
         identity=evaluation_identity,
         call=bapo("evaluate"),
@@ -42,10 +46,14 @@ rule evaluate_base:
         BASE / "eval" / "summary.json",
     log:
         LOGS / "evaluate" / "{task}" / "{model}" / "base.log",
+    group:
+        together("start", evaluation_gpus)
     threads: threads_of
     resources:
         mem_mb=memory,
+        runtime=evaluation_minutes,
         gpu=evaluation_gpus,
+        nodes=one_machine(evaluation_gpus),
     params:
         identity=evaluation_identity,
         call=bapo("evaluate", "--base"),
@@ -65,10 +73,14 @@ rule evaluate_curve:
         RUN / "curve" / "summary.json",
     log:
         LOGS / "curve" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
+    group:
+        together("runs", evaluation_gpus)
     threads: threads_of
     resources:
         mem_mb=memory,
+        runtime=evaluation_minutes,
         gpu=evaluation_gpus,
+        nodes=one_machine(evaluation_gpus),
     params:
         identity=curve_identity,
         call=bapo("evaluate", "--curve"),

@@ -9,10 +9,14 @@ rule base:
     log:
         LOGS / "base" / "{task}" / "{model}.log",
     priority: 30
+    group:
+        together("start", base_gpus)
     threads: base_threads
     resources:
-        mem_mb=memory,
+        mem_mb=base_memory,
+        runtime=evaluation_minutes,
         gpu=base_gpus,
+        nodes=one_machine(base_gpus),
     params:
         identity=base_identity,
         call=bapo("base"),

@@ -11,8 +11,10 @@ rule report:
         report(SCALE / "report.html", caption="report/page.rst", category="Report"),
     log:
         LOGS / "analysis" / "report.log",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=report_identity,
         call=python("analysis", "report", str(SCALE)),

@@ -64,8 +64,10 @@ rule write_table:
         LOGS / "analysis" / "{table}.log",
     wildcard_constraints:
         table="table[234]",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis"),
@@ -87,9 +89,11 @@ rule comparison:
     log:
         LOGS / "analysis" / "comparison_{study}.log",
     wildcard_constraints:
-        study="(?!regimes$)[^/.]+",
+        study="(?!regimes)[^/.]+",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis", "comparison"),
@@ -112,8 +116,10 @@ rule regimes:
         tex=TABLES / "regimes.tex",
     log:
         LOGS / "analysis" / "regimes.log",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis", "comparison"),
@@ -133,8 +139,10 @@ rule theory_monitor:
         csv=report(TABLES / "theory_monitor.csv", caption="report/theory.rst", category="Theory"),
     log:
         LOGS / "analysis" / "theory_monitor.log",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis", "theory"),
@@ -157,8 +165,10 @@ rule checkpoint_choice:
         tex=TABLES / "checkpoint_choice.tex",
     log:
         LOGS / "analysis" / "checkpoint_choice.log",
+    group:
+        together("analysis")
     resources:
-        mem_mb=1500,
+        mem_mb=little_memory,
     params:
         identity=analysis_identity,
         call=python("analysis", "checkpoint-choice"),

@@ -12,10 +12,14 @@ rule train:
     log:
         LOGS / "train" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
     priority: training_priority
+    group:
+        together("runs", gpus)
     threads: threads_of
     resources:
         mem_mb=memory,
+        runtime=minutes,
         gpu=gpus,
+        nodes=one_machine(gpus),
     params:
         identity=train_identity,
         call=bapo("train"),

@@ -29,6 +29,23 @@ def accuracy_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE
     return answers(pairs(view, of, over), against)
 
 
+@query()
+def curve_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE) -> Answer:
+    """of minus over in points of accuracy, mean over the evaluated checkpoints after the start that both have."""
+
+    def against(a: str, b: str):
+        curves = [view.curves(m, column) for m in (a, b)]
+        steps = sorted(set.intersection(*(set(c.steps) for side in curves for c in side)) - {0})
+        if not steps:
+            raise NotTestable("they have no evaluated checkpoint in common")
+        x, y = ([c.accuracy[:, [c.steps.index(s) for s in steps]].mean(axis=1) for c in side] for side in curves)
+        note = f"{len(steps)} checkpoints to step {steps[-1]}: {view.title(a)} {points(x):.1f}, "
+        note += f"{view.title(b)} {points(y):.1f}"
+        return of_two(statistics.difference_over_seeds(x, y), view.seeds(a, b), "points", 100, note)
+
+    return answers(pairs(view, of, over), against)
+
+
 @query(evaluated=True)
 def relative_gain(view: View, *, of: Any, over: Any, column: str = AVERAGE, pooled: bool = False) -> Answer:
     """100 (of / over - 1): the gain as a percentage of the accuracy of ``over``; pooled: of their mean."""
@@ -38,7 +55,8 @@ def relative_gain(view: View, *, of: Any, over: Any, column: str = AVERAGE, pool
         seeds, tables = view.seeds(a, *others), [view.accuracy(b, column) for b in others]
         y = [np.mean([t[:seeds] for t in same], axis=0) for same in zip(*tables, strict=True)]
         names = (view.title(a), f"the mean of {', '.join(view.title(b) for b in others)}")
-        return Answer({f"{names[0]} against {names[1]}": _gain(view.accuracy(a, column), y, False, seeds, names)})
+        found = _gain(view.accuracy(a, column), y, False, seeds, names)
+        return Answer({f"{names[0]} against the mean of its baselines": found})  # one title, whichever were run
 
     def against(a: str, b: str):
         names = (view.title(a), view.title(b))
@@ -57,4 +75,4 @@ def _gain(x: list[np.ndarray], y: list[np.ndarray], given: bool, seeds: int, nam
     shift = top / bottom - 1
     parts = [statistics.Estimate(shift, e.se / bottom, e.df) for e in (residual.problems, residual.both)]
     note = f"{names[0]} {100 * top:.1f}, {names[1]} {100 * bottom:.1f}"
-    return of_two(statistics.SeedDifference(*parts), seeds, "%", 100, note)
+    return of_two(statistics.SeedDifference(*parts, residual.falling / bottom**2), seeds, "%", 100, note)

@@ -46,8 +46,8 @@ class Rule:
 class Claim:
     """One entry. paper: a number; or one for each task, task/model and "overall"; or words where the paper gives none.
 
-    scales: only judged at these (default: all) and elsewhere only measured.
-    not_testable: why it is not judged elsewhere, or why there is no query.
+    scales: only judged at these, and elsewhere only measured (default: judged at all; at none, with not_testable).
+    not_testable: why it is only measured, or why there is no query.
     tasks: only these (default: every task that the studies run the methods on).
     overall: how several tasks make one line: their mean, all of them at once, or none.
     """

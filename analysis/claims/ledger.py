@@ -36,6 +36,7 @@ class Line:
     runs: tuple[str, ...] = ()
     command: str = ""
     missing: bool = False  # not testable only because runs are missing
+    unknown: tuple[str, ...] = ()  # what of the claim could not be measured here
     adjusted: float = float("nan")  # Holm's p over all lines of the ledger
 
     @property
@@ -78,9 +79,18 @@ def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line
         what = f"the study {' and '.join(absent)} was not given" if absent else "no study names these methods together"
         return [_without(claim, f"no runs: {what}", how, missing=True)]
     lines = [_line(claim, block, study, reader, how) for block in blocks]
-    if claim.scales and scale not in claim.scales:
-        return [replace(line, verdict=Verdict(NOT_TESTABLE, claim.not_testable, line.verdict.part)) for line in lines]
-    if claim.overall != "none" and sum(bool(line.parts) for line in lines) > 1:
+    if claim.not_testable and scale not in claim.scales:
+        only_measured = Verdict(NOT_TESTABLE, claim.not_testable)
+        return [
+            replace(line, verdict=replace(only_measured, part=line.verdict.part)) if line.parts else line
+            for line in lines
+        ]
+    lines += [
+        _without(claim, f"no runs: the study has none of {task}", how, task=task, missing=True)
+        for task in claim.tasks
+        if task not in {block.task for block in blocks}
+    ]
+    if claim.overall != "none" and len(lines) > 1 and any(line.parts for line in lines):
         lines.append(_overall(claim, lines, how))
     return lines
 
@@ -115,39 +125,62 @@ def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) ->
     paper = claim.paper_value(block.task, block.model)
     if claim.rule.kind == "near" and paper is None:
         return _without(claim, "the paper gives no number for this task", how, **place)
-    verdict = judge(parts, claim.rule, paper)
     gone += [f"{part} ({why})" for part, why in parts.unmeasured.items()]
-    if gone and verdict.verdict == REPRODUCED:
-        verdict = replace(
-            verdict, verdict=UNDERPOWERED, reason=f"holds so far, but nothing is known of {', '.join(gone)}"
-        )
-    elif gone:
-        verdict = replace(verdict, reason=f"{verdict.reason}; nothing is known of {', '.join(gone)}")
+    verdict = _with_unknown(judge(parts, claim.rule, paper), gone)
     fewer = [m for m in wanted if m in there.methods and len(there.methods[m]) < len(block.methods[m])]
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; not every seed of {', '.join(fewer)} has finished")
-    if (decides := parts[verdict.part]).seeds == 1 and np.isfinite(decides.estimate.se):
-        alone = "one training seed: the interval is that of new problems for these models"
-        verdict = replace(verdict, reason=f"{verdict.reason}; {alone}")
     runs = tuple(sorted(view.read))
     return Line(claim, **place, verdict=verdict, measure=parts[verdict.part], parts=parts, paper=paper, runs=runs,
-                command=how)  # fmt: skip
+                command=how, unknown=tuple(gone))  # fmt: skip
+
+
+def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
+    """The verdict when parts of a claim are not known: it cannot be reproduced. firm: it can be contradicted."""
+    if not unknown:
+        return verdict
+    what = f"nothing is known of {', '.join(dict.fromkeys(unknown))}"
+    if verdict.verdict == REPRODUCED:
+        return replace(verdict, verdict=UNDERPOWERED, size="", reason=f"holds so far, but {what}")
+    if verdict.verdict == CONTRADICTED and not firm:
+        return replace(verdict, verdict=UNDERPOWERED, reason=f"does not hold so far, but {what}")
+    return replace(verdict, reason=f"{verdict.reason}; {what}")
 
 
 def _overall(claim: Claim, lines: list[Line], how: str) -> Line:
-    """Over the tasks: the mean of each part that all have, or all lines at once."""
+    """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown."""
     judged = [line for line in lines if line.parts]
+    absent = [_place(line) for line in lines if not line.parts and not _not_of(claim, line)]
+    unknown = [what for line in judged for what in line.unknown]
     runs = tuple(sorted({r for line in judged for r in line.runs}))
     paper = claim.paper_value(ALL)
     alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
     if claim.overall == "all" or claim.rule.kind in ("always", "near") or not alike:
         found, worst, p = _weakest(judged)
-        each = ", ".join(f"{line.task} {line.verdict.verdict}" for line in judged)
-        verdict = Verdict(found, f"in every task at once: {each}", f"{worst.task}: {worst.verdict.part}", p)
-        return Line(claim, ALL, "", verdict, worst.measure, {}, paper, runs, how)
-    parts = {part: mean_of([line.parts[part] for line in judged]) for part in judged[0].parts}
-    verdict = judge(parts, claim.rule, paper)
-    return Line(claim, ALL, "", verdict, parts[verdict.part], parts, paper, runs, how)
+        each = ", ".join(f"{_place(line)} {line.verdict.verdict}" for line in judged)
+        verdict = Verdict(found, f"in every task at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
+        verdict = _with_unknown(verdict, [*unknown, *absent])
+        return Line(claim, ALL, "", verdict, worst.measure, {}, paper, runs, how, unknown=(*unknown, *absent))
+    parts = {part: _mean_over_tasks(part, judged) for part in judged[0].parts}
+    verdict = _with_unknown(judge(parts, claim.rule, paper), [*unknown, *absent], firm=not absent)
+    return Line(claim, ALL, "", verdict, parts[verdict.part], parts, paper, runs, how, unknown=(*unknown, *absent))
+
+
+def _place(line: Line) -> str:
+    return "/".join(w for w in (line.task, line.model) if w)
+
+
+def _not_of(claim: Claim, line: Line) -> bool:
+    """Whether the paper says nothing of the line's task, so that it is not missed."""
+    return claim.rule.kind == "near" and line.paper is None
+
+
+def _mean_over_tasks(part: str, lines: list[Line]) -> Measure:
+    """Each task once: the models of a task answer the same problems, so their mean is taken first."""
+    tasks: dict[str, list[Measure]] = {}
+    for line in lines:
+        tasks.setdefault(line.task, []).append(line.parts[part])
+    return mean_of([mean_of(of_one, independent=False) for of_one in tasks.values()])
 
 
 def _weakest(lines: list[Line]) -> tuple[str, Line, float]:

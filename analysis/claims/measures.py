@@ -19,8 +19,9 @@ class Measure:
     """One number, in ``unit``.
 
     seeds: training seeds behind it (of the side that has fewest). problem_variance: the part of its squared standard
-    error that more seeds do not lower; seed_variance: of one seed of one side, as ``variance.seeds_needed`` takes it,
-    NaN where one seed cannot tell. note: the numbers that it was made of, for the reader.
+    error that more seeds do not lower; seed_variance: of one seed of one side, NaN where one seed cannot tell; freedom:
+    degrees of freedom that one more seed adds; these three as ``variance.seeds_needed`` takes them. note: the numbers
+    that it was made of, for the reader.
     """
 
     estimate: Estimate
@@ -29,6 +30,7 @@ class Measure:
     problem_variance: float = 0.0
     seed_variance: float = float("nan")
     note: str = ""
+    freedom: float = 2.0
 
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
@@ -36,8 +38,8 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     x = np.asarray(values, dtype=np.float64)
     spread = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
     estimate = Estimate(float(x.mean()), spread / np.sqrt(len(x)), len(x) - 1)
-    # seeds_needed counts two sides with this variance each
-    return Measure(estimate, unit, len(x), 0.0, spread**2 / 2, note)
+    # seeds_needed counts two sides with this variance each; paired by seed, they have S - 1 degrees of freedom
+    return Measure(estimate, unit, len(x), 0.0, spread**2 / 2, note, freedom=1.0)
 
 
 def of_two(found: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "") -> Measure:
@@ -45,23 +47,40 @@ def of_two(found: SeedDifference | SeedMean, seeds: int, unit: str, scale: float
     both, problems = found.both, found.problems
     used = both if np.isfinite(both.se) else problems
     estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
-    excess = max(0.0, both.se**2 - problems.se**2) if np.isfinite(both.se) else float("nan")
-    return Measure(estimate, unit, seeds, (scale * problems.se) ** 2, scale**2 * excess * seeds / 2, note)
+    stays = max(0.0, problems.se**2 - (found.falling if np.isfinite(found.falling) else 0.0))
+    falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
+    freedom = 2.0 if isinstance(found, SeedDifference) else 1.0
+    return Measure(estimate, unit, seeds, scale**2 * stays, scale**2 * falls * seeds / 2, note, freedom)
 
 
-def mean_of(measures: Iterable[Measure]) -> Measure:
-    """The mean of independent measures (other tasks or models, other runs): SE = sqrt(sum SE^2) / B, Satterthwaite."""
+def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
+    """The mean of independent measures (other tasks, other runs): SE = sqrt(sum SE^2) / B, Satterthwaite.
+
+    Not independent (two models on the same problems): the mean of their SE, with the fewest degrees of freedom: never
+    too small.
+    """
     ms = list(measures)
+    if len(ms) == 1:
+        return ms[0]
+    mean = float(np.mean([m.estimate.mean for m in ms]))
+    if not independent:
+        se, df = float(np.mean([m.estimate.se for m in ms])), min(m.estimate.df for m in ms)
+        kept = [float(np.mean([getattr(m, f) for m in ms])) for f in ("problem_variance", "seed_variance")]
+        few, freedom = min(m.seeds for m in ms), min(m.freedom for m in ms)
+        return Measure(Estimate(mean, se, df), ms[0].unit, few, *kept, freedom=freedom)
     parts = [(m.estimate.se**2 / len(ms) ** 2, m.estimate.df) for m in ms]
     total = sum(v for v, _ in parts)
     weights = sum(v**2 / df for v, df in parts if v > 0)
     df = total**2 / weights if weights > 0 else min(df for _, df in parts)
+    of_seeds = [m.seed_variance / len(ms) ** 2 for m in ms]
+    spread = sum(v**2 / m.freedom for v, m in zip(of_seeds, ms, strict=True))
     return Measure(
-        Estimate(float(np.mean([m.estimate.mean for m in ms])), float(np.sqrt(total)), float(df)),
+        Estimate(mean, float(np.sqrt(total)), float(df)),
         ms[0].unit,
         min(m.seeds for m in ms),
         sum(m.problem_variance for m in ms) / len(ms) ** 2,
-        sum(m.seed_variance for m in ms) / len(ms) ** 2,
+        sum(of_seeds),
+        freedom=sum(of_seeds) ** 2 / spread if spread > 0 else min(m.freedom for m in ms),
     )
 
 

@@ -1,10 +1,7 @@
 """Queries over probes: a fixed set of prompts, sampled G times from the policy at some steps, step 0 being the base.
 
-A prompt at 0/G has rarely a chance of exactly 0: an UNCHANGED model sampled again also "solves" some, and loses others.
-`over: chance` compares with that. Prompts are then chosen, or starting points taken, from ANOTHER seed's probe of the
-same base, and what happened is read from the seed's own probes: at the last step for the trained model, at step 0 for
-the unchanged one. Neither side then owes anything to the samples that the prompts were chosen by. (The probes of one
-run share their random numbers, so two probes of one run would show too little chance.)
+Methods are compared by what is counted within each run, as the paper does. `over: chance` compares across seeds, with
+the unchanged base: analysis/probes.py says how, and why a run's own step 0 would not be fair.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ import numpy as np
 from analysis import statistics
 from analysis.claims.measures import NotTestable, of_two, share_table
 from analysis.claims.registry import BASE, CHANCE, Answer, answers, pairs, query, there
+from analysis.probes import Probes, Value
 
 if TYPE_CHECKING:
     from analysis.claims.view import View
@@ -28,63 +26,70 @@ SETS = ("train", "probe")
 FEWEST = 10
 
 
-class Counts:
-    """Correct answers [S, n] of the probed prompts of one method. start: the base; samples: G."""
+def _probes(view: View, method: str, probed: str) -> Probes:
+    """Raises NotTestable where there is no table [S, n] of them at step 0 and a later step."""
+    found = Probes.of(view.probes(method, probed))
+    if len(found.steps) < 2 or found.steps[0] != 0:
+        raise NotTestable("the probe has no step 0 and a later one in common")
+    if not found.same_prompts:
+        raise NotTestable("the seeds were probed on different prompts")
+    return found
 
-    def __init__(self, view: View, method: str, probed: str):
-        frames = view.probes(method, probed)
-        self.steps = sorted(set.intersection(*(set(f.columns) for f in frames.values())))
-        if len(self.steps) < 2 or self.steps[0] != 0:
-            raise NotTestable("the probe has no step 0 and a later one in common")
-        self.prompts = sorted(set.intersection(*(set(f.index) for f in frames.values())))
-        self.by_step = {s: np.stack([f.loc[self.prompts, s].to_numpy() for f in frames.values()]) for s in self.steps}
-        self.samples = next(iter(frames.values())).attrs["samples"]
-        self.start, self.end = self.by_step[0], self.by_step[self.steps[-1]]
 
-    def over_others(self, value: Callable[[int, int], np.ndarray]) -> np.ndarray:
-        """[S, n]: the mean over the other seeds o of value(seed, o), for every seed."""
-        seeds = range(len(self.start))
-        if len(seeds) < 2:
-            raise NotTestable("one seed: what chance alone shows needs a second sampling of the base")
-        if any(np.array_equal(self.start[s], self.start[o]) for s in seeds for o in seeds if o < s):
-            raise NotTestable("the seeds share their samples of the base, so chance cannot be told")
-        return np.stack([np.mean([value(s, o) for o in seeds if o != s], axis=0) for s in seeds])
+def _across(probes: Probes, step: int, value: Value) -> np.ndarray:
+    if probes.obstacle:
+        raise NotTestable(probes.obstacle)
+    return probes.across(step, value)
+
+
+def _correct(probes: Probes, step: int) -> np.ndarray:
+    """[S, n]"""
+    return np.stack(probes.at(step))
 
 
 @dataclass(frozen=True)
 class Share:
-    """A share of prompts. own(counts): [S, n] as the paper counts it, start and end from the same run; across(counts,
-    now): start from the other seeds' probes, ``now`` [S, n] the end, or the start of the unchanged model."""
+    """A share of prompts, as a table [S, n] at a step. own: start and end from the same run, as the paper counts it;
+    across: start from the other seeds' probes (step 0 is the unchanged model)."""
 
-    own: Callable[[Counts], np.ndarray]
-    across: Callable[[Counts, np.ndarray], np.ndarray]
+    own: Callable[[Probes, int], np.ndarray]
+    across: Callable[[Probes, int], np.ndarray]
     same: bool = False  # own is across
 
 
 def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer:
     """The share of each method, alone or minus another's."""
 
+    def own(p: Probes) -> np.ndarray:
+        return share.own(p, p.steps[-1])
+
     def alone(method: str):
-        counts = Counts(view, method, probed)
-        note = f"{len(counts.prompts)} probed prompts"
-        return of_two(statistics.mean_over_seeds(share.own(counts)), view.seeds(method), "%", 100, note)
+        found = _probes(view, method, probed)
+        note = f"{len(found.prompts[0])} probed prompts{_beside(found, share)}"
+        return of_two(statistics.mean_over_seeds(own(found)), view.seeds(method), "%", 100, note)
 
     def against(a: str, b: str):
-        counts = Counts(view, a, probed)
+        found = _probes(view, a, probed)
         note = ""
         if b == CHANCE:
-            x, y = share.across(counts, counts.end), share.across(counts, counts.start)
-            note = (
-                ""
-                if share.same
-                else f"; counted within a run, as the paper does: {100 * share.own(counts).mean():.1f}%"
-            )
+            x, y = share.across(found, found.steps[-1]), share.across(found, 0)
+            if not share.same:
+                note = f"; counted within a run, as the paper does: {100 * own(found).mean():.1f}%"
         else:
-            x, y = share.own(counts), share.own(Counts(view, b, probed))
+            x, y = own(found), own(_probes(view, b, probed))
         note = f"{view.title(a)} {100 * x.mean():.1f}%, {view.title(b)} {100 * y.mean():.1f}%{note}"
         return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
 
     return answers(there(view, of), alone) if over is None else answers(pairs(view, of, over), against)
+
+
+def _beside(found: Probes, share: Share) -> str:
+    """What a share counted within a run is to be read beside: the same across seeds, and of the unchanged base."""
+    try:
+        now, chance = (100 * share.across(found, step).mean() for step in (found.steps[-1], 0))
+    except NotTestable as reason:
+        return f"; what sampling alone shows is not known ({reason})"
+    return f"; start taken from another seed's probe: {now:.1f}%, the unchanged base sampled again: {chance:.1f}%"
 
 
 def _among(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
@@ -95,46 +100,73 @@ def _among(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
     return share_table(chosen, hit, what)
 
 
+def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_least: int) -> Share:
+    """The share with ``at_least`` correct answers at a step, of the prompts that choose(the base's answers, G) picks.
+
+    what: those prompts in words, with {G} for G.
+    """
+
+    def among(count: Callable[..., np.ndarray], p: Probes, step: int) -> np.ndarray:
+        chosen = count(step, lambda base, now: choose(base, p.samples))
+        return _among(chosen, _correct(p, step) >= at_least, what.format(G=p.samples))
+
+    return Share(
+        lambda p, step: among(p.within, p, step),
+        lambda p, step: among(lambda *given: _across(p, *given), p, step),
+    )
+
+
 @query(probed=SETS)
 def hard_improved(view: View, *, of: Any, over: Any = None, probed: str = "train") -> Answer:
     """Share of the base's 0/G prompts with at least one correct answer at the last step (the paper's Figure 7)."""
-    return _answer(view, of, over, probed, Share(
-        lambda c: _among(c.start == 0, c.end > 0, f"at 0/{c.samples}"),
-        lambda c, now: _among(c.over_others(lambda s, o: c.start[o] == 0), now > 0, f"at 0/{c.samples}"),
-    ))  # fmt: skip
+    return _answer(view, of, over, probed, _of_chosen("at 0/{G}", lambda base, samples: base == 0, 1))
 
 
 @query(probed=SETS)
 def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train", at_least: int = 1) -> Answer:
     """Share of the prompts that the base fails in every OTHER seed's probe with ``at_least`` right in the end."""
 
-    def across(c: Counts, now: np.ndarray) -> np.ndarray:
-        fails = c.over_others(lambda s, o: c.start[o] == 0) == 1
-        return _among(fails, now >= at_least, f"at 0/{(len(c.start) - 1) * c.samples}")
+    def across(p: Probes, step: int) -> np.ndarray:
+        fails = _across(p, step, lambda base, now: base == 0) == 1
+        return _among(fails, _correct(p, step) >= at_least, f"at 0/{(len(p.seeds) - 1) * p.samples}")
 
-    return _answer(view, of, over, probed, Share(lambda c: across(c, c.end), across, same=True))
+    return _answer(view, of, over, probed, Share(across, across, same=True))
 
 
 @query(probed=SETS)
-def degraded_prompts(view: View, *, of: Any, over: Any = None, probed: str = "train", bins: int = 1) -> Answer:
-    """Share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had."""
-    return _answer(view, of, over, probed, Share(
-        lambda c: (c.end <= c.start - bins).astype(float),
-        lambda c, now: c.over_others(lambda s, o: now[s] <= c.start[o] - bins),
-    ))  # fmt: skip
+def degraded_prompts(
+    view: View, *, of: Any, over: Any = None, probed: str = "train", bins: int = 1, noise: float | None = None
+) -> Answer:
+    """Share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
+
+    noise: no number where two samplings of the UNCHANGED base already show more than this many percent, or where that
+    is not known. It cannot be subtracted: a model that improves elsewhere has fewer falls by chance, which would hide
+    what it forgets.
+    """
+
+    def fewer(base: np.ndarray, now: np.ndarray) -> np.ndarray:
+        return (now <= base - bins).astype(float)
+
+    share = Share(lambda p, step: p.within(step, fewer), lambda p, step: _across(p, step, fewer))
+    if noise is not None:
+        for _, method in there(view, of):
+            found = _probes(view, method, probed)
+            chance = 100 * share.across(found, 0).mean()
+            if chance > noise:
+                raise NotTestable(
+                    f"sampling alone takes too many prompts {bins} of {found.samples} down: {chance:.1f}% of the "
+                    f"unchanged base's (at most {noise:g}% for a verdict); {view.title(method)}, counted as the paper "
+                    f"does: {100 * share.own(found, found.steps[-1]).mean():.1f}%, and "
+                    f"{100 * found.within(found.steps[-1], lambda x, y: y < x).mean():.1f}% below the diagonal at all"
+                )
+    return _answer(view, of, over, probed, share)
 
 
 @query(probed=SETS)
 def solved_stay(view: View, *, of: Any, over: Any = None, probed: str = "train", at_least: int = 6) -> Answer:
     """Share of the base's G/G prompts with ``at_least`` correct answers at the last step."""
-
-    def across(c: Counts, now: np.ndarray) -> np.ndarray:
-        return _among(
-            c.over_others(lambda s, o: c.start[o] == c.samples), now >= at_least, f"at {c.samples}/{c.samples}"
-        )
-
-    own = Share(lambda c: _among(c.start == c.samples, c.end >= at_least, f"at {c.samples}/{c.samples}"), across)
-    return _answer(view, of, over, probed, own)
+    share = _of_chosen("at {G}/{G}", lambda base, samples: base == samples, at_least)
+    return _answer(view, of, over, probed, share)
 
 
 @query(probed=SETS, at=("first", "last"))
@@ -145,12 +177,12 @@ def probe_difference(view: View, *, of: Any, over: Any, probed: str = "probe", a
     """
 
     def against(a: str, b: str):
-        x = Counts(view, a, probed)
-        y = x if b == BASE else Counts(view, b, probed)
+        x = _probes(view, a, probed)
+        y = x if b == BASE else _probes(view, b, probed)
         step = x.steps[1] if at == "first" else x.steps[-1]
-        if step not in y.by_step:
+        if step not in y.steps:
             raise NotTestable(f"{view.title(b)} was not probed at step {step}")
-        p, q = x.by_step[step] / x.samples, (x.start if b == BASE else y.by_step[step]) / x.samples
+        p, q = _correct(x, step) / x.samples, _correct(y, 0 if b == BASE else step) / y.samples
         note = f"step {step}: {view.title(a)} {100 * p.mean():.1f}, {view.title(b)} {100 * q.mean():.1f}"
         difference = statistics.difference_over_seeds([p], [q], (False, b == BASE))
         return of_two(difference, view.seeds(a, b), "points", 100, note)

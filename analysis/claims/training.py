@@ -10,6 +10,7 @@ import numpy as np
 from analysis import text
 from analysis.claims.measures import NotTestable, of_seeds, ratios
 from analysis.claims.registry import Answer, answers, pairs, query, there
+from analysis.results import has_reference_pass
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,10 @@ SECONDS = {
     "seconds": {"seconds_total": 1, "seconds_probe": -1},
     "generation_seconds": {"seconds_rollout": 1, "seconds_regenerate": 1},
 }
-QUANTITIES = ("rollouts", "generated_tokens", "trained_tokens", "updates", "flops", *SECONDS)
+FLOPS, WITHOUT_REFERENCE = "flops", "flops_without_reference"
+QUANTITIES = ("rollouts", "generated_tokens", "trained_tokens", "updates", FLOPS, WITHOUT_REFERENCE, *SECONDS)
+#: quantities that a pass of a reference model is part of
+HOLDS_REFERENCE = (FLOPS, "seconds")
 
 
 def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
@@ -32,28 +36,48 @@ def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
         signs = SECONDS[quantity]
         frames = view.steps(method, list(signs))
         return {s: float(sum(sign * f[c].fillna(0).sum() for c, sign in signs.items())) for s, f in frames.items()}
-    parts = ("forward_flops", "backward_flops") if quantity == "flops" else (quantity,)
+    operations = quantity in (FLOPS, WITHOUT_REFERENCE)
+    parts = ("forward_flops", "backward_flops") if operations else (quantity,)
     totals = view.totals(method)
     if any(p not in t for t in totals.values() for p in parts):
-        raise NotTestable(f"the runs of {view.title(method)} do not record {quantity}")
-    return {s: float(sum(t[p] for p in parts)) for s, t in totals.items()}
+        raise NotTestable(f"the runs of {view.title(method)} do not record {quantity.replace('_', ' ')}")
+    less = 0.0
+    if quantity == WITHOUT_REFERENCE and has_reference_pass(view.config(method)):
+        if "value_clip" in view.config(method)["method"]:
+            raise NotTestable(f"{view.title(method)} has a critic, whose operations hide those of the reference")
+        less = 0.5  # forwards over the trained tokens: 2 operations a parameter and token against 4 backwards
+    return {s: float(sum(t[p] for p in parts) - less * t.get("backward_flops", 0.0)) for s, t in totals.items()}
+
+
+def _references(view: View, *methods: str) -> str:
+    """Which of the methods pay for a reference model, where not all or none do."""
+    paying = [m for m in methods if has_reference_pass(view.config(m))]
+    if len(paying) in (0, len(methods)):
+        return ""
+    return f"; a reference model's forward pass is in the cost of {' and '.join(view.title(m) for m in paying)} alone"
 
 
 @query(quantity=QUANTITIES)
 def cost_ratio(view: View, *, of: Any, over: Any, quantity: str = "rollouts") -> Answer:
-    """of / over in one of QUANTITIES; seconds are without the probes."""
+    """of / over in one of QUANTITIES; seconds are without the probes.
+
+    flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
+    """
 
     def against(a: str, b: str):
         x, y = _cost(view, a, quantity), _cost(view, b, quantity)
         shown = [_amount(np.mean(list(v.values())), quantity) for v in (x, y)]
         note = f"{quantity.replace('_', ' ')}: {view.title(a)} {shown[0]}, {view.title(b)} {shown[1]}"
+        note += _references(view, a, b) if quantity in HOLDS_REFERENCE else ""
         return of_seeds(ratios(x, y), "x", note)
 
     return answers(pairs(view, of, over), against)
 
 
 def _amount(value: float, quantity: str) -> str:
-    return f"{value:.2e}" if quantity == "flops" else f"{value:.1f}" if quantity in SECONDS else text.thousands(value)
+    if quantity in (FLOPS, WITHOUT_REFERENCE):
+        return f"{value:.2e}"
+    return f"{value:.1f}" if quantity in SECONDS else text.thousands(value)
 
 
 # ------------------------------------------------------------------------------------------------ the batch

@@ -3,6 +3,7 @@
 A claim about a direction is reproduced where the whole 95% interval lies on the claimed side, contradicted where all
 of it lies on the other, and underpowered otherwise. A claim with several parts ("above EVERY baseline") is reproduced
 where each part is (no correction is needed for that), and contradicted where at least one is, at 5% over all its parts.
+One training seed makes one model: whatever its interval shows, no claim about a method is more than underpowered.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from analysis.claims import CONTRADICTED, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Rule
 from analysis.claims.measures import Measure
 from analysis.statistics import CONFIDENCE, Estimate
-from analysis.variance import seeds_needed
+from analysis.variance import MOST_SEEDS, seeds_needed
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def judge(measures: dict[str, Measure], rule: Rule, paper: float | None = None) 
         holds = m.estimate.mean >= 100 - 1e-9
         return Verdict(REPRODUCED if holds else CONTRADICTED, "no exception" if holds else
                        f"{part}: {100 - m.estimate.mean:.2g}% exceptions", part)  # fmt: skip
-    sides = {part: side(m.estimate, low, high) for part, m in measures.items()}
+    # with one training seed the interval is that of new problems: it tells two models apart, not two methods
+    sides = {part: side(m.estimate, low, high) if m.seeds > 1 else 0 for part, m in measures.items()}
     ps = {part: p_value(m.estimate, low, high) for part, m in measures.items()}
     against = {part: min(1.0, ps[part] * len(ps)) for part, s in sides.items() if s < 0}
     worst = min(against, key=against.get) if against else None
@@ -90,7 +92,8 @@ def judge(measures: dict[str, Measure], rule: Rule, paper: float | None = None) 
     if all(s > 0 for s in sides.values()):
         size = _size(measures[weakest].estimate.mean, rule, paper)
         return Verdict(REPRODUCED, _for(size, paper, measures[weakest]), weakest, _told(ps[weakest]), size)
-    return Verdict(UNDERPOWERED, _undecided(measures, sides, low, high), weakest, ps[weakest])
+    p = ps[weakest] if measures[weakest].seeds > 1 else float("nan")
+    return Verdict(UNDERPOWERED, _undecided(measures, sides, low, high), weakest, p)
 
 
 def _told(p: float) -> float:
@@ -123,19 +126,37 @@ def _undecided(measures: dict[str, Measure], sides: dict[str, int], low: float, 
     open_parts = {part: measures[part] for part, s in sides.items() if s <= 0}
     if any(not np.isfinite(m.estimate.half_width) for m in open_parts.values()):
         return "one training seed gives no interval"
+    if any(m.seeds < 2 for m in open_parts.values()):
+        return _of_these_models({part: side(m.estimate, low, high) for part, m in open_parts.items()})
     needed = []
     for m in open_parts.values():
         gap = m.estimate.mean - _nearest(m.estimate.mean, low, high)
         enough = math.isfinite(m.seed_variance)
-        needed.append(seeds_needed(gap, m.problem_variance, m.seed_variance) if enough else 0)
+        found = seeds_needed(gap, m.problem_variance, m.seed_variance, freedom=m.freedom) if enough else 0
+        needed.append(found)
     if 0 in needed:
-        return "one training seed: how many would settle it cannot be told"
+        return "how many seeds would settle it cannot be told"
     names = "" if len(sides) == 1 else f" ({len(open_parts)} of {len(sides)} parts open)"
     if None in needed:
-        enough = "no number of seeds settles it on these problems"
+        enough = f"not even {text.thousands(MOST_SEEDS)} seeds would settle it on these problems"
     else:
-        enough = f"{_seeds(max(needed))} would settle it"
+        enough = f"about {_seeds(max(needed))} would settle it"
     return f"the interval holds both{names}; if the true value is the one seen, {enough}"
+
+
+def _of_these_models(sides: dict[str, int]) -> str:
+    """What can be said of one trained model a method."""
+    found = set(sides.values())
+    if found == {1}:
+        shown = "holds for these trained models"
+    elif found == {-1}:
+        shown = "does not hold for these trained models"
+    else:
+        shown = "is open for these trained models too" if found == {0} else "holds for some of these trained models"
+    return (
+        f"the claim {shown}; one training seed: the interval is that of new problems for them, and says nothing of "
+        "methods"
+    )
 
 
 def _seeds(count: int) -> str:

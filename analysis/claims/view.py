@@ -99,17 +99,33 @@ class View:
         if method == BASE and (base is None or not finished(base, True)):
             raise NotTestable("the base model has not been evaluated")
         cells = (base,) if method == BASE else self.cells(method)
-        names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
-        if not names:
-            raise NotTestable(f"there is no benchmark {column} at this scale")
         tables = []
-        for name in names:
+        for name in self._benchmarks(column):
             key = ("eval", name, *(str(c.run) for c in cells))
             found = self.reader.keep(
                 key, lambda name=name: reading.evaluations(cells, name, self.study).correct.mean(axis=2)
             )
             tables.append(found)
         return tables
+
+    def _benchmarks(self, column: str) -> list[str]:
+        names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
+        if not names:
+            raise NotTestable(f"there is no benchmark {column} at this scale")
+        return names
+
+    def curves(self, method: str, column: str = AVERAGE) -> list[reading.Curve]:
+        """The kept checkpoints of all seeds on one benchmark, or on each."""
+        cells = self.cells(method)
+        if not all((c.run / "curve" / runs.SUMMARY).exists() for c in cells):
+            raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
+        return [
+            self.reader.keep(
+                ("curve", name, *(str(c.run) for c in cells)),
+                lambda name=name: reading.curves(cells, name, self.study),
+            )
+            for name in self._benchmarks(column)
+        ]
 
     def steps(self, method: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """steps.parquet of each seed, in the order of the steps."""

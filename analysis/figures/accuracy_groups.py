@@ -20,8 +20,8 @@ TOP = 0.42
 FAIR = (
     "Across seeds: the same between the base in another seed's probe and the trained model in the seed's own probe; "
     "unchanged base: between the base in another seed's probe and the base in the seed's own, which is what sampling "
-    "alone shows. Both have independent random numbers on the two sides. The probes of one run can share theirs, and an "
-    "unchanged model would then not move at all within a run, so that number has no fair chance level."
+    "alone shows. Both have independent random numbers on their two sides. The probes of one run can share theirs, and "
+    "an unchanged model would then not move at all, so the number within a run has no fair chance level."
 )
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import style
+from analysis import probes, style
 from analysis.figures import common, probed
 from analysis.study import Block, Study
 
@@ -17,10 +17,23 @@ if TYPE_CHECKING:
 STEPS = 4
 PANEL, GAP = 1.62, 0.95
 TOP = 0.62
+WITHIN, ACROSS = "within a run", "across seeds"  # where rows and columns come from
+FAIR = (
+    "Row: a prompt's bin in ANOTHER seed's probe of the base (step 0), column: its bin in the seed's own probe at the "
+    "step; mean number of prompts over the ordered pairs of seeds, rounded (below one half: empty). First matrix of a "
+    "row: the base against itself; it is unchanged, so whatever lies beside the outlined diagonal there is sampling, "
+    "and the other matrices are to be compared with it. The paper takes both bins from one run (in the CSV file: "
+    "within a run), where an unchanged base can stay wholly on the diagonal, as the probes of one run can share their "
+    "random numbers."
+)
+OWN = "Row: a prompt's bin at step 0, column: its bin at the step, both in one run, mean number of prompts over seeds."
 
 
 def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a matrix a step: prompts pooled over seeds, row = bin at step 0, column = bin now.
+    """A row a task and model, a matrix a step: prompts by their bin in the base (row) and at the step (column).
+
+    The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both
+    bins come from the same run, as in the paper.
 
     method: by default BAPO, or the first method of a study without it.
     """
@@ -35,15 +48,13 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
     data = [_read(b, method, study) for b in blocks]
     samples = data[0]["samples"]
     words = (
-        f"{common.plain_title(blocks[0], method)}: training prompts by correct answers out of {samples} at step 0 "
-        f"(row) and now (column), pooled over {common.seed_words(blocks, [method])}; colour: share of the row. Below "
-        "the outlined diagonal (lower left): worse than at step 0; above: better. "
+        f"{common.plain_title(blocks[0], method)}: training prompts by correct answers out of {samples}, before "
+        f"training (row) and now (column), {common.seed_words(blocks, [method])}; colour: share of the row. Below the "
+        "outlined diagonal (lower left): worse than before; above: better. "
     )
-    if any(np.isfinite(d["chance"]) for d in data):
-        words += (
-            "Unchanged base: the share below the diagonal between two independent samplings of it, about the most that "
-            "chance can give, as the probes of one run share their random numbers. "
-        )
+    if any(d["probes"].obstacle for d in data):
+        words += f"{OWN} "
+    words += probed.chance_words([(b.title, d["probes"]) for b, d in zip(blocks, data, strict=True)], FAIR)
     words += study.note
     below = style.caption_height(words) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
@@ -52,13 +63,12 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
         for axes in line[len(d["counts"]) :]:
             axes.set_visible(False)
         for i, (axes, (step, counts)) in enumerate(zip(line, d["counts"].items(), strict=False)):
-            image = _matrix(axes, step, counts)
+            image = _matrix(axes, _title(step, d), counts)
             if i:
                 axes.tick_params(labelleft=False)
             else:
-                axes.set_ylabel("initial bin", labelpad=2)
-        chance = f"   unchanged base: {d['chance']:.1%} below" if np.isfinite(d["chance"]) else ""
-        style.row_title(line[0], f"{common.plain_title(block, method)}: {block.title}", 0.38, chance)
+                axes.set_ylabel("initial bin" if d["probes"].obstacle else "bin, other seed's base", labelpad=2)
+        style.row_title(line[0], f"{common.plain_title(block, method)}: {block.title}", 0.38)
     style.margins(fig, left=0.55, right=0.68, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _bar(fig, grid, image)
     style.caption(fig, words)
@@ -68,26 +78,32 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
 def _read(block: Block, method: str, study: Study) -> dict:
     import pandas as pd
 
-    probes, steps, samples = probed.tracked(block, method, study)
-    counts, rows = {}, []
-    for step in probed.spaced(steps, STEPS):
-        counts[step] = sum(
-            probed.migration(wide[steps[0]].to_numpy(), wide[step].to_numpy(), samples) for wide in probes.values()
-        )
-        for (initial, current), n in np.ndenumerate(counts[step]):
-            rows.append({
-                "task": block.task, "model": block.model, "method": method, "step": step, "initial": initial,
-                "current": current, "samples": samples, "prompts": int(n),
-                "share_below_diagonal": probed.degraded(counts[step]),
-            })  # fmt: skip
-    pairs = probed.base_pairs(probes)
-    by_chance = [probed.degraded(probed.migration(x, y, samples)) for x, y in pairs]
-    chance = float(np.mean(by_chance)) if pairs else float("nan")
-    frame = pd.DataFrame(rows).assign(unchanged_base_below_diagonal=chance)
-    return {"counts": counts, "samples": samples, "frame": frame, "chance": chance}
+    found = probes.read(block, method, study)
+    steps, samples = probed.spaced(found.steps, STEPS), found.samples
+
+    def matrix(initial: np.ndarray, current: np.ndarray) -> np.ndarray:
+        return probes.migration(initial, current, samples)
+
+    counts = {WITHIN: {step: found.within(step, matrix).mean(axis=0) for step in steps}}
+    if not found.obstacle:
+        counts[ACROSS] = {step: found.across(step, matrix).mean(axis=0) for step in steps}
+    frame = pd.DataFrame([
+        {"task": block.task, "model": block.model, "method": method, "compared": compared, "step": step,
+         "initial": initial, "current": current, "samples": samples, "prompts": float(n),
+         "share_below_diagonal": probes.degraded(table)}
+        for compared, tables in counts.items() for step, table in tables.items()
+        for (initial, current), n in np.ndenumerate(table)
+    ])  # fmt: skip
+    return {"counts": counts.get(ACROSS, counts[WITHIN]), "samples": samples, "frame": frame, "probes": found}
 
 
-def _matrix(axes, step: int, counts: np.ndarray):
+def _title(step: int, d: dict) -> str:
+    if step == 0:
+        return "step 0 (base)" if d["probes"].obstacle else "unchanged base"
+    return f"step {step}"
+
+
+def _matrix(axes, title: str, counts: np.ndarray):
     from matplotlib.patches import Rectangle
 
     totals = counts.sum(axis=1, keepdims=True)
@@ -97,17 +113,20 @@ def _matrix(axes, step: int, counts: np.ndarray):
     for i in range(g + 1):
         axes.add_patch(Rectangle((i - 0.5, i - 0.5), 1, 1, fill=False, edgecolor=style.VERMILLION, linewidth=0.6))
     for (row, column), n in np.ndenumerate(counts):
-        if n:
+        if n >= 0.5:
             dark = share[row, column] > 0.55
-            axes.text(column, row, str(n), ha="center", va="center", fontsize=4.8, color="white" if dark else "#222222")
+            axes.text(
+                column, row, str(int(n + 0.5)), ha="center", va="center", fontsize=4.8,
+                color="white" if dark else "#222222",
+            )  # fmt: skip
     ticks = np.arange(0, g + 1, 2 if g > 4 else 1)
     axes.set_xticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)
     axes.set_yticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)
     axes.tick_params(length=2, pad=2)
     axes.grid(visible=False)
     axes.set_xlabel("current bin", labelpad=2)
-    axes.set_title(f"step {step}" + (" (base)" if step == 0 else ""), loc="left", fontweight="bold", pad=13)
-    below = f"below diagonal: {probed.degraded(counts):.1%}"
+    axes.set_title(title, loc="left", fontweight="bold", pad=13)
+    below = f"below diagonal: {probes.degraded(counts):.1%}"
     axes.text(0, 1.02, below, transform=axes.transAxes, fontsize=6.8, va="bottom")
     return image
 

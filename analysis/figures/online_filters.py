@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import reading, style
-from analysis.figures import common, final_accuracy, probed
+from analysis import probes, reading, style
+from analysis.figures import common, final_accuracy
 from analysis.study import Block, Study
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def _name(block: Block, method: str) -> str:
 
 def _held_out(block: Block, method: str, study: Study) -> tuple[np.ndarray, np.ndarray, int]:
     """(steps [T], accuracy [S, T], samples a problem) of the probed problems that no run trains on."""
-    probes = reading.probes(block, method, study, "probe")
-    steps, samples = probed.probed_steps(probes), next(iter(probes.values())).attrs["samples"]
-    return np.array(steps), np.stack([w[steps].to_numpy().mean(axis=0) / samples for w in probes.values()]), samples
+    found = probes.read(block, method, study, "probe")
+    accuracy = [correct.mean(axis=1) / found.samples for correct in found.correct]
+    return np.array(found.steps), np.stack(accuracy), found.samples
 
 
 def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: int) -> list[pd.DataFrame]:

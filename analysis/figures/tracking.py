@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 #: the paper compares the base, GRPO and BAPO; DAPO is shown too where it was run
 SHOWN = ("grpo", "dapo", "bapo")
-PANEL, GAP = 2.2, 1.35
+PANEL, GAP = 2.2, 1.5
 TOP = 1.05
 FAIR = (
     "That count has no fair chance level: the probes of one run can share their random numbers, and an unchanged model "
@@ -46,10 +46,12 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
     seeds = common.seed_words(study.blocks)
     words = (
         f"A fixed set of training prompts by the number of correct answers out of {samples}, of the base and during "
-        f"training, mean over {seeds}; red: no correct answer. Improved within a run, as the paper counts: share of "
-        f"the base's 0/{samples} prompts with at least one correct answer at the last step (lowest to highest seed). "
+        f"training, mean over {seeds}; red: no correct answer. Improved: share of the base's 0/{samples} prompts with "
+        "at least one correct answer at the last step (lowest to highest seed). Within a run, as the paper counts: "
+        "base and last step of the same run. "
     )
-    named = [(f"{d['title']} on {b.title}", d["probes"]) for b, line in zip(study.blocks, data, strict=True) for d in line]
+    rows = zip(study.blocks, data, strict=True)
+    named = [(f"{d['title']} on {block.title}", d["probes"]) for block, line in rows for d in line]
     words += probed.chance_words(named, FAIR.format(samples=samples))
     words += study.note
     below = style.caption_height(words) + 0.5
@@ -62,7 +64,9 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
         for axes, d in zip(line, found, strict=False):
             _panel(axes, d, colours)
         line[0].set_ylabel("number of prompts")
-        style.row_title(line[0], block.title, 0.75)
+        style.row_title(
+            line[0], block.title, 0.75, f"   above the bars: share of the 0/{samples} prompts that improved"
+        )
     style.margins(fig, left=0.62, right=0.72, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _legend(fig, grid[0, -1], colours, samples)
     style.caption(fig, words)
@@ -95,15 +99,23 @@ def _read(block: Block, method: str, study: Study) -> dict:
     ])  # fmt: skip
     return {
         "title": common.plain_title(block, method), "steps": steps, "samples": samples, "counts": counts.mean(axis=1),
-        "within": (float(np.mean(within[-1])), list(within[-1])), "across": across[-1], "unchanged": across[0],
+        "within": (_mean(within[-1]), list(within[-1])), "across": across[-1], "unchanged": across[0],
         "probes": found, "frame": frame,
     }  # fmt: skip
 
 
+def _mean(values: np.ndarray) -> float:
+    """Over the seeds that have prompts at 0/G."""
+    there = values[np.isfinite(values)]
+    return float(there.mean()) if len(there) else float("nan")
+
+
 def _share(found: tuple[float, list[float]]) -> str:
     """A share over seeds, from the lowest to the highest."""
-    mean, by_seed = found
-    return f"{mean:.0%}" + (f" ({min(by_seed):.0%} to {max(by_seed):.0%})" if len(by_seed) > 1 else "")
+    mean, by_seed = found[0], [x for x in found[1] if np.isfinite(x)]
+    if not by_seed:
+        return "no such prompt"
+    return f"{mean:.0%}" + (f" ({100 * min(by_seed):.0f} to {max(by_seed):.0%})" if len(by_seed) > 1 else "")
 
 
 def _panel(axes, d: dict, colours: list[str]) -> None:
@@ -122,7 +134,7 @@ def _panel(axes, d: dict, colours: list[str]) -> None:
     axes.set_xlabel("training step")
     axes.grid(axis="x", visible=False)
     axes.set_xlim(-0.5, len(x) - 0.5)
-    detail = f"improved within a run: {_share(d['within'])}"
+    detail = f"within a run: {_share(d['within'])}"
     if not d["probes"].obstacle:
         detail += f"\nacross seeds: {_share(d['across'])}\nunchanged base: {_share(d['unchanged'])}"
     style.panel_title(axes, d["title"], detail)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import results, statistics, text
+from analysis import reading, results, statistics, text
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
 from analysis.tables import hyperparameters
@@ -45,6 +45,12 @@ class Compared:
     reference: str
     against: Mapping[str, Mapping[str, Against]]
     changed: Mapping[str, tuple[str, ...]]
+    short: Mapping[str, tuple[int, ...]]  # method -> seeds whose run ended before it had used its budget
+
+
+def seeds_of(seeds: Sequence[int]) -> str:
+    """Numbers of training seeds in words: seeds 1, 2."""
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def compare(block: Block, study: Study) -> Compared:
@@ -56,7 +62,8 @@ def compare(block: Block, study: Study) -> Compared:
     if study.reference in found:
         for column, _ in results.columns(block):
             against[column] = _column(rows, found[study.reference], column)
-    return Compared(block, rows, study.reference, against, changes(block, study))
+    short = {method: tuple(reading.short_of_budget(cells, study)) for method, cells in block.methods.items()}
+    return Compared(block, rows, study.reference, against, changes(block, study), short)
 
 
 def _column(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
@@ -130,6 +137,12 @@ def table(found: Compared) -> Table:
     header = ["Method", *(title for _, title in columns), f"Avg minus {reference}", "p (Holm)", "Against it",
               "Rollouts", "Updates", "FLOPs", "Changed"]  # fmt: skip
     below = [] if found.against else [f"The study has no run of {found.reference}, so nothing is compared."]
+    below += [
+        f"{row.title.lstrip('+')}: {seeds_of(found.short[row.method])} ended at the limit of the steps, before the "
+        "budget was used."
+        for row in found.rows
+        if found.short.get(row.method)
+    ]
     rows = [_row(found, row, columns) for row in found.rows]
     return Table(found.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
 
@@ -171,7 +184,8 @@ def long_rows(found: Compared) -> list[dict[str, Any]]:
                 "difference_low": 100 * d.low if d else None, "difference_high": 100 * d.high if d else None,
                 "p": d.p if d else None, "p_holm": test.adjusted if test else None,
                 "verdict": test.verdict if test else "",
-                "changed": "; ".join(found.changed.get(row.method, ())), **row.costs,
+                "changed": "; ".join(found.changed.get(row.method, ())),
+                "budget_not_reached": len(found.short.get(row.method, ())), **row.costs,
                 **{f"seed_{s}": 100 * v for s, v in seeds.items()},
             })  # fmt: skip
     return rows

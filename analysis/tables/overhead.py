@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis import reading, statistics, text
-from analysis.results import COSTS
+from analysis.results import COSTS, has_reference_pass
 from analysis.study import Block, Study
 from analysis.tables import published
 from analysis.tables.layout import Page, Table, at_scale
@@ -170,7 +170,25 @@ def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
     return rows
 
 
+def reference_note(study: Study) -> str:
+    """Which methods' costs hold a reference model's forward pass; "" where all or none of them do."""
+    paying, others = {}, {}
+    for block in study.blocks:
+        for method, cells in block.methods.items():
+            kept = paying if has_reference_pass(reading.config(cells[0], study)) else others
+            kept[block.method_title(method)] = True
+    if not paying or not others:
+        return ""
+    with_it, without = (", ".join(t.lstrip("+") for t in titles) for titles in (paying, others))
+    return (
+        f"Time and forward FLOPs hold a reference model's forward pass over what is trained on, which the KL penalty "
+        f"needs, for {with_it} and not for {without}: their ratios compare these set-ups, not batches and rollouts "
+        "alone. That pass is half the backward FLOPs; `claims` has BAPO against GRPO without it."
+    )
+
+
 def notes(study: Study) -> Sequence[str]:
+    reference = reference_note(study)
     seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
     return [
         *([study.note] if study.note else []),
@@ -183,6 +201,7 @@ def notes(study: Study) -> Sequence[str]:
         "operations do not depend on the machine.",
         "Rollouts: responses generated, re-evaluations and what dynamic sampling throws away included. FLOPs: 2 a "
         "parameter and token forwards, 4 backwards, without attention's own.",
+        *([reference] if reference else []),
         "The paper's times hold its own hardware, lengths and batch sizes: only the ratios can be compared, and at "
         "another scale generation and updates have another share of them.",
     ]

@@ -16,7 +16,7 @@ from analysis.figures.common import plain_title
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
 from analysis.tables import regimes_figure
-from analysis.tables.comparison import interval
+from analysis.tables.comparison import interval, seeds_of
 from analysis.tables.layout import Page, Table, at_scale
 from bapo.errors import UserError
 
@@ -54,7 +54,7 @@ class Regime:
 
     difference: its error covers new problems and new seeds, seeds paired (problems alone where there is one seed).
     by_seed: seed -> difference; used: BAPO's share of what should be equal, 1 where it is; adjusted: Holm's p over the
-    study; seeds_p: the paired t test over seeds, on these problems.
+    study; seeds_p: the paired t test over seeds, on these problems; short: seeds whose run ended before its budget.
     """
 
     block: Block
@@ -65,6 +65,7 @@ class Regime:
     used: float
     seeds_p: float
     adjusted: float = math.nan
+    short: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -126,7 +127,8 @@ def compare(study: Study) -> list[Regime]:
                 continue
             difference, by_seed, p = paired(rows[method], rows[study.reference], AVERAGE)
             used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
-            found.append(Regime(block, budget, hard, difference, by_seed, used, p))
+            short = tuple(reading.short_of_budget(block.methods[method], study))
+            found.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
     adjusted = statistics.holm([r.difference.p for r in found])
     return [Regime(**{**r.__dict__, "adjusted": float(p)}) for r, p in zip(found, adjusted, strict=True)]
 
@@ -187,7 +189,7 @@ def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
         f"better, worse: p below {results.LEVEL:.2g} after Holm's correction for all {len(regimes)} comparisons of "
         "this table; cannot tell: neither.",
         "used: BAPO's amount of what the column holds equal, as a multiple of the reference's; a run ends with the "
-        "first step that reaches its budget, or before, at the limit of its steps.",
+        "first step that reaches its budget, or before, at the limit of its steps (not reached: these seeds).",
         *([few] if min(seeds) < ENOUGH_SEEDS else []),
     ]
 
@@ -199,7 +201,8 @@ def _cell(r: Regime | None) -> str:
     if r is None:
         return text.MISSING
     size = f"{text.signed(100 * r.difference.mean)} ({interval(r.difference)})"
-    return f"{size}: {r.verdict} [used {text.number(r.used, 2)}]"
+    short = f", not reached: {seeds_of(r.short)}" if r.short else ""
+    return f"{size}: {r.verdict} [used {text.number(r.used, 2)}{short}]"
 
 
 def frame(regimes: Sequence[Regime]) -> Any:
@@ -211,7 +214,8 @@ def frame(regimes: Sequence[Regime]) -> Any:
             "task": r.block.task, "model": r.block.model, "model_title": r.block.model_title,
             "share_at_zero": r.start.share, "lowest_share": min(r.start.by_seed),
             "highest_share": max(r.start.by_seed), "prompts": r.start.prompts, "samples": r.start.samples,
-            "equal": r.budget, "used": r.used, "seeds": len(r.by_seed), "difference": 100 * r.difference.mean,
+            "equal": r.budget, "used": r.used, "not_reached": len(r.short),
+            "seeds": len(r.by_seed), "difference": 100 * r.difference.mean,
             "se": 100 * r.difference.se, "low": 100 * r.difference.low, "high": 100 * r.difference.high,
             "p": r.difference.p, "p_holm": r.adjusted, "p_seeds_only": r.seeds_p, "verdict": r.verdict,
             **{f"seed_{s}": 100 * d for s, d in r.by_seed.items()},

@@ -66,7 +66,12 @@ class ARPO(Method):
             return group
         helper, rest = stored[rng.integers(len(stored))], group.select(range(1, group.size))
         samples = rest.samples and type(rest.samples).concatenate([helper.samples, rest.samples])
-        return replace(group, rewards=np.concatenate([helper.rewards, rest.rewards]), samples=samples)
+        return replace(
+            group,
+            rewards=np.concatenate([helper.rewards, rest.rewards]),
+            samples=samples,
+            off_policy=np.arange(group.size) == 0,
+        )
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[dict[str, Any], list[Group]]:

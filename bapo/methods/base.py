@@ -214,6 +214,12 @@ class Method:
 
     # ------------------------------------------------------------------ in each mini-batch
     @property
+    def phase(self) -> int:
+        """What the loss has to know of the method's state after ``build_batch``: ``LossInputs.phase`` (in verl the loss
+        is computed elsewhere)."""
+        return 0
+
+    @property
     def needs_reference(self) -> bool:
         """Whether the loss reads log-probabilities of the reference policy."""
         return self.config.kl_to in ("reference", "mixture") and self.config.kl_coef > 0
@@ -247,11 +253,11 @@ class Method:
         if truncated:
             staleness = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
             values = values * staleness.clamp(max=c.ratio_cap)
-        metrics = {"clip_fraction": losses.aggregate(clipped, inputs.mask, "token-mean")}
+        metrics = {"clip_fraction": losses.aggregate(clipped, inputs.recorded_mask, "token-mean")}
         if c.kl_to != "none" and c.kl_coef > 0:
             kl = self.penalised(self.divergence(inputs), inputs)
             values = values + c.kl_coef * kl
-            metrics["kl"] = losses.aggregate(kl, inputs.mask, "token-mean")
+            metrics["kl"] = losses.aggregate(kl, inputs.recorded_mask, "token-mean")
         if self.needs_entropy and inputs.entropy is not None:
             values = values - c.entropy_coef * inputs.entropy
         if inputs.weights is not None:

@@ -17,13 +17,14 @@ class RolloutReplayConfig(MethodConfig):
     kl_to: str = "none"
     kl_coef: float = 0.0
     fresh_share: float = 0.5  # sigma: share of the batch that is generated
-    capacity: int = 512  # groups in the buffer
+    entropy_coef: float = 0.0
+    capacity: int | None = None  # groups in the buffer; None: as many as a batch has (512 of 512 in the reference)
     first_steps: int = 2  # mu: steps before the first replay
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(0 < self.fresh_share <= 1, "fresh_share", "must be in (0, 1]")
-        self.require(self.capacity >= 1, "capacity", "must be at least 1")
+        self.require(self.capacity is None or self.capacity >= 1, "capacity", "must be at least 1, or null")
         self.require(self.first_steps >= 1, "first_steps", "must be at least 1: there is nothing to replay before")
 
 
@@ -43,6 +44,7 @@ class RolloutReplay(Method):
     def __init__(self, config: RolloutReplayConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
         self.buffer: list[Group] = []
+        self.capacity = batch_size if config.capacity is None else config.capacity
         self.generated = max(1, int(config.fresh_share * batch_size))
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
@@ -56,7 +58,7 @@ class RolloutReplay(Method):
             replayed = self.replayed([self.buffer[i] for i in sorted(chosen)]) if count else []
         newest = {g.prompt.id: g for g in fresh}
         kept = [g for g in self.buffer if g.prompt.id not in newest]
-        self.buffer = (kept + [g for g in newest.values() if informative(g)])[-self.config.capacity :]
+        self.buffer = (kept + [g for g in newest.values() if informative(g)])[-self.capacity :]
         return Batch(list(fresh) + replayed, metrics={"replay_buffer": len(self.buffer)})
 
     # ------------------------------------------------------------------ checkpoints

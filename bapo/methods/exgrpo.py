@@ -67,7 +67,7 @@ class ExGRPO(MixedMethod):
 
     def __init__(self, config: ExGRPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.mixing = False
+        self.mixing = self.unclipped = False  # whether replay has started; and before the batch that is trained on
         self.kept = ResponseCache(config.capacity)
         self.correct: dict[str, int] = {}  # number right when last seen, of questions with kept responses
         self.size = 0  # G
@@ -116,10 +116,10 @@ class ExGRPO(MixedMethod):
     # ------------------------------------------------------------------ after the rewards
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         groups = [self._mixed(group) for group in fresh]
-        self.chosen = {}
+        self.chosen, self.unclipped = {}, self.mixing
         replayed = sum(g.off_policy is not None for g in groups)
-        for group in groups:
-            self._keep(group)
+        for group, own in zip(groups, fresh, strict=True):
+            self._keep(group, own.version)
         if not self.mixing:
             self.mixing = above(float(np.mean([g.mean for g in groups])), self.config.start_reward)
         return Batch(
@@ -132,11 +132,15 @@ class ExGRPO(MixedMethod):
         )
 
     def _mixed(self, group: Group) -> Group:
+        """With the stored response, whose policy is the oldest of the group's."""
         stored = self.chosen.pop(group.prompt.id, None)
         return group if stored is None else replace(mixed(group, stored), version=stored.version)
 
-    def _keep(self, group: Group) -> None:
-        """Fresh correct responses enter, and the question's bucket follows; a question that is all right is retired."""
+    def _keep(self, group: Group, version: int) -> None:
+        """Fresh correct responses enter, and the question's bucket follows; a question that is all right is retired.
+
+        version: of the policy that sampled the fresh ones.
+        """
         name, self.size = group.prompt.id, group.size
         if not above(1.0, group.mean):
             self.retired[name] = None
@@ -150,12 +154,17 @@ class ExGRPO(MixedMethod):
                 response = group.select([i])
                 if _text(response) not in known:
                     known.add(_text(response))
-                    self.kept.add(replace(response, off_policy=None))
+                    self.kept.add(replace(response, off_policy=None, version=version))
 
     # ------------------------------------------------------------------ in each mini-batch
+    @property
+    def phase(self) -> int:
+        """1 from the first batch on whose questions were drawn after the start, whether or not one brought back any."""
+        return int(self.unclipped)
+
     def clips(self, inputs: LossInputs) -> bool:
-        """The clip goes where replay is: a mini-batch of fresh responses only keeps it."""
-        return self.config.on_policy_clip or (inputs.part_sequences is not None and not inputs.part_sequences[1])
+        """The clip goes with the start of replay, in all mini-batches (mix_trainer_experience: loss_remove_clip)."""
+        return self.config.on_policy_clip or not inputs.phase
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
         return shaped_loss(ratio, inputs, self.config.shape)

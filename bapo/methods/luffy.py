@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
 from bapo.methods.base import Batch, Sampler
-from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
+from bapo.methods.mixed import Expert, MixedConfig, MixedMethod, mixed
 from bapo.rollouts import Group, Prompt
 
 if TYPE_CHECKING:
@@ -51,14 +51,13 @@ class LUFFY(MixedMethod):
 
     def __init__(self, config: LUFFYConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.seen = False  # whether the expert has ever answered
+        self.expert = Expert(batch_size)
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         count = self.config.demonstrations
         if fresh and count >= fresh[0].size:
             raise UserError(f"method.demonstrations={count}: must be below train.group_size={fresh[0].size}")
-        found = sampler.demonstrate([g.prompt for g in fresh])
-        self.seen = self.seen or require_expert(found)
+        found = self.expert.solutions([g.prompt for g in fresh], sampler)
         groups = [g if d is None else mixed(g, d.select([0] * count)) for g, d in zip(fresh, found, strict=True)]
         return Batch(groups, metrics={"demonstrations": count * sum(d is not None for d in found)})
 
@@ -67,10 +66,10 @@ class LUFFY(MixedMethod):
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[dict[str, Any], list[Group]]:
-        return {"seen": self.seen}, []
+        return self.expert.state(), []
 
     def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.seen = state["seen"]
+        self.expert.restore(state)
 
 
 def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
@@ -78,13 +77,3 @@ def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
     from bapo import losses
 
     return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)
-
-
-def require_expert(found: list[Group | None]) -> bool:
-    """True where any prompt has a solution, False where none were asked for. Raises UserError where none has one."""
-    if found and all(d is None for d in found):
-        raise UserError(
-            f"none of {len(found)} prompts has an expert's solution: the task's Task.demonstration gives none that its "
-            "verifier accepts within sampling.max_response_tokens; choose another method, data or limit"
-        )
-    return bool(found)

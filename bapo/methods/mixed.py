@@ -4,12 +4,13 @@ ReLIFT)."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bapo.methods.base import Method, MethodConfig
-from bapo.rollouts import Group
+from bapo.errors import UserError
+from bapo.methods.base import Method, MethodConfig, Sampler
+from bapo.rollouts import Group, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,6 +59,41 @@ class MixedMethod(Method):
             values, clipped = -inputs.advantages[:, None] * ratio, torch.zeros_like(clipped)
         others = inputs.replayed[:, None]
         return torch.where(others, self.off_policy(ratio, inputs), values), clipped.masked_fill(others, 0.0)
+
+    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
+        """KL on fresh responses only."""
+        return kl.masked_fill(inputs.replayed[:, None], 0.0)
+
+
+class Expert:
+    """The sampler's demonstrations, and whether there are any at all.
+
+    asked: prompts so far, while none of them had a solution. seen: whether the expert has ever answered.
+    """
+
+    def __init__(self, patience: int) -> None:
+        """patience: prompts without a solution after which the run ends."""
+        self.patience, self.asked, self.seen = patience, 0, False
+
+    def solutions(self, prompts: list[Prompt], sampler: Sampler) -> list[Group | None]:
+        """A solution for each prompt, None where there is none. Raises UserError where no prompt ever had one."""
+        found = sampler.demonstrate(prompts) if prompts else []
+        self.seen = self.seen or any(d is not None for d in found)
+        if not self.seen:
+            self.asked += len(prompts)
+            if self.asked >= self.patience:
+                raise UserError(
+                    f"none of {self.asked} prompts has an expert's solution: the task's Task.demonstration gives none "
+                    "that its verifier accepts within sampling.max_response_tokens; choose another method, data or "
+                    "limit"
+                )
+        return found
+
+    def state(self) -> dict[str, Any]:
+        return {"seen": self.seen, "asked": self.asked}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.seen, self.asked = state["seen"], state.get("asked", 0)
 
 
 def mixed(group: Group, others: Group) -> Group:

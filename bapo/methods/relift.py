@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bapo.methods.base import Batch, Sampler
-from bapo.methods.luffy import require_expert
-from bapo.methods.mixed import MixedConfig, MixedMethod
+from bapo.methods.mixed import Expert, MixedConfig, MixedMethod
 from bapo.rollouts import DEMONSTRATED, Group, Prompt
 
 if TYPE_CHECKING:
@@ -50,12 +49,11 @@ class ReLIFT(MixedMethod):
         super().__init__(config, batch_size, seed)
         self.capacity = max(1, round(config.buffer_share * batch_size))
         self.buffer: list[Group] = []  # solutions, the newest step's first
-        self.seen = False  # whether the expert has ever answered
+        self.expert = Expert(batch_size)
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         hard = [g.prompt for g in fresh if not g.rewards.any()]
-        found = sampler.demonstrate(hard) if hard else []
-        self.seen = self.seen or require_expert(found)
+        found = self.expert.solutions(hard, sampler)
         self.buffer = [d for d in found if d is not None] + self.buffer
         supervised: list[Group] = []
         if len(self.buffer) >= self.capacity:
@@ -77,10 +75,6 @@ class ReLIFT(MixedMethod):
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
         return -inputs.logprobs
 
-    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
-        """KL on fresh responses only."""
-        return kl.masked_fill(inputs.replayed[:, None], 0.0)
-
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """A supervised mini-batch is averaged over its tokens whatever the aggregation."""
         from bapo import losses
@@ -91,7 +85,8 @@ class ReLIFT(MixedMethod):
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[dict[str, Any], list[Group]]:
-        return {"seen": self.seen}, list(self.buffer)
+        return self.expert.state(), list(self.buffer)
 
     def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        self.seen, self.buffer = state["seen"], list(groups)
+        self.expert.restore(state)
+        self.buffer = list(groups)

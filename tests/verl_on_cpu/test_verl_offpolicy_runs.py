@@ -18,6 +18,8 @@ from test_verl_runs import (  # noqa: F401 (fixtures)
     assert_gone,
     assert_same_run,
     base,
+    by_hand,
+    cases,
     composed,
     finish,
     no_stray_jobs,
@@ -31,8 +33,6 @@ from test_verl_runs import (  # noqa: F401 (fixtures)
 from bapo import config as configuration
 from bapo import runs
 from bapo.rollouts import DEMONSTRATED
-
-ALL = os.environ.get("BAPO_ALL_VERL_RUNS")  # each run takes a minute or two
 
 
 def on_torch(results: Path, tmp_path: Path, *overrides: str) -> tuple[Path, dict[str, pd.DataFrame]]:  # noqa: F811
@@ -127,8 +127,7 @@ BY_HAND = {
 }  # fmt: skip
 
 
-@pytest.mark.skipif(not ALL, reason="BAPO_ALL_VERL_RUNS is not set")
-@pytest.mark.parametrize("method", [[f"method={name}", *more] for name, more in BY_HAND.items()], ids=BY_HAND)
+@pytest.mark.parametrize("method", cases(BY_HAND, by_hand))
 def test_verl_repeats_the_torch_engine(results: Path, tmp_path: Path, method: list[str]) -> None:  # noqa: F811
     other, expected = on_torch(results, tmp_path, *method)
     if "method=grpo_random_reward" not in method:

@@ -30,6 +30,8 @@ from bapo import config as configuration  # noqa: E402
 from bapo import runs  # noqa: E402
 
 VERL = "engine=verl"
+ALL = os.environ.get("BAPO_ALL_VERL_RUNS")
+by_hand = pytest.mark.skipif(not ALL, reason="BAPO_ALL_VERL_RUNS is not set: each run takes a minute or two")
 LIMIT = 400  # seconds a run may take on a busy machine
 SETTINGS = [
     "scale=smoke", "tracking=none", "device=cpu",
@@ -144,19 +146,27 @@ def assert_same_run(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataF
 
 
 METHODS = {
-    "grpo": [],
     "dapo": ["method.max_generation_batches=2", "probe.samples=32"],
     "grpo_v5": ["method.v=2"],  # reads the policy of the step's start, which verl computes
+}
+#: what these do happens in runs of other methods too
+BY_HAND = {
+    "grpo": [],
     "repo": ["method.capacity=8", "method.min_cached=8", "train.batch_size=32"],  # replays from step 3 on
     "areal": ["method.staleness=2"],  # draws three batches at first, and trains on old ones
 }
+
+
+def cases(options: dict[str, list[str]], *marks: pytest.MarkDecorator) -> list:
+    """Overrides of each method, as parameters of a test."""
+    return [pytest.param([f"method={name}", *more], id=name, marks=marks) for name, more in options.items()]
 
 
 #: what the torch engine does not know; no meaning for the run
 VERL_ONLY = ["+verl.validation=[cd34]", "+verl.console=true", "tracking.kind=wandb"]
 
 
-@pytest.mark.parametrize("method", [[f"method={name}", *more] for name, more in METHODS.items()], ids=METHODS)
+@pytest.mark.parametrize("method", cases(METHODS) + cases(BY_HAND, by_hand))
 def test_verl_repeats_the_torch_engine(results: Path, tmp_path: Path, method: list[str]) -> None:
     """Same prompts, same random numbers, same loss: the two engines' runs agree to rounding."""
     from bapo.engines.torch.trainer import train

@@ -171,16 +171,20 @@ def load_optimizer(model: Any, optimizer: torch.optim.Optimizer, path: Path) -> 
 
 
 def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """Groups as tensors (one block each for tokens, lengths, log-probabilities, rewards) and plain entries."""
+    """Groups as tensors and plain entries.
+
+    tokens int32 and logprobs float32 [sum of lengths], response after response without their padding; lengths int32,
+    rewards float32 and the marks bool [responses].
+    """
     if not groups:
         return {"empty": torch.zeros(1)}, []
-    block = Samples.concatenate([g.samples for g in groups])
-    rewards = np.concatenate([g.rewards for g in groups])
+    samples = [g.samples for g in groups]
+    real = [np.arange(s.tokens.shape[1]) < s.lengths[:, None] for s in samples]
     tensors = {
-        "tokens": torch.from_numpy(np.ascontiguousarray(block.tokens)),
-        "lengths": torch.from_numpy(np.ascontiguousarray(block.lengths)),
-        "logprobs": torch.from_numpy(np.ascontiguousarray(block.logprobs)),
-        "rewards": torch.from_numpy(np.ascontiguousarray(rewards)),
+        "tokens": torch.from_numpy(np.concatenate([s.tokens[r] for s, r in zip(samples, real, strict=True)])),
+        "lengths": torch.from_numpy(np.concatenate([s.lengths for s in samples])),
+        "logprobs": torch.from_numpy(np.concatenate([s.logprobs[r] for s, r in zip(samples, real, strict=True)])),
+        "rewards": torch.from_numpy(np.concatenate([g.rewards for g in groups])),
     }
     for name in MARKS:
         marks = [getattr(g, name) for g in groups]
@@ -195,16 +199,31 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict
     return tensors, entries
 
 
+def _padded(flat: np.ndarray, lengths: np.ndarray, width: int, before: int) -> np.ndarray:
+    """[G, width] from the responses that begin ``before`` values into ``flat``, with zeros behind each.
+
+    Older checkpoints hold a block [responses, longest] instead, ``before`` being its row.
+    """
+    if flat.ndim == 2:
+        return flat[before : before + len(lengths), :width].copy()
+    block = np.zeros((len(lengths), width), dtype=flat.dtype)
+    block[np.arange(width) < lengths[:, None]] = flat[before : before + int(lengths.sum())]
+    return block
+
+
 def unpack_groups(path: Path, entries: list[dict[str, Any]], prompts: dict[str, Prompt]) -> list[Group]:
+    """The inverse of :func:`pack_groups`; what lies behind a response's end is 0."""
     tensors = {k: v.numpy() for k, v in load_file(path).items()}
-    groups, start = [], 0
+    flat = "tokens" in tensors and tensors["tokens"].ndim == 1
+    groups, start, place = [], 0, 0
     for e in entries:
         rows, start = slice(start, start + e["size"]), start + e["size"]
-        width = e["width"]
+        lengths = tensors["lengths"][rows].copy()
+        before, place = (place if flat else rows.start), place + int(lengths.sum())
         samples = Samples(
-            tensors["tokens"][rows, :width].copy(),
-            tensors["lengths"][rows].copy(),
-            tensors["logprobs"][rows, :width].copy(),
+            _padded(tensors["tokens"], lengths, e["width"], before),
+            lengths,
+            _padded(tensors["logprobs"], lengths, e["width"], before),
         )
         groups.append(
             Group(

@@ -41,14 +41,14 @@ class Embedder:
 
 
 @torch.no_grad()
-def mean_states(model: Any, prompts: Sequence[Prompt]) -> np.ndarray:
+def mean_states(model: Any, prompts: Sequence[Prompt], batch: int = BATCH) -> np.ndarray:
     """float32 [n, d]: mean of the last hidden states (after the final norm) over each prompt's tokens."""
     lengths = np.array([len(p.row.tokens) for p in prompts])
     order = np.argsort(lengths, kind="stable")  # neighbours in length: little padding
     device = next(model.parameters()).device
     found: list[np.ndarray] = [np.empty(0)] * len(prompts)
-    for start in range(0, len(order), BATCH):
-        chosen = order[start : start + BATCH]
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
         ids = np.zeros((len(chosen), lengths[chosen].max()), dtype=np.int64)
         for row, i in enumerate(chosen):
             ids[row, : lengths[i]] = prompts[i].row.tokens

@@ -178,6 +178,7 @@ class Learner:
             rows = collate(groups, advantages, micro, self.pad, self.device)
             mask = rows.mask
             scored = self._score(self.model, rows, entropy=True)  # recorded also where the loss has no use for it
+            own = [origin in ORIGINS for origin in rows.origins]  # not an expert's, nor replayed among fresh ones
             inputs = LossInputs(
                 logprobs=scored.logprobs,
                 behaviour_logprobs=rows.behaviour_logprobs,
@@ -189,17 +190,21 @@ class Learner:
                 entropy=scored.entropy,
                 weights=self._weights(groups, micro),
                 step=step,
+                phase=self.method.phase,
+                recorded=None if all(own) else torch.tensor(own, device=self.device),
                 **denominators,
             )
             loss, metrics = self.method.loss(inputs)
             loss.backward()
-            count = float(mask.sum())
+            shown = inputs.recorded_mask
+            count = float(shown.sum())
             trained += int((rows.starts + rows.lengths).sum())
             total_loss += float(loss.detach())
-            for name, value in metrics.items():
-                note(name, float(value), count)
-            if scored.entropy is not None:
-                note("entropy", float((scored.entropy.detach() * mask).sum()) / count, count)
+            if count:
+                for name, value in metrics.items():
+                    note(name, float(value), count)
+                if scored.entropy is not None:
+                    note("entropy", float((scored.entropy.detach() * shown).sum()) / count, count)
             self._note_divergence(scored.logprobs.detach(), rows, mask, note)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
         if not torch.isfinite(norm):

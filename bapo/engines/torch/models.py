@@ -115,10 +115,15 @@ def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
     return load(start_path(config), config, device)
 
 
-def special_tokens(tokenizer: Any) -> tuple[tuple[int, ...], int]:
-    """(tokens that end a response, padding token); not every tokenizer names both."""
+def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple[int, ...], int]:
+    """(tokens that end a response, padding token); not every tokenizer names both.
+
+    generation: the model's ``generation_config``; a chat model's may name more end tokens. The tokenizer's comes first.
+    """
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
-    return (() if end is None else (end,)), (pad if pad is not None else end or 0)
+    more = getattr(generation, "eos_token_id", None)
+    ends = [end, *(more if isinstance(more, list | tuple) else [more])]
+    return tuple(dict.fromkeys(int(e) for e in ends if e is not None)), (pad if pad is not None else end or 0)
 
 
 def load_processor(model: Any, path: Path | str, config: DictConfig) -> Any | None:

@@ -86,7 +86,7 @@ class Trainer:
             else [],
         }
         s = config.sampling
-        eos_ids, pad_id = models.special_tokens(self.tokenizer)
+        eos_ids, pad_id = models.special_tokens(self.tokenizer, self.model.generation_config)
         self.generator = Generator(
             self.tokenizer,
             self.task,
@@ -262,7 +262,7 @@ class Trainer:
         """Tables and ``summary.json``, the last file to be written."""
         self.tables.write(self.folder)
         last = checkpoints.folder_of(self.folder, self.step)
-        summary = records.summary(self.folder, self.identity, self.step, last)
+        summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
         runs.write_json(self.folder / runs.SUMMARY, summary)
         return summary
 

@@ -40,7 +40,7 @@ class Layout:
 
     order: for each place the row's number (rows of all groups in the order of the mini-batches), or a number from
     ``rows`` on for padding. rows: without padding. rows_per_update: the same for every mini-batch, a multiple of the
-    number of data-parallel ranks. columns: float64 [places, 10], see ``losses.COLUMNS``.
+    number of data-parallel ranks. columns: float64 [places, 11], see ``losses.COLUMNS``.
     """
 
     order: list[int]
@@ -63,8 +63,9 @@ def numbers_of(group: Group) -> np.ndarray:
 
 
 def lay_out(
-    parts: list[list[Group]], train: DictConfig, ranks: int, step: int = 0, weight: Callable[[Group], float] = _one
-) -> Layout:
+    parts: list[list[Group]], train: DictConfig, ranks: int, step: int = 0, weight: Callable[[Group], float] = _one,
+    phase: int = 0,
+) -> Layout:  # fmt: skip
     """verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run.
 
     So the order is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
@@ -73,7 +74,7 @@ def lay_out(
     width = math.ceil(max(sizes) / ranks) * ranks
     total, padding = sum(sizes), sum(sizes)
     shares: list[list[list[int]]] = []
-    columns = np.empty((width * len(parts), 10))
+    columns = np.empty((width * len(parts), 11))
     start = 0
     for part, size in zip(parts, sizes, strict=True):
         lengths = np.concatenate([g.samples.lengths for g in part])
@@ -83,6 +84,7 @@ def lay_out(
             step,
             train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else size,
             int((~replayed).sum()), int(replayed.sum()), int(lengths[~replayed].sum()), int(lengths[replayed].sum()), 0,
+            phase,
         ]  # fmt: skip
         own = slice(start, start + size)
         columns[own, 0] = np.concatenate([numbers_of(g) for g in part])

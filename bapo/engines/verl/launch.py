@@ -117,7 +117,10 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
         raise Interrupted(
             f"{folder}: stopped after step {steps} of {state['total_steps']}; the same command goes on there"
         )
-    summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}")
+    most = state["total_steps"]
+    limit = budgets.amount(config)
+    budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, most)
+    summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}", budget)
     runs.write_json(folder / runs.SUMMARY, summary)
     runs.end_manifest(folder, manifest)
     return summary

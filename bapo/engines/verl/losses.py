@@ -31,14 +31,20 @@ LAYOUT = "bapo_layout"
 #: own, the rest the same for all rows of a mini-batch
 COLUMNS = (
     "origin", "weight", "replayed", "step", "nominal_sequences", "fresh_sequences", "replayed_sequences",
-    "fresh_tokens", "replayed_tokens", "token_advantages",
+    "fresh_tokens", "replayed_tokens", "token_advantages", "phase",
 )  # fmt: skip
 #: 1 where each token has an advantage of its own
 TOKEN_ADVANTAGES = COLUMNS.index("token_advantages")
 
 
+def recorded(layout: Tensor) -> Tensor | None:
+    """[N]: the rows that the metrics are about, not an expert's nor replayed among fresh ones; None where all are."""
+    found = layout[:, 0] != len(ORIGINS)
+    return None if bool(found.all()) else found
+
+
 def counts_of(layout: Tensor) -> dict[str, int]:
-    """What the rows [N, 10] have in common: the step, the denominators of their mini-batch."""
+    """What the rows [N, 11] have in common: the step, the denominators of their mini-batch, the method's phase."""
     return {name: int(value) for name, value in zip(COLUMNS[3:], layout[0, 3:].tolist(), strict=True)}
 
 
@@ -59,7 +65,7 @@ def policy_loss(
     entropy: Tensor | None = None,
     dp_size: int = 1,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """``method.loss`` in verl's signature; all [N, T], ``layout`` [N, 10].
+    """``method.loss`` in verl's signature; all [N, T], ``layout`` [N, 11].
 
     The method's own aggregation applies, not ``loss_agg_mode``. The result is multiplied by ``dp_size`` because FSDP
     averages gradients over the ranks while every denominator counts the whole mini-batch.
@@ -79,6 +85,8 @@ def policy_loss(
             entropy=entropy,
             weights=None if bool((weights == 1).all()) else weights,
             step=counts["step"],
+            phase=counts["phase"],
+            recorded=recorded(layout),
             nominal_sequences=counts["nominal_sequences"],
             nominal_tokens=counts["fresh_tokens"] + counts["replayed_tokens"],
             part_sequences=(counts["fresh_sequences"], counts["replayed_sequences"]),
@@ -116,10 +124,12 @@ def loss_function(
         dp_size=data["dp_size"],
     )
     mask = rows["response_mask"].to(log_prob.dtype)
-    tokens = mask.sum()
+    own = recorded(rows[LAYOUT])
+    shown = mask if own is None else mask * own[:, None].to(mask.dtype)
+    tokens = shown.sum()
     sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
     if entropy is not None:
-        sums["entropy_sum"] = (entropy.detach() * mask).sum()
+        sums["entropy_sum"] = (entropy.detach() * shown).sum()
     of_tokens = method.uses_critic or bool(rows[LAYOUT][0, TOKEN_ADVANTAGES])
     judged = None if of_tokens else rows["advantages"]
     sums |= _divergence(log_prob.detach(), rows["rollout_log_probs"], mask, rows[LAYOUT][:, 0], judged)

@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 import transfer_queue as tq
+from omegaconf import OmegaConf
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
+from verl.utils.model import get_generation_config
 from verl.workers.utils.padding import response_from_nested
 
+from bapo import config as configuration
 from bapo import seeds, tasks
 from bapo.engines.torch import data, models
 from bapo.engines.torch.demonstrations import demonstrate
-from bapo.engines.torch.embeddings import Embedder
 from bapo.engines.torch.rollout import unfinished
 from bapo.engines.torch.sampler import SamplingParameters
+from bapo.engines.verl import embeddings
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.prompts import Beginning
 from bapo.engines.verl.rows import TRAIN, Asked, samples_of
@@ -40,7 +44,9 @@ class StepSampler:
 
     @cached_property
     def parameters(self) -> SamplingParameters:
-        s, (eos_ids, pad_id) = self.trainer.run.sampling, models.special_tokens(self.trainer.tokenizer)
+        t, s = self.trainer, self.trainer.run.sampling
+        generation = generation_config(t.config.actor_rollout_ref.model.path)  # vLLM ends responses by it, too
+        eos_ids, pad_id = models.special_tokens(t.tokenizer, generation)
         return SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, eos_ids, pad_id)
 
     def draw(self, count: int) -> list[Prompt]:
@@ -161,10 +167,13 @@ class StepSampler:
         return found
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
-        """All training prompts are embedded at once, by this process: it is Ray's driver, and seldom has a GPU."""
+        """All training prompts are embedded at once."""
         begun, t = time.perf_counter(), self.trainer
         if t.embedder is None:
-            t.embedder = Embedder(self._start_model, [self._with_tokens(p) for p in t.source.by_id.values()])
+            t.embedder = embeddings.StoredEmbedder(
+                t.folder / embeddings.FILE, configuration.base_identity(t.run), list(t.source.by_id.values()),
+                self._with_tokens, self._start_model, t._say,
+            )  # fmt: skip
             if self.step == 1:  # a method embeds from there on; a resumed run has paid
                 t.ledger.forwards += t.embedder.tokens
         vectors = t.embedder(prompts)
@@ -173,7 +182,12 @@ class StepSampler:
 
     def _start_model(self) -> Any:
         t = self.trainer
-        return models.load(Path(t.config.actor_rollout_ref.model.path), t.run, models.device_of(t.run))[0]
+        config = OmegaConf.merge(t.run, {"model": {"attention": "sdpa"}})  # others may need a GPU
+        path = t.config.actor_rollout_ref.model.path  # a name on the hub has no folder
+        return models.load(path if t.run.model.kind == "pretrained" else Path(path), config, torch.device("cpu"))[0]
+
+
+generation_config = lru_cache(get_generation_config)  # asked for in every step
 
 
 def beginning(samples: Samples, response: int) -> Beginning:

@@ -40,8 +40,7 @@ from verl.utils.debug import marked_timer
 from bapo import budgets, methods, records, runs, tracking
 from bapo.batch import mini_batches
 from bapo.engines.torch.checkpoints import pack_groups, unpack_groups
-from bapo.engines.torch.embeddings import Embedder
-from bapo.engines.verl import advantages, checkpoints, critic, losses, run_directory, settings
+from bapo.engines.verl import advantages, checkpoints, critic, embeddings, losses, run_directory, settings
 from bapo.engines.verl.batches import Rows, lay_out
 from bapo.engines.verl.launch import PROGRESS, STOP
 from bapo.engines.verl.prompts import PromptSource
@@ -74,7 +73,7 @@ class MethodTrainer(PPOTrainerSync):
         self.loaded: int | None = None  # version of the weights that the rollout engine holds
         self.reference_moved = False
         self.sampler: StepSampler | None = None
-        self.embedder: Embedder | None = None
+        self.embedder: embeddings.StoredEmbedder | None = None
         self.fresh: list[Group] = []
         self.batch = Batch([])
         self.ledger = records.Ledger()
@@ -126,6 +125,8 @@ class MethodTrainer(PPOTrainerSync):
             super().fit(agent_loop_manager)
         finally:
             self.tracker.finish()
+            if self._finished():
+                (self.folder / embeddings.FILE).unlink(missing_ok=True)  # large, and only a resumed run reads it
 
     # ------------------------------------------------------------------ before the rollout
     def on_init_end(self) -> None:
@@ -205,7 +206,8 @@ class MethodTrainer(PPOTrainerSync):
     # ------------------------------------------------------------------ the update
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: Any, **__: Any) -> KVBatchMeta:
         """verl would mix the mini-batches to balance the ranks; here each mini-batch is balanced by itself."""
-        layout = lay_out(self.parts, self.run.train, self.ranks(), self.global_steps, self.method.weight)
+        method, step = self.method, self.global_steps
+        layout = lay_out(self.parts, self.run.train, self.ranks(), step, method.weight, method.phase)
         batch = upsample_batch_to_divisible_size(batch, len(layout.order), self.tokenizer.eos_token_id)
         batch.reorder(layout.order)
         if not self.use_critic:

@@ -15,6 +15,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from bapo.engines.torch import models
 from bapo.engines.torch.images import Images, reads_images
 from bapo.engines.torch.sampler import SamplingParameters, sample
 from bapo.engines.verl.images import prepared
@@ -69,6 +70,7 @@ class Server:
         family = AutoModelForImageTextToText if reads_images(hf_config) else AutoModelForCausalLM
         self.model = family.from_config(hf_config, attn_implementation="sdpa").to(torch.float32).eval()
         self.tokenizer, self.processor = self.model_config.tokenizer, self.model_config.processor
+        self.eos_ids, self.pad_id = models.special_tokens(self.tokenizer, self.model_config.generation_config)
         self.version: int | None = None
         self.waiting: list[Request] = []
         self.arrived = asyncio.Event()
@@ -93,8 +95,8 @@ class Server:
             top_p=float(p.get("top_p", 1.0)),
             top_k=int(p.get("top_k", -1)),
             max_tokens=int(p.get("max_tokens") or self.config.response_length),
-            eos_ids=(self.tokenizer.eos_token_id,),
-            pad_id=self.tokenizer.pad_token_id,
+            eos_ids=self.eos_ids,
+            pad_id=self.pad_id,
         )
         key, prompt_key, number = p["draw"]
         result = asyncio.get_running_loop().create_future()

@@ -1,0 +1,99 @@
+"""Prompts as vectors of the model before training: computed once for a run, however often it is resumed.
+
+Ray's driver computes them on all CPU cores: it has no GPU, and after a resume the actor's weights are not the start's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from bapo import runs
+from bapo.engines.torch.embeddings import mean_states
+from bapo.rollouts import Prompt
+
+FILE = "embeddings.safetensors"  # in the run folder, until the run has finished
+CHUNK = 512  # prompts whose prepared images are in memory at a time
+BATCH = 16  # prompts that go through the model at a time
+SAY_EVERY = 30.0  # seconds
+
+
+class StoredEmbedder:
+    """As ``bapo.engines.torch.embeddings.Embedder``, with the vectors in a file, and prompts made when they are read.
+
+    The file counts where it is intact and of the same model and prompts; otherwise it is made again.
+    """
+
+    def __init__(
+        self, path: Path, base_identity: str, prompts: Sequence[Prompt], complete: Callable[[Prompt], Prompt],
+        load: Callable[[], Any], say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        """complete: the prompt with its tokens and images; load: gives the model before training, on the CPU."""
+        self.rows = {p.id: i for i, p in enumerate(prompts)}
+        key = hashlib.sha256("\n".join([base_identity, *self.rows]).encode()).hexdigest()
+        found = _read(path, key)
+        if found is None:
+            found = _computed(prompts, complete, load, say)
+            _write(path, key, *found)
+        self.vectors, self.tokens = found  # float32 [n, d], and how many tokens went through the model
+
+    def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
+        """float32 [n, d], in the order of the prompts."""
+        return self.vectors[[self.rows[p.id] for p in prompts]]
+
+
+def _computed(
+    prompts: Sequence[Prompt], complete: Callable[[Prompt], Prompt], load: Callable[[], Any], say: Callable[[str], None]
+) -> tuple[np.ndarray, int]:
+    vectors, tokens, said = [], 0, time.monotonic()
+    with all_cores():
+        model = load()
+        for start in range(0, len(prompts), CHUNK):
+            chunk = [complete(p) for p in prompts[start : start + CHUNK]]
+            vectors.append(mean_states(model, chunk, BATCH))
+            tokens += sum(len(p.row.tokens) for p in chunk)
+            if time.monotonic() - said > SAY_EVERY:
+                said = time.monotonic()
+                say(f"embedded {start + len(chunk)}/{len(prompts)} prompts")
+    return np.concatenate(vectors), tokens
+
+
+def _write(path: Path, key: str, vectors: np.ndarray, tokens: int) -> None:
+    about = {"key": key, "tokens": str(tokens), "sha256": _sha256(vectors)}
+    with runs.atomic(path) as temporary:
+        save_file({"vectors": vectors}, temporary, metadata=about)
+
+
+def _read(path: Path, key: str) -> tuple[np.ndarray, int] | None:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            about = file.metadata() or {}
+            vectors = file.get_tensor("vectors") if about.get("key") == key else None
+    except (OSError, SafetensorError):  # none yet, or cut off
+        return None
+    return None if vectors is None or _sha256(vectors) != about.get("sha256") else (vectors, int(about["tokens"]))
+
+
+def _sha256(vectors: np.ndarray) -> str:
+    return hashlib.sha256(np.ascontiguousarray(vectors)).hexdigest()
+
+
+@contextlib.contextmanager
+def all_cores() -> Iterator[None]:
+    """torch on every core that this process may use: Ray gives its workers one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,111 @@
+"""A finished sweep as one JSON file: what ``python -m analysis robustness`` reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bapo import config as configuration
+from bapo import runs
+from bapo.errors import UserError
+from bapo.studies import Settings
+from bapo.sweeps import study as studies
+from bapo.sweeps import trials
+from bapo.sweeps.files import Sweep, check
+from bapo.sweeps.worker import RESULT, slot_folder, told
+
+TRIALS = "trials.json"
+
+
+def needed_methods(sweep: Sweep) -> list[str]:
+    """The methods whose runs of the same seeds a sweep uses as they are: those that trials are, and the reference."""
+    return list(dict.fromkeys([*sweep.named, sweep.reference]))
+
+
+def collect(sweep: Sweep, settings: Settings) -> Path:
+    """Write ``trials.json``: every trial of the study with its runs. Raises UserError where the total is not exact."""
+    study = studies.open_study(sweep, settings)
+    found: dict[int, Any] = {}
+    for trial in study.get_trials(deepcopy=False):
+        slot = trial.user_attrs.get(studies.SLOT)
+        if slot is None or slot in found:
+            raise UserError(
+                f"sweep {sweep.name}: trial {trial.number} of the study is no slot's own; another program asked it"
+            )
+        found[slot] = trial
+    open_slots = [s for s in range(sweep.trials) if s not in found or not found[s].state.is_finished()]
+    if open_slots:
+        raise UserError(
+            f"sweep {sweep.name}: slots {', '.join(map(str, open_slots))} of {sweep.trials} are not finished; run "
+            f"`snakemake --cores all sweep_{sweep.name}`"
+        )
+    # after the budget was made smaller the study still has the other trials, and they are as good
+    rows = [told(t, sweep) for _, t in sorted(found.items()) if t.state.is_finished()]
+    for row in rows:
+        row["settings"] = trials.overrides(sweep, settings, row["drawn"])
+    path = studies.folder_of(sweep, settings) / TRIALS
+    runs.write_json(path, content(sweep, settings, rows))
+    return path
+
+
+def content(sweep: Sweep, settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The file's content: the sweep, its parameters, its trials, and the reference's runs of the same seeds."""
+    config = check(sweep, settings)
+    reference = {s: settings.run(sweep.cell(sweep.reference, s)) for s in sweep.seeds}
+    return {
+        "name": sweep.name,
+        "title": sweep.title,
+        "scale": sweep.scale,
+        "note": config.scale.note,
+        "config": settings.as_words(),
+        "task": sweep.task,
+        "task_title": config.task.title,
+        "model": sweep.model,
+        "model_title": config.model.title,
+        "method": sweep.method,
+        "method_title": config.method.title,
+        "sampler": sweep.sampler,
+        "pruning": None if sweep.pruning is None else {"p": sweep.pruning.p, "seeds": sweep.pruning.seeds},
+        "seeds": list(sweep.seeds),
+        "validation": {"set": trials.VALIDATION, "problems": config.probe.prompts, "samples": config.probe.samples},
+        "parameters": [_parameter(name, title, d) for p in sweep.parameters for name, title, d in _numbers(p)],
+        "reference": {
+            "method": sweep.reference,
+            "title": reference[sweep.seeds[0]].method.title,
+            "runs": {str(s): str(configuration.run_directory(c)) for s, c in reference.items()},
+        },
+        "trials": rows,
+    }
+
+
+def _numbers(parameter: Any) -> list[tuple[str, str, Any]]:
+    titles = parameter.titles()
+    return [(name, titles[name], d) for name, d in parameter.distributions().items()]
+
+
+def _parameter(name: str, title: str, distribution: Any) -> dict[str, Any]:
+    from optuna.distributions import CategoricalDistribution, distribution_to_json
+
+    choices = list(distribution.choices) if isinstance(distribution, CategoricalDistribution) else None
+    log = bool(getattr(distribution, "log", False))
+    return {"name": name, "title": title, "choices": choices, "log": log,
+            "distribution": distribution_to_json(distribution)}  # fmt: skip
+
+
+def show(sweep: Sweep, settings: Settings) -> str:
+    """The study's trials as lines of text, finished or not."""
+    study = studies.open_study(sweep, settings)
+    lines = [f"{study.study_name}: {len(study.trials)} of {sweep.trials} trials begun"]
+    for trial in sorted(study.get_trials(deepcopy=False), key=lambda t: t.user_attrs.get(studies.SLOT, -1)):
+        value = "" if trial.value is None else f" {100 * trial.value:.2f}"
+        drawn = ", ".join(f"{k} = {v}" for k, v in trial.params.items())
+        reason = trial.user_attrs.get(studies.REASON, "")
+        lines.append(
+            f"slot {trial.user_attrs.get(studies.SLOT)}: {trial.state.name.lower()}{value}  {drawn}"
+            + (f"  ({reason})" if reason else "")
+        )
+    return "\n".join(lines)
+
+
+def slot_files(sweep: Sweep, settings: Settings) -> list[Path]:
+    return [slot_folder(sweep, settings, slot) / RESULT for slot in range(sweep.trials)]

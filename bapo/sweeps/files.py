@@ -1,0 +1,286 @@
+"""Sweep files, ``experiments/sweep/<name>.yaml``: read, checked, and reduced to one scale."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from bapo import config as configuration
+from bapo import methods
+from bapo.config import unknown
+from bapo.errors import UserError
+from bapo.studies import Cell, Settings
+from bapo.sweeps import space
+from bapo.sweeps.space import Parameter
+
+SAMPLERS = ("grid", "tpe")
+
+
+@dataclass
+class Pruning:
+    """A trial ends early where Wilcoxon's signed-rank test says that it is worse than the best one so far."""
+
+    p: float = 0.05
+    seeds: int = 1  # a trial is not judged before so many of its seeds are trained
+
+
+@dataclass
+class At:
+    """A sweep at one scale."""
+
+    model: str | None = None  # None: the default of the task's setting
+    seeds: list[int] = MISSING
+    trials: int | None = None  # of a free search; a grid has as many as it has cells
+
+
+@dataclass
+class SweepFile:
+    """What ``experiments/sweep/<name>.yaml`` may say."""
+
+    name: str = MISSING
+    like: str | None = None  # another sweep: what is not said here is as there
+    title: str = ""
+    task: str = MISSING
+    method: str = "bapo"
+    reference: str = "grpo"  # the method above whose accuracy the region must stay
+    named: list[str] = field(default_factory=list)  # methods that some of the trials are: their runs are used
+    sampler: str = MISSING  # grid | tpe
+    space: dict[str, Any] = MISSING
+    start: dict[str, Any] = field(default_factory=dict)  # the first trial of a free search: Optuna's names -> values
+    startup: int = 8  # trials at random before the search begins (tpe)
+    seed: int = 1  # of the sampler
+    pruning: Pruning | None = None
+    retries: int = 1  # how often a trial whose worker was killed is taken up again
+    storage: str | None = None  # an Optuna storage URL; None: journal.log beside the sweep's results
+    scales: dict[str, Any] = MISSING  # scale -> At
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep at one scale, checked. The fields are those of the file and of its block of the scale."""
+
+    name: str
+    title: str
+    scale: str
+    task: str
+    model: str
+    method: str
+    reference: str
+    named: tuple[str, ...]
+    sampler: str
+    parameters: tuple[Parameter, ...]
+    trials: int
+    seeds: tuple[int, ...]
+    start: Mapping[str, Any]
+    startup: int
+    seed: int
+    pruning: Pruning | None
+    retries: int
+    storage: str | None
+
+    @property
+    def space_identity(self) -> str:
+        return configuration.digest([p.content() for p in self.parameters])
+
+    def cell(self, method: str, seed: int) -> Cell:
+        return Cell(self.task, self.model, method, seed)
+
+
+def names() -> list[str]:
+    return configuration.options("sweep")
+
+
+def at_scale(scale: str) -> list[str]:
+    """The sweeps that have runs at ``scale``."""
+    return [name for name in names() if scale in _read(name).scales]
+
+
+def load(name: str, settings: Settings) -> Sweep:
+    """The sweep ``name`` at the settings' scale. Raises UserError naming the file, the field and what is allowed."""
+    path, content = _path(name), _read(name)
+    if settings.scale not in content.scales:
+        raise UserError(
+            f"{path}: scales has no '{settings.scale}'; it has {', '.join(content.scales)}: add seeds and trials of it"
+        )
+    where = f"scales.{settings.scale}"
+    at = _checked(At, content.scales[settings.scale], path, f"{where}.")
+    if not at.seeds or len(set(at.seeds)) < len(at.seeds):
+        raise UserError(f"{path}: {where}.seeds must name at least one seed, each once")
+    parameters = tuple(_parameter(path, key, entry) for key, entry in content.space.items())
+    if not parameters:
+        raise UserError(f"{path}: space is empty; name at least one parameter")
+    _check_intervals(path, parameters)
+    _check_start(path, parameters, content.start)
+    if content.sampler == "grid":
+        numbers = [p.name for p in parameters if p.kind != "categorical"]
+        if numbers:
+            raise UserError(f"{path}: space.{numbers[0]}: a grid takes categorical parameters; list its choices")
+        if at.trials is not None:
+            raise UserError(f"{path}: {where}.trials: a grid has as many trials as cells; leave trials out")
+        trials = len(space.grid(parameters))
+    else:
+        trials = settings.trials or at.trials
+        if not trials or trials < 1:
+            raise UserError(f"{path}: {where}.trials must say how many trials a free search has, at least 1")
+    model = at.model or configuration.run_config(
+        settings.scale, content.task, "", "", 0, settings.overrides_of("")
+    ).model.name  # fmt: skip
+    return Sweep(
+        name=name, title=content.title or name, scale=settings.scale, task=content.task, model=model,
+        method=content.method, reference=content.reference, named=tuple(content.named), sampler=content.sampler,
+        parameters=parameters, trials=trials, seeds=settings.seeds or tuple(at.seeds), start=content.start,
+        startup=content.startup, seed=content.seed, pruning=content.pruning, retries=content.retries,
+        storage=settings.storage or content.storage,
+    )  # fmt: skip
+
+
+def _path(name: str) -> Path:
+    return configuration.EXPERIMENTS / "sweep" / f"{name}.yaml"
+
+
+def _plain(name: str) -> dict[str, Any]:
+    path = _path(name)
+    if not path.exists():
+        raise UserError(unknown("sweep", f"no file {path}", name, names()))
+    try:
+        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"{path}: not valid: {' '.join(str(error).split())}") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: must be a mapping with {', '.join(_fields(SweepFile))}")
+    return content
+
+
+def _read(name: str) -> SweepFile:
+    path, given = _path(name), _plain(name)
+    if given.get("like"):
+        other = _plain(str(given["like"]))
+        if other.get("like"):
+            raise UserError(f"{path}: like: {given['like']} is like another sweep itself; name {other['like']}")
+        given = other | given
+    content = _checked(SweepFile, given, path)
+    if content.name != name:
+        raise UserError(f"{path}: name is '{content.name}' but the file is called {path.name}; make them equal")
+    if content.sampler not in SAMPLERS:
+        raise UserError(f"{path}: " + unknown("sampler", f"unknown '{content.sampler}'", content.sampler, SAMPLERS))
+    if content.pruning and not (0 < content.pruning.p < 1 and content.pruning.seeds >= 1):
+        raise UserError(f"{path}: pruning: p must be between 0 and 1, and seeds at least 1")
+    if content.retries < 0:
+        raise UserError(f"{path}: retries must be 0 or more")
+    wanted = [("task", content.task), ("method", content.method), ("method", content.reference)]
+    wanted += [("method", n) for n in content.named] + [("scale", s) for s in content.scales]
+    for group, value in wanted:
+        found, allowed = value.split("+")[0], configuration.options(group)
+        if found not in allowed:
+            raise UserError(f"{path}: " + unknown(group, f"unknown {group} '{found}'", found, allowed))
+    return content
+
+
+def _fields(schema: type) -> list[str]:
+    return [f.name for f in dataclasses.fields(schema)]
+
+
+def _checked(schema: type, content: Any, path: Path, where: str = "") -> Any:
+    """``content`` as an object of the dataclass ``schema``."""
+    if not isinstance(content, Mapping):
+        raise UserError(f"{path}: {where.rstrip('.')} must be a mapping with {', '.join(_fields(schema))}")
+    for key in content:
+        if key not in _fields(schema):
+            raise UserError(f"{path}: " + unknown(f"{where}{key}", "no such field", str(key), _fields(schema)))
+    try:
+        merged: DictConfig = OmegaConf.merge(OmegaConf.structured(schema), dict(content))  # type: ignore[assignment]
+        missing = sorted(OmegaConf.missing_keys(merged))
+        if missing:
+            raise UserError(f"{path}: {where}{missing[0]} has no value; add it")
+        return OmegaConf.to_object(merged)
+    except (OmegaConfBaseException, TypeError, ValueError) as error:
+        key = getattr(error, "full_key", "") or ""
+        raise UserError(f"{path}: {where}{key}: {str(error).splitlines()[0]}") from None
+
+
+# ------------------------------------------------------------------------------------------------ the space
+
+
+def _parameter(path: Path, name: str, entry: Any) -> Parameter:
+    where = f"space.{name}"
+    if not isinstance(entry, Mapping):
+        raise UserError(f"{path}: {where} must be a mapping with type and key")
+    given = dict(entry)
+    kind = given.pop("type", None)
+    if kind not in space.KINDS:
+        raise UserError(f"{path}: " + unknown(f"{where}.type", f"unknown '{kind}'", str(kind), space.KINDS))
+    allowed = [f for f in _fields(Parameter) if f not in ("name", "kind")]
+    for key in given:
+        if key not in allowed:
+            raise UserError(f"{path}: " + unknown(f"{where}.{key}", "no such field", str(key), allowed))
+    if kind == "categorical":
+        given["choices"] = _choices(path, where, given)
+    else:
+        given = _numbers(path, where, kind, given)
+        if not given.get("key"):
+            raise UserError(f"{path}: {where}.key must name what it sets, for example method.v")
+    return Parameter(name=str(name), kind=kind, **given)
+
+
+def _choices(path: Path, where: str, given: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
+    """Choice -> its overrides. A list of values needs ``key``; a mapping gives each choice overrides of its own."""
+    choices = given.get("choices")
+    if isinstance(choices, Mapping) and choices and all(isinstance(v, Mapping) for v in choices.values()):
+        return {str(k): dict(v) for k, v in choices.items()}
+    simple = isinstance(choices, list) and all(v is None or isinstance(v, (bool, int, float, str)) for v in choices)
+    if not simple or not choices or len(set(choices)) < len(choices) or not given.get("key"):
+        raise UserError(f"{path}: {where}.choices must list different values of {where}.key, or map names to overrides")
+    return {v: {given["key"]: v} for v in choices}
+
+
+def _numbers(path: Path, where: str, kind: str, given: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if kind == "interval":
+            low, width = given["low"], given.pop("width")
+            given |= {"low": float(low[0]), "high": float(low[1]), "width": (float(width[0]), float(width[1]))}
+        else:
+            given |= {"low": float(given["low"]), "high": float(given["high"])}
+        given["step"] = None if given.get("step") is None else float(given["step"])
+        Parameter(name="x", kind=kind, **given).distributions()
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        needs = "low: [a, b] and width: [a, b]" if kind == "interval" else "low and high"
+        raise UserError(f"{path}: {where} needs {needs} as numbers that fit together ({error})") from None
+    return given
+
+
+def _check_intervals(path: Path, parameters: tuple[Parameter, ...]) -> None:
+    seen: list[str] = []
+    for p in parameters:
+        if p.above and p.above not in seen:
+            raise UserError(f"{path}: space.{p.name}.above: name an interval that stands before it, not '{p.above}'")
+        if p.kind == "interval":
+            seen.append(p.name)
+
+
+def _check_start(path: Path, parameters: tuple[Parameter, ...], start: Mapping[str, Any]) -> None:
+    found = {name: d for p in parameters for name, d in p.distributions().items()} if start else {}
+    for name, value in start.items():
+        if name not in found:
+            raise UserError(f"{path}: " + unknown(f"start.{name}", "no such number of the space", name, list(found)))
+        try:
+            inside = found[name]._contains(found[name].to_internal_repr(value))
+        except (TypeError, ValueError):
+            inside = False
+        if not inside:
+            raise UserError(f"{path}: start.{name}={value}: must be in the space, {found[name]}")
+
+
+def check(sweep: Sweep, settings: Settings) -> DictConfig:
+    """The configuration that every trial begins with. Raises UserError where a trial could not be judged."""
+    config = settings.run(sweep.cell(sweep.method, sweep.seeds[0]))
+    if config.probe.prompts < 1:
+        raise UserError("probe.prompts=0: a sweep is judged on the held-out probe problems; ask for at least 1")
+    methods.get(config.method.algorithm)
+    return config

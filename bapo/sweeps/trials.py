@@ -1,0 +1,95 @@
+"""One trial's runs: their configurations, their folders, and what the probe says about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from bapo import budgets, runs
+from bapo import config as configuration
+from bapo.errors import UserError
+from bapo.studies import Settings
+from bapo.sweeps import space
+from bapo.sweeps.files import Sweep
+
+#: the probed set that a trial is judged on: problems that no method trains on and no test uses
+VALIDATION = "probe"
+#: seconds that a slot waits for another one that trains the very same run
+PATIENCE = 7 * 24 * 3600.0
+
+
+def overrides(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """What a trial's numbers set: key of the configuration -> value."""
+
+    def whole(key: str) -> float:
+        config = settings.run(sweep.cell(sweep.method, sweep.seeds[0]))
+        value = OmegaConf.select(config, key)
+        if not isinstance(value, (int, float)):
+            raise UserError(f"sweep {sweep.name}: share_of: {key} is not a number of the configuration")
+        return float(value)
+
+    return space.values(sweep.parameters, drawn, whole)
+
+
+def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed: int) -> DictConfig:
+    """The configuration of one run of a trial. Its folder is that of every run that means the same.
+
+    A trial that is one of the sweep's named methods has that method's folder, any other ``method+IDENTITY``: so the
+    same parameters are never trained twice, by whichever sweep. Raises UserError where the parameters do not fit.
+    """
+    found = overrides(sweep, settings, drawn)
+    # JSON is a subset of Hydra's grammar for values, but for quotes around a plain word
+    words = [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in found.items()]
+    extra = (*settings.overrides, *words)
+    config = configuration.run_config(sweep.scale, sweep.task, sweep.model, sweep.method, seed, extra)
+    identity = configuration.train_identity(config)
+    for method in dict.fromkeys((sweep.method, *sweep.named)):
+        plain = settings.run(sweep.cell(method, seed))
+        if configuration.train_identity(plain) == identity:
+            return plain
+    config.seed = 0
+    of_all_seeds = configuration.train_identity(config)
+    config.seed = seed
+    config.method.name = f"{sweep.method}+{of_all_seeds[:10]}"
+    config.method.title = ", ".join([config.method.title, *(f"{k.rpartition('.')[2]} = {v}" for k, v in found.items())])
+    return config
+
+
+def finished(config: DictConfig) -> bool:
+    """Whether the run is there, intact, and means what the configuration says."""
+    folder = configuration.run_directory(config)
+    if not (folder / runs.SUMMARY).exists():
+        return False
+    return runs.read_json(folder / runs.SUMMARY).get("identity") == budgets.identity(config) and bool(
+        runs.verify_files(folder)
+    )
+
+
+def train(config: DictConfig) -> Path:
+    """The folder of the finished run: one that is there already, or trained now, from its last checkpoint."""
+    folder = configuration.run_directory(config)
+    with runs.locked(folder, PATIENCE):  # another slot may be at it
+        if finished(config):
+            return folder
+    if config.engine == "verl":
+        from bapo.engines.verl import train as engine
+    else:
+        from bapo.engines.torch.trainer import train as engine
+    engine(config)
+    return folder
+
+
+def validation(folder: Path) -> dict[str, float]:
+    """Accuracy of every held-out probe problem after the last step, by problem. Raises UserError where there is none.
+
+    The sets with which a run is tested (eval/) are never opened here.
+    """
+    frame = runs.read_table(folder / runs.PROBE, ["step", "set", "prompt_id", "mean"])
+    rows = frame[(frame["set"] == VALIDATION) & (frame["step"] == frame["step"].max())].sort_values("prompt_id")
+    if rows.empty:
+        raise UserError(f"{folder / runs.PROBE}: no held-out problem was probed; set probe.prompts to at least 1")
+    return dict(zip(rows["prompt_id"].astype(str), rows["mean"].astype(float), strict=True))
