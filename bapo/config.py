@@ -236,6 +236,11 @@ def _explain(error: Exception, overrides: Sequence[str]) -> str:
             and not (EXPERIMENTS / group / f"{value}.yaml").exists()
         ):
             return unknown(f"{group}={value}", f"unknown {group} '{value}'", value, options(group))
+    if weaker := re.search(r"Interpolation key 'regimes\.(\w+)'", text):
+        return (
+            f"model=...+{weaker[1]}: this task has no weaker bases at this scale; for a model trained from scratch add "
+            f"regimes.{weaker[1]}, its base.iterations, to experiments/setting/"
+        )
     if "Could not override" in text or "not in struct" in text or "not in '" in text:
         key = re.search(r"Could not override '([\w.+]+)'", text) or re.search(r"full_key: ([\w.]+)", text)
         if key:

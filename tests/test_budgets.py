@@ -67,7 +67,9 @@ def test_a_variant_that_changes_nothing_is_refused():
     with pytest.raises(
         UserError, match=r"model=qwen2\.5-math-1\.5b\+hard: the variant 'hard' changes nothing in qwen2"
     ):
-        compose_config(["scale=paper", "task=mathematics", "model=qwen2.5-math-1.5b+hard"])
+        compose_config(["scale=paper", "task=countdown", "model=qwen2.5-math-1.5b+hard", "+regimes.hard=100"])
+    with pytest.raises(UserError, match=r"\+hard: this task has no weaker bases at this scale"):
+        compose_config(["scale=paper", "task=countdown", "model=qwen2.5-math-1.5b+hard"])
     with pytest.raises(
         UserError, match=r"method=bapo_code\+code_kl: the variant 'code_kl' changes nothing in bapo_code"
     ):

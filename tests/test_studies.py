@@ -187,7 +187,10 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
 @pytest.mark.parametrize(
     ("given", "parts"),
     [
-        ({"scal": "paper"}, ["scal", "did you mean 'scale'?", "methods, results, scale, seeds, set, tracking"]),
+        (
+            {"scal": "paper"},
+            ["scal", "did you mean 'scale'?", "methods, results, scale, seeds, set, storage, tracking, trials"],
+        ),
         ({"scale": "papr"}, ["scale=papr", "did you mean 'paper'?", "laptop, paper, smoke"]),
         ({"methods": ["grpo", "bpo"]}, ["methods=bpo", "did you mean 'bapo'?", "dapo"]),
         ({"seeds": "one"}, ["seeds=one", "integers of 0 or more"]),
