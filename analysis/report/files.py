@@ -72,9 +72,10 @@ def data(path: Path) -> Data:
     return Data(path.name, len(content), f"data:application/gzip;base64,{packed}", rows, columns)
 
 
-def _by_number(path: Path) -> list[int | str]:
-    """table2 before table10."""
-    return [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", path.stem)]
+def _by_number(path: Path) -> tuple[bool, list[int | str]]:
+    """The paper's tables first, table2 before table10."""
+    parts: list[int | str] = [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", path.stem)]
+    return not path.stem.startswith("table"), parts
 
 
 def tables(folder: Path) -> list[Table]:
