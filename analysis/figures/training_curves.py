@@ -27,10 +27,13 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     data = {b: _read(b, study) for b in study.blocks}
     window = common.window_of(max(len(steps) for methods in data.values() for steps, _ in methods.values()))
     first = common.plain_title(study.blocks[0], next(iter(study.blocks[0].methods)))
+    chooses = any("mopps" in b.methods for b in study.blocks)
     words = (
         f"Mean reward of the fresh rollouts at each step, {common.seed_words(study.blocks)} a method"
         f"{common.averaged(window)}. Above: mean over seeds. Below: the same mean, each seed (thin), band from lowest "
-        f"to highest seed; grey: {first}. Methods with a delayed rollout policy show that policy's reward. {study.note}"
+        f"to highest seed; grey: {first}. Methods with a delayed rollout policy show that policy's reward. "
+        f"{'MoPPS chooses its prompts, so its reward is not on the same prompts as the rest. ' if chooses else ''}"
+        f"{study.note}"
     )
     below = style.caption_height(words) + 0.5
     height = 0.3 + len(data) * (TALL + BETWEEN + SMALL) + (len(data) - 1) * GAP + below
