@@ -162,7 +162,7 @@ def test_the_table_survives_the_cluster(slurm: Path, promises: Path) -> None:
     blocked.mkdir(parents=True)  # where a file is to be: BAPO's job fails
     (node,) = call("sinfo", "-h", "-N", "-o", "%N").split()[:1]
 
-    process = snakemake(folder, *PROFILE, "--keep-going", *TABLE1)
+    process = snakemake(folder, *TABLE1, *PROFILE, "--keep-going")
     until(lambda: jobs("RUNNING", kind="start"), process)
     call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
     until(lambda: jobs("COMPLETED", kind="start"), process)  # what runs on a draining node may end
@@ -190,7 +190,7 @@ def test_the_table_survives_the_cluster(slurm: Path, promises: Path) -> None:
 
     blocked.rmdir()
     trained = (runs / "grpo/seed1/summary.json").stat().st_mtime_ns
-    assert end(snakemake(folder, *PROFILE, *TABLE1), folder) == 0
+    assert end(snakemake(folder, *TABLE1, *PROFILE), folder) == 0
     assert (runs / "grpo/seed1/summary.json").stat().st_mtime_ns == trained  # what is there is not made again
     assert end(undisturbed, alone) == 0, (alone / "run.log").read_text(encoding="utf-8")[-3000:]
     for name in ("table1.csv", "table1.md", "table1_differences.csv"):
