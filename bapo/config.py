@@ -599,7 +599,12 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     return content
 
 
-# ------------------------------------------------------------------------------------------------ places
+# ------------------------------------------------------------------------------------------------ hardware, places
+
+
+def on_gpus(config: DictConfig) -> bool:
+    """Left to itself (device=auto), a pretrained model belongs on GPUs, a small one on CPU cores."""
+    return config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")
 
 
 def run_directory(config: DictConfig) -> Path:

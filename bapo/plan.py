@@ -19,11 +19,9 @@ from bapo import config as configuration
 from bapo.errors import UserError
 from bapo.plan_costs import Cost
 from bapo.studies import Cell, Settings
+from bapo.targets import BEYOND, TABLES, comparison_file, shows_curves
 
 KINDS = ("data", "base", "train", "evaluate", "curve", "analysis")
-TABLES = ("table1", "table2", "table3", "table4", "checkpoint_choice", "theory_monitor")
-#: studies beyond the paper's own tables and figures (workflows/common.smk)
-BEYOND = ("offpolicy", "fidelity", "controls", "regimes")
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,7 @@ def wanted(target: str, settings: Settings) -> Wanted:
                 found.product(home / "figures" / f"{figure}.csv", study, curves=shows_curves(figure))
 
     def comparison(name: str) -> None:
-        file = "regimes.md" if name == "regimes" else f"comparison_{name}.md"
-        found.product(home / "tables" / file, name)
+        found.product(home / "tables" / comparison_file(name), name)
 
     def table(name: str) -> None:
         found.product(home / "tables" / f"{name}.md", "table1", curves=name == "checkpoint_choice")
@@ -105,11 +102,6 @@ def wanted(target: str, settings: Settings) -> Wanted:
         found.product(home / "report.html")
     found.products |= {home / "studies" / f"{n}.json": () for n in {n for ns in found.products.values() for n in ns}}
     return found
-
-
-def shows_curves(figure: str) -> bool:
-    """Whether a figure shows the accuracy of every kept checkpoint (workflows/common.smk)."""
-    return figure.endswith(("_test_curves", "_ppo"))
 
 
 # ------------------------------------------------------------------------------------------------ the jobs

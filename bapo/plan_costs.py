@@ -93,10 +93,6 @@ def parameters(config: DictConfig) -> float | None:
     return float(found[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[found[2]] if found else None
 
 
-def on_gpus(config: DictConfig) -> bool:
-    return config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")
-
-
 def steps(config: DictConfig) -> float:
     """Of a run. With another run's budget: as many as BAPO took for GRPO's (bapo/measured.yaml), within its bound."""
     budget = config.train.budget
@@ -116,7 +112,7 @@ def base(config: DictConfig) -> Cost:
     if config.model.kind != "scratch":
         return Cost(cpu_hours=measured()["start"] / 3600)
     disk = 4 * (count or 0)
-    if on_gpus(config) or config.task.name not in measured()["iteration"]:
+    if configuration.on_gpus(config) or config.task.name not in measured()["iteration"]:
         return Cost(disk=disk, source=UNKNOWN)
     seconds = measured()["iteration"][config.task.name] * config.base.iterations * config.base.batch_size / 64
     return Cost(cpu_hours=(measured()["start"] + seconds) * config.base.threads / 3600, disk=disk)
@@ -138,7 +134,7 @@ def train(config: DictConfig) -> Cost:
         seconds = estimates.estimate(config, gpus).seconds * steps(config)
         return Cost(gpu_hours=gpus * seconds / 3600, disk=disk, source=MODEL)
     times = measured()["step"].get(config.task.name)
-    if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
+    if config.engine != "torch" or configuration.on_gpus(config) or config.model.kind != "scratch" or not times:
         return Cost(disk=disk, source=UNKNOWN)
     known = times.get(config.method.name.split("+")[0], times.get(config.method.algorithm))
     share = config.train.batch_size * config.train.group_size / measured()["responses"]
@@ -172,7 +168,7 @@ def evaluate(config: DictConfig, curve: bool = False) -> Cost:
     if config.model.kind == "pretrained" and config.model.parameters:
         tokens = samples * config.sampling.max_response_tokens / 2
         return Cost(gpu_hours=2 * config.model.parameters * tokens / (312e12 * 0.05) / 3600, source=MODEL)
-    if on_gpus(config) or e.backend != "torch" or config.task.name not in measured()["samples"]:
+    if configuration.on_gpus(config) or e.backend != "torch" or config.task.name not in measured()["samples"]:
         return Cost(source=UNKNOWN)
     seconds = measured()["start"] + samples / measured()["samples"][config.task.name]
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bapo import budgets
 from bapo import config as configuration
-from bapo import runs, studies
+from bapo import runs, studies, targets
 from bapo.errors import UserError
 
 
@@ -200,12 +200,11 @@ def together(name, needed=lambda wildcards: 0):
 
 
 def gpus(wildcards):
-    """Of one machine. Left to itself (device=auto), a pretrained model belongs on GPUs, a small one on CPU cores."""
+    """Of one machine."""
     config = configuration_of(wildcards)
-    on_gpus = config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")
     if config.engine == "torch":
         return int(config.device == "cuda")
-    return config.verl.get("gpus_per_node", 8) if on_gpus else 0
+    return config.verl.get("gpus_per_node", 8) if configuration.on_gpus(config) else 0
 
 
 def base_gpus(wildcards):
@@ -254,18 +253,13 @@ def curves(name):
 FIGURE_STUDIES = user_errors(studies.figures)(SETTINGS.scale)
 
 
-def shows_curves(figure):
-    """Whether a figure shows the accuracy of every kept checkpoint, which takes evaluations of its own."""
-    return figure.endswith(("_test_curves", "_ppo"))
-
-
 def figures_of(*names, curves=True):
     """The files of the figures of some studies; without ``curves`` those that the runs alone are enough for."""
     return [
         FIGURES / f"{figure}.{kind}"
         for figure, study in FIGURE_STUDIES.items()
         for kind in ("pdf", "png", "svg", "csv")
-        if study in names and (curves or not shows_curves(figure))
+        if study in names and (curves or not targets.shows_curves(figure))
     ]
 
 
@@ -277,22 +271,23 @@ def figure_files(wildcards):
 def runs_of_figure(wildcards):
     """All that it shows."""
     name = FIGURE_STUDIES[wildcards.figure]
-    return runs_and_evaluations(name)(wildcards) + (curves(name)(wildcards) if shows_curves(wildcards.figure) else [])
+    return runs_and_evaluations(name)(wildcards) + (
+        curves(name)(wildcards) if targets.shows_curves(wildcards.figure) else []
+    )
 
 
 def table_files(wildcards):
     """The paper's tables, and two of its kind."""
-    names = ("table1", "table2", "table3", "table4", "checkpoint_choice", "theory_monitor")
-    return [TABLES / f"{name}.md" for name in names]
+    return [TABLES / f"{name}.md" for name in targets.TABLES]
 
 
 #: studies beyond the paper's own tables and figures
-BEYOND = user_errors(studies.at_scale)(("offpolicy", "fidelity", "controls", "regimes"), SETTINGS.scale)
+BEYOND = user_errors(studies.at_scale)(targets.BEYOND, SETTINGS.scale)
 
 
 def comparison_files(wildcards):
-    """A table of every study beyond the paper's; the regimes' has a page of its own."""
-    return [TABLES / ("regimes.md" if name == "regimes" else f"comparison_{name}.md") for name in BEYOND]
+    """A table of every study beyond the paper's."""
+    return [TABLES / targets.comparison_file(name) for name in BEYOND]
 
 
 def study_of_figure(wildcards):
