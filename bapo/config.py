@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import combinations
@@ -26,7 +26,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from bapo import methods
+from bapo import layers, methods
 from bapo.errors import UserError
 
 #: The Hydra tree. It lies beside the package in a checkout; BAPO_EXPERIMENTS names another one.
@@ -286,12 +286,7 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(EXPERIMENTS)):
             config = compose("config", overrides=list(overrides))
-        config.method = methods.checked(config.method)
-        for group, names in variants.items():
-            config[group].name = "+".join((config[group].name, *names))
-            config[group].title = ", ".join((config[group].title, *(config.variant[n] for n in names)))
-        if variants:  # one may refer to what this setting does not have
-            OmegaConf.to_container(config, resolve=True)
+        _finish(config, variants)
     except methods.MethodError as error:
         raise UserError(str(error)) from None
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
@@ -301,6 +296,40 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
         raise UserError(f"{missing[0]} has no value: set it in experiments/ or add {missing[0]}=... to the command")
     check(config)
     _require_effect(config, asked)
+    return config
+
+
+def _finish(config: DictConfig, variants: Mapping[str, Sequence[str]]) -> None:
+    """The method checked and complete, and the variants in the names and titles. variants: of model and method."""
+    config.method = methods.checked(config.method)
+    for group, names in variants.items():
+        config[group].name = "+".join((config[group].name, *names))
+        config[group].title = ", ".join((config[group].title, *(config.variant[n] for n in names)))
+    if variants:  # one may refer to what this setting does not have
+        OmegaConf.to_container(config, resolve=True)
+
+
+def _laid(overrides: tuple[str, ...]) -> DictConfig | None:
+    """What compose_config gives, laid over the configuration of the task and the model; None where only it can tell."""
+    named = dict(o.partition("=")[::2] for o in overrides)
+    if "method" not in named or len(named) < len(overrides):
+        return None
+    plain, variants = _split_variants(list(overrides))
+    start = tuple(o for o in plain if not o.startswith(("method=", "variant=")))
+    try:
+        shared = _composed(start)
+        method = named["method"].split("+")[0]
+        names = [v for group in VARIED for v in variants.get(group, [])]
+        config = layers.lay(shared, EXPERIMENTS, shared.task.name, method, names, start)
+        if config is None:
+            return None
+        _finish(config, variants)
+    except (UserError, methods.MethodError, OmegaConfBaseException, ValueError):  # compose_config explains it
+        return None
+    if OmegaConf.missing_keys(config):
+        return None
+    check(config)
+    _require_effect(config, overrides)
     return config
 
 
@@ -383,9 +412,9 @@ def like(config: DictConfig, method: str) -> DictConfig:
     return other
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=512)
 def _composed(overrides: tuple[str, ...]) -> DictConfig:
-    return compose_config(overrides)
+    return _laid(overrides) or compose_config(overrides)
 
 
 def run_config(scale: str, task: str, model: str, method: str, seed: int, extra: tuple[str, ...] = ()) -> DictConfig:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bapo import config as configuration
-from bapo import methods
 from bapo.engines.verl import estimates
 from bapo.studies import Cell, Settings
 
@@ -53,36 +51,8 @@ def of_model(settings: Settings, task: str, model: str) -> DictConfig:
 
 @lru_cache(maxsize=512)
 def of_run(settings: Settings, task: str, model: str, method: str) -> DictConfig:
-    """The configuration of the runs of a method as far as its costs go.
-
-    Hydra takes 0.15 s to compose one, so a model's is composed once and the files of the method and of the variants are
-    laid over it, where nothing else (an adjustment, --config set=...) has a say. No identity is taken from it.
-    """
-    name, *variants = method.split("+")
-    start, *of_the_model = model.split("+")
-    adjusted = configuration.EXPERIMENTS / "adjustment" / f"{task}_{name}.yaml"
-    if settings.set or adjusted.exists():
-        return settings.run(Cell(task, model, method, 0))
-    config = copy.deepcopy(of_model(settings, task, start))
-    OmegaConf.set_struct(config, False)
-    config.method = _method(name)
-    for variant in (*of_the_model, *variants):
-        config.merge_with(OmegaConf.load(configuration.EXPERIMENTS / "variant" / f"{variant}.yaml"))
-    config.method = methods.checked(config.method)
-    config.method.name, config.model.name = method, model
-    return config
-
-
-@lru_cache(maxsize=256)
-def _file(name: str) -> DictConfig:
-    return OmegaConf.load(configuration.EXPERIMENTS / "method" / f"{name}.yaml")
-
-
-def _method(name: str) -> DictConfig:
-    """A method's file over those that its defaults list names."""
-    own = copy.deepcopy(_file(name))
-    below = [d for d in own.pop("defaults", []) if isinstance(d, str) and d != "_self_"]
-    return OmegaConf.merge(*(_method(d) for d in below), own)
+    """The configuration of the runs of a method, whatever the seed."""
+    return settings.run(Cell(task, model, method, 0))
 
 
 def parameters(config: DictConfig) -> float | None:

@@ -119,25 +119,6 @@ def test_cpu_hours_at_laptop_scale_by_hand(tmp_path: Path) -> None:
     assert evaluation.cpu_hours == pytest.approx((times["start"] + 800 * 32 / times["samples"]["countdown"]) / 3600)
 
 
-@pytest.mark.parametrize(
-    ("scale", "cell"),
-    [
-        ("paper", Cell("mathematics", "qwen3-8b", "bapo_gaussian", 0)),
-        ("paper", Cell("countdown", "qwen2.5-math-1.5b", "bapo_m10", 0)),
-        ("laptop", Cell("countdown", "qwen2-112k+hard", "bapo+compute", 0)),
-        ("laptop", Cell("countdown", "qwen2-112k", "grpo+whole_batch", 0)),
-        ("laptop", Cell("mathematics", "qwen2-112k", "mopps", 0)),
-    ],
-)
-def test_what_costs_are_read_from_is_the_configuration_of_the_run(scale: str, cell: Cell) -> None:
-    """The shorter way to a configuration against Hydra's, in all that costs depend on."""
-    settings = Settings(scale=scale)
-    found, expected = plan_costs.of_run(settings, cell.task, cell.model, cell.method), settings.run(cell)
-    for part in ("method", "train", "model", "base", "sampling", "checkpoint", "evaluation"):
-        mine = {k: v for k, v in found[part].items() if k != "title"}
-        assert mine == {k: v for k, v in expected[part].items() if k != "title"}, part
-
-
 def test_a_run_that_sets_a_budget_is_among_the_jobs(tmp_path: Path) -> None:
     settings = Settings(methods=("bapo+rollouts",), seeds=(1,), results=str(tmp_path))
     trained = [job.output for job in plan.jobs("runs_controls", settings) if job.kind == "train"]

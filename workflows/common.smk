@@ -1,6 +1,7 @@
 # What the rules share: the checked settings, the place of every file, and what each job is called with.
 
 import dataclasses
+import gc
 import re
 import shlex
 import sys
@@ -33,6 +34,9 @@ def hold_working_directory():
 
 
 HELD = ExitStack()  # until the process ends
+gc.set_threshold(
+    200_000, 50, 100
+)  # a DAG's millions of objects all stay: looking for garbage takes a tenth of the time
 SETTINGS = user_errors(studies.read_settings)(
     config, Path(workflow.basedir, "workflows", "schemas", "config.schema.yaml")
 )
@@ -57,14 +61,18 @@ study_of = cache(user_errors(SETTINGS.study))
 
 @cache
 @user_errors
-def run_configuration(task, model="", method="", seed=0):
-    overrides = SETTINGS.overrides_of(method)
-    return configuration.run_config(SETTINGS.scale, task, model, method, int(seed), overrides)
+def run_configuration(task, model="", method=""):
+    return configuration.run_config(SETTINGS.scale, task, model, method, 0, SETTINGS.overrides_of(method))
 
 
 def configuration_of(wildcards):
-    """The configuration of a job: of a run, or of what many runs build on."""
-    return run_configuration(**dict(wildcards.items()))
+    """The configuration of a job: of a run, or of what many runs build on. Good until the next is asked for: the seeds
+    of a method share one object, as copies take longer than all else that is done with them."""
+    names = dict(wildcards.items())
+    seed = int(names.pop("seed", 0))
+    config = run_configuration(**names)
+    config.seed = seed
+    return config
 
 
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
