@@ -163,19 +163,24 @@ def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
-    """A workflow whose outputs exist, with the metadata that Snakemake itself records (by --touch)."""
+    """A workflow whose outputs exist, as :func:`make_up` leaves them."""
     workflow = Workflow(tmp_path_factory.mktemp("finished"))
-    listing = workflow("--summary", *SMOKE)
-    outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
     # problems, study, bases, runs, evaluations, table, figures
-    assert len(outputs) == 3 + 1 + 3 + 9 + 12 + 4 + 4 * len(FIGURES)
+    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 4 + 4 * len(FIGURES)
+    return workflow
+
+
+def make_up(workflow: Workflow, *words: str) -> int:
+    """Something in place of every output, with the metadata that Snakemake itself records (by --touch); how many."""
+    listing = workflow("--summary", *words)
+    outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
     for output in outputs:
         path = workflow.folder / output
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(output, encoding="utf-8")
-    touched = workflow("--touch", "--forceall", "--cores", "1", *SMOKE)
+    touched = workflow("--touch", "--forceall", "--cores", "1", *words)
     assert touched.returncode == 0, touched.stderr
-    return workflow
+    return len(outputs)
 
 
 @pytest.fixture
@@ -235,6 +240,25 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
 ) -> None:
     edit(undisturbed)
     assert set(undisturbed.jobs(*SMOKE)) == wanted
+
+
+def test_the_report_shows_sweeps_and_starts_none(tmp_path: Path) -> None:
+    workflow, words = Workflow(tmp_path), ("report", "--config", "scale=smoke")
+    assert not [job for job in workflow.jobs(*words) if re.search("[Ss]weep|Robustness", job)]
+    make_up(workflow, *words)
+    assert workflow.jobs(*words) == []
+    folder = workflow.folder / "results" / "smoke" / "sweeps" / "frequency_countdown"
+    folder.mkdir(parents=True)
+    (folder / "robustness.md").write_text("# A\n", encoding="utf-8")
+    assert workflow.jobs(*words) == []  # not finished
+    for suffix in ("svg", "csv"):
+        (folder / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
+    assert workflow.jobs(*words) == ["Report"]
+    touched = workflow("--touch", "--cores", "1", *words)
+    assert touched.returncode == 0, touched.stderr
+    assert workflow.jobs(*words) == []
+    (folder / "robustness.svg").write_text("b\n", encoding="utf-8")
+    assert workflow.jobs(*words) == ["Report"]
 
 
 # ------------------------------------------------------------------------------------------------ form
