@@ -242,22 +242,23 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
     assert set(undisturbed.jobs(*SMOKE)) == wanted
 
 
-def test_the_report_shows_sweeps_and_starts_none(tmp_path: Path) -> None:
-    workflow, words = Workflow(tmp_path), ("report", "--config", "scale=smoke")
-    assert not [job for job in workflow.jobs(*words) if re.search("[Ss]weep|Robustness", job)]
+def test_the_report_shows_sweeps_and_starts_none(workflow: Workflow) -> None:
+    words = ("report", "--config", "scale=smoke", "methods=[grpo,bapo]", "seeds=[1]")
+    folder = workflow.folder / "results" / "smoke" / "sweeps"
+    for name, suffixes in (("finished", ("md", "svg", "csv")), ("begun", ("md",))):
+        (folder / name).mkdir(parents=True)
+        for suffix in suffixes:
+            (folder / name / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
     make_up(workflow, *words)
-    assert workflow.jobs(*words) == []
-    folder = workflow.folder / "results" / "smoke" / "sweeps" / "frequency_countdown"
-    folder.mkdir(parents=True)
-    (folder / "robustness.md").write_text("# A\n", encoding="utf-8")
-    assert workflow.jobs(*words) == []  # not finished
-    for suffix in ("svg", "csv"):
-        (folder / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
+    assert {path.name for path in folder.iterdir()} == {"finished", "begun"}  # nothing asks for a sweep
+    (folder / "begun" / "robustness.md").write_text("b\n", encoding="utf-8")
+    assert workflow.jobs(*words) == []  # the page does not show it
+    figure = folder / "finished" / "robustness.svg"
+    figure.write_text("b\n", encoding="utf-8")
     assert workflow.jobs(*words) == ["Report"]
-    touched = workflow("--touch", "--cores", "1", *words)
-    assert touched.returncode == 0, touched.stderr
-    assert workflow.jobs(*words) == []
-    (folder / "robustness.svg").write_text("b\n", encoding="utf-8")
+    figure.write_text("a\n", encoding="utf-8")
+    for suffix in ("svg", "csv"):
+        (folder / "begun" / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
     assert workflow.jobs(*words) == ["Report"]
 
 
