@@ -68,9 +68,16 @@ def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
     return list(found)
 
 
+def robustness_reports(results: Path) -> list[list[Path]]:
+    """.md, .svg and .csv of every sweep's finished robustness report; the .csv is written last."""
+    found = [[p.with_suffix(s) for s in (".md", ".svg", ".csv")] for p in results.glob("sweeps/*/robustness.md")]
+    return sorted(files for files in found if all(p.exists() for p in files))
+
+
 def inputs_of_report(results: Path) -> list[Path]:
-    """What lies in a scale's folder that the page may show: tables, figures, the ledger, and the studies' runs."""
+    """What lies in a scale's folder that the page may show: tables, figures, sweeps, the ledger, the studies' runs."""
     shown = [p for part in ("tables", "figures") for p in sorted((results / part).glob("*")) if p.is_file()]
+    shown += [p for files in robustness_reports(results) for p in files]
     return [*shown, *sorted(results.glob("claims.*")), *inputs_of_studies(sorted((results / "studies").glob("*.json")))]
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from test_robustness import sweep, table
 
+from analysis import robustness
 from analysis.text import MISSING
 from bapo import runs
 
@@ -70,6 +72,7 @@ def write_results(root: Path) -> Path:
     })  # fmt: skip
     write_tables(folder / "tables")
     write_figures(folder / "figures")
+    write_sweeps(folder / "sweeps", root / "sweep_runs")
     (folder / "claims.json").write_text(json.dumps([claim(i) for i in range(8)]))
     return folder
 
@@ -100,6 +103,18 @@ def write_figures(folder: Path) -> None:
     extra = "<script>window.hacked = 4</script><image href='http://127.0.0.1:9/x.png' width='9' height='9'/></svg>"
     path.write_text(path.read_text().replace("</svg>", extra))
     (folder / "figure4_training_curves.csv").write_text("step,reward\n1,0.5\n")
+
+
+def write_sweeps(folder: Path, runs_of_trials: Path) -> None:
+    """A grid whose last trial failed; a sweep whose report was cut short; one that has only begun."""
+    trials = [{"drawn": {"v": v}, "seeds": table(0.4 + 0.02 * v)} for v in (1, 5, 10)]
+    trials.append({"drawn": {"v": 20}, "seeds": [], "state": "fail", "reason": HOSTILE})
+    told = sweep(runs_of_trials, {"v": [1, 5, 10, 20]}, trials, title="Small <b>grid</b>")
+    robustness.write(told, folder / "grid")
+    for name in ("cut", "begun"):
+        (folder / name).mkdir()
+    (folder / "cut" / "robustness.md").write_text("# Cut short\n")
+    (folder / "begun" / "journal.log").write_text("{}\n")
 
 
 def claim(i: int) -> dict[str, Any]:

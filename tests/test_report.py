@@ -20,6 +20,7 @@ from analysis.audit import SETUP, audit, load
 from analysis.report import claims, files, markdown, page, provenance, write
 from analysis.text import MISSING
 from bapo.errors import UserError
+from bapo.provenance import inputs_of_report
 
 WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
 
@@ -110,6 +111,24 @@ def test_figures_by_the_papers_order(folder: Path) -> None:
     assert first.description == f"A curve. {HOSTILE}"
     assert (second.key, second.width, second.height) == ("another", 400, 300)  # at 100 points an inch
     assert [d.name for d in first.data] == ["figure4_training_curves.csv"]
+
+
+def test_finished_sweeps_carry_their_names(folder: Path) -> None:
+    """Not those that have only begun. Every sweep's files have the same names."""
+    (found,) = files.sweeps(folder)
+    assert (found.key, found.title) == (
+        "grid_robustness", "Robustness of BAPO: Small <b>grid</b> at smoke scale (Model M)"
+    )  # fmt: skip
+    assert "<li>the v: from 1 to 10 accuracy changes by +18.0 points" in found.body
+    assert "<h4>Trials, the best first</h4>" in found.body and "Trial 3 failed: &lt;script&gt;" in found.body
+    (data,), (figure,) = found.data, found.figures
+    assert (data.name, data.rows) == ("grid_robustness.csv", 7)  # 4 trials and 3 levels
+    assert (figure.key, figure.suffix, figure.title) == ("grid_robustness", ".svg", "Small <b>grid</b>")
+    assert figure.description.startswith("Every point is a trial")
+    inputs = [path.relative_to(folder) for path in inputs_of_report(folder)]
+    assert [str(path) for path in inputs if "sweeps" in path.parts] == [
+        f"sweeps/grid/robustness.{suffix}" for suffix in ("md", "svg", "csv")
+    ]
 
 
 def test_a_broken_picture_is_named(tmp_path: Path) -> None:
@@ -222,6 +241,22 @@ def test_the_data_of_the_runs_are_json(html: str) -> None:
     assert "<" not in text
 
 
+def test_the_sweeps_have_a_section_where_there_are_any(html: str, tmp_path: Path) -> None:
+    assert '<li><a href="#sweeps">Sweeps <span>1</span></a></li>' in html
+    assert html.index('<section id="figures"') < html.index('<section id="sweeps"') < html.index('<section id="claims"')
+    (tmp_path / "smoke").mkdir()
+    without = write(tmp_path / "smoke").path.read_text(encoding="utf-8")
+    assert "#sweeps" not in without and 'id="sweeps"' not in without
+
+
+def test_no_name_is_given_twice_and_every_picture_has_words(html: str) -> None:
+    found = Elements(html).found
+    names = [a["id"] for _, a in found if "id" in a]
+    assert len(names) == len(set(names)) and {"table-grid_robustness", "figure-grid_robustness"} <= set(names)
+    words = [a["alt"] for tag, a in found if tag == "img" and "src" in a]
+    assert all(words) and any(w.startswith("Small <b>grid</b>. Every point is a trial") for w in words)
+
+
 def test_the_page_holds_every_finding_of_the_audit(html: str) -> None:
     count = len(audit(load(SETUP)))
     assert count > 0
@@ -238,7 +273,7 @@ def test_an_empty_folder_says_what_makes_the_rest(tmp_path: Path) -> None:
     text = made.path.read_text(encoding="utf-8")
     for target in ("table1", "figures", "claims"):
         assert f"<pre>snakemake --cores all {target} --config scale=smoke</pre>" in text
-    assert (made.runs, made.tables, made.figures, made.claims) == (0, 0, 0, 0)
+    assert (made.runs, made.tables, made.figures, made.sweeps, made.claims) == (0, 0, 0, 0, 0)
     assert made.findings > 0
 
 
@@ -254,7 +289,7 @@ def test_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert main(["report", str(folder), "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert said.startswith(f"wrote {out} (")
-    assert "3 tables, 2 figures, 8 claims" in said and "5 runs of 2 configurations" in said
+    assert "3 tables, 2 figures, 1 sweeps, 8 claims" in said and "5 runs of 2 configurations" in said
     assert main(["report", str(tmp_path / "none")]) == 2
     assert "none does not exist" in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ import pytest
 from browser import Browser, needed
 from report_folder import COLOUR, HOSTILE, write_results
 
+from analysis import style
 from analysis.report import files, write
 from analysis.text import MISSING
 
@@ -57,8 +58,8 @@ def pixels(png: bytes) -> np.ndarray:
 
 def test_every_figure_shows(browser: Browser) -> None:
     boxes = browser.run(
-        "[...document.querySelectorAll('figure img')].map(i => {const b = i.getBoundingClientRect();"
-        " return [i.complete, i.naturalWidth > 0, b.width, b.height]})"
+        "[...document.querySelectorAll(':is(#tables, #figures) figure img')].map(i => {"
+        " const b = i.getBoundingClientRect(); return [i.complete, i.naturalWidth > 0, b.width, b.height]})"
     )
     assert len(boxes) == 3
     for loaded, drawn, width, height in boxes:
@@ -84,7 +85,7 @@ def test_light_dark_and_narrow(browser: Browser, page: Path, width: int, dark: b
     ground = browser.run("getComputedStyle(document.body).backgroundColor")
     assert (pixels(browser.picture())[5, 5].mean() < 60) == dark, ground
     browser.run("for (const d of document.querySelectorAll('details')) d.open = true")
-    browser.until("document.querySelectorAll('details.data table').length == 3")
+    browser.until("document.querySelectorAll('details.data table').length == 4")
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")  # wide tables scroll on their own
 
 
@@ -215,6 +216,37 @@ def test_a_figure_is_enlarged_zoomed_and_moved(browser: Browser) -> None:
     assert browser.run(SIZE) == pytest.approx([x, y, width, height], abs=1)
     browser.click("#zoom [data-zoom=out]")
     assert browser.run(SIZE)[2] == pytest.approx(0.8 * width, rel=0.01)
+
+
+def test_a_sweep_shows_its_report_and_its_figure_is_enlarged(browser: Browser) -> None:
+    browser.click("nav a[href='#sweeps']")
+    assert browser.run("location.hash") == "#sweeps"
+    text = browser.run("document.querySelector('#sweeps article').innerText")
+    assert text.startswith("Robustness of BAPO: Small <b>grid</b> at smoke scale (Model M)\n")
+    assert "the v: from 1 to 10 accuracy changes by +18.0 points" in text and f"Trial 3 failed: {HOSTILE}." in text
+    tables = "[...document.querySelectorAll('#sweeps .scroll > table')].map(t => t.tBodies.length)"
+    assert browser.run(tables) == [3, 4]  # levels and trials
+    paper = "#figure-grid_robustness .paper"
+    picture = pixels(browser.picture(paper)).astype(int)
+    for colour in (style.VERMILLION, style.BLUE):  # trials in the region, the reference
+        wanted = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)])
+        assert (np.abs(picture - wanted) < 12).all(axis=2).sum() > 20
+    assert (picture > 250).all(axis=2).mean() > 0.5
+    assert browser.run(f"document.querySelector('{paper} button').ariaLabel") == "Enlarge Small <b>grid</b>"
+    browser.click(f"{paper} button")
+    assert browser.run("document.querySelector('#zoom-title').textContent") == "Small <b>grid</b>"
+    assert browser.run("document.querySelector('#zoom img').alt").startswith(
+        "Small <b>grid</b>. Every point is a trial"
+    )
+    x, y, width, height = browser.run(SIZE)
+    browser.mouse("mouseWheel", x + width / 2, y + height / 2, deltaX=0, deltaY=-200)
+    browser.until(f"{SIZE}[2] > {width * 1.2}")
+    assert browser.run("document.querySelector('#zoom [data-zoom=save]').download") == "grid_robustness.svg"
+    browser.press("Escape", number=27)
+    data = "#table-grid_robustness details[data-name='grid_robustness.csv']"
+    browser.click(f"{data} summary")
+    browser.until(f"document.querySelector({data + ' table'!r})")
+    assert browser.run(f"document.querySelector({data + ' output'!r}).textContent") == "7 rows"
 
 
 def test_a_figure_is_enlarged_with_the_keyboard_alone(browser: Browser) -> None:

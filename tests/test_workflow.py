@@ -163,19 +163,24 @@ def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
-    """A workflow whose outputs exist, with the metadata that Snakemake itself records (by --touch)."""
+    """A workflow whose outputs exist, as :func:`make_up` leaves them."""
     workflow = Workflow(tmp_path_factory.mktemp("finished"))
-    listing = workflow("--summary", *SMOKE)
-    outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
     # problems, study, bases, runs, evaluations, table, figures
-    assert len(outputs) == 3 + 1 + 3 + 9 + 12 + 4 + 4 * len(FIGURES)
+    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 4 + 4 * len(FIGURES)
+    return workflow
+
+
+def make_up(workflow: Workflow, *words: str) -> int:
+    """Something in place of every output, with the metadata that Snakemake itself records (by --touch); how many."""
+    listing = workflow("--summary", *words)
+    outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
     for output in outputs:
         path = workflow.folder / output
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(output, encoding="utf-8")
-    touched = workflow("--touch", "--forceall", "--cores", "1", *SMOKE)
+    touched = workflow("--touch", "--forceall", "--cores", "1", *words)
     assert touched.returncode == 0, touched.stderr
-    return workflow
+    return len(outputs)
 
 
 @pytest.fixture
@@ -235,6 +240,26 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
 ) -> None:
     edit(undisturbed)
     assert set(undisturbed.jobs(*SMOKE)) == wanted
+
+
+def test_the_report_shows_sweeps_and_starts_none(workflow: Workflow) -> None:
+    words = ("report", "--config", "scale=smoke", "methods=[grpo,bapo]", "seeds=[1]")
+    folder = workflow.folder / "results" / "smoke" / "sweeps"
+    for name, suffixes in (("finished", ("md", "svg", "csv")), ("begun", ("md",))):
+        (folder / name).mkdir(parents=True)
+        for suffix in suffixes:
+            (folder / name / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
+    make_up(workflow, *words)
+    assert {path.name for path in folder.iterdir()} == {"finished", "begun"}  # nothing asks for a sweep
+    (folder / "begun" / "robustness.md").write_text("b\n", encoding="utf-8")
+    assert workflow.jobs(*words) == []  # the page does not show it
+    figure = folder / "finished" / "robustness.svg"
+    figure.write_text("b\n", encoding="utf-8")
+    assert workflow.jobs(*words) == ["Report"]
+    figure.write_text("a\n", encoding="utf-8")
+    for suffix in ("svg", "csv"):
+        (folder / "begun" / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
+    assert workflow.jobs(*words) == ["Report"]
 
 
 # ------------------------------------------------------------------------------------------------ form

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bapo import budgets
 from bapo import config as configuration
-from bapo import runs, studies, targets
+from bapo import provenance, runs, studies, targets
 from bapo.errors import UserError
 
 
@@ -111,9 +111,11 @@ def analysis_identity(wildcards):
 
 
 def report_identity(wildcards):
-    """The page is made again when any file of the analysis changes, its own templates among them."""
+    """The page is made again when any file of the analysis changes, its own templates among them, and when
+    there is more or other to show that it does not ask for."""
     files = sorted(Path(workflow.basedir, "analysis", "report", "templates").iterdir())
     beyond = [p for p in map(Path, comparison_files(wildcards)) if p.exists()]
+    beyond += [p for parts in provenance.robustness_reports(SCALE) for p in parts]
     texts = [p.read_text(encoding="utf-8") for p in (*files, *beyond)]
     return configuration.digest([analysis_identity(wildcards), *texts])
 
@@ -303,8 +305,8 @@ def study_of_figure(wildcards):
 
 
 def report_files(wildcards):
-    """What the page shows is made first, all of the paper's. Of the studies beyond it the page shows what there is: it
-    must not start one."""
+    """What the page shows is made first, all of the paper's. Of the studies beyond it and of the sweeps the page shows
+    what there is: it must not start one."""
     return [*table_files(wildcards), *figure_files(wildcards), SCALE / "claims.json"]
 
 

@@ -10,7 +10,7 @@ import io
 import re
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from markupsafe import Markup
@@ -18,6 +18,7 @@ from markupsafe import Markup
 from analysis import figures
 from analysis.report import markdown
 from bapo.errors import UserError
+from bapo.provenance import robustness_reports
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,18 @@ def tables(folder: Path) -> list[Table]:
 def _belongs(stem: str, name: str, longer: Iterable[str] = ()) -> bool:
     """Whether a file goes with the table ``name``, and with none of a longer name."""
     return (stem == name or stem.startswith(name + "_")) and not any(_belongs(stem, other) for other in longer)
+
+
+def sweeps(results: Path) -> list[Table]:
+    """Every finished robustness report, with the sweep's name before the names of its files, which all sweeps share."""
+    folders = [text.parent for text, *_ in robustness_reports(results)]
+    return [_renamed(t, p.name) for p in folders for t in tables(p) if t.key == "robustness"]
+
+
+def _renamed(table: Table, sweep: str) -> Table:
+    files = tuple(replace(d, name=f"{sweep}_{d.name}") for d in table.data)
+    shown = tuple(replace(f, key=f"{sweep}_{f.key}") for f in table.figures)
+    return replace(table, key=f"{sweep}_{table.key}", data=files, figures=shown)
 
 
 def _spoken(name: str) -> str:

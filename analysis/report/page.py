@@ -32,6 +32,7 @@ class Report:
     size: int
     tables: int
     figures: int
+    sweeps: int
     claims: int
     findings: int
     runs: int
@@ -39,8 +40,9 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.path} ({readable_bytes(self.size)}: {self.tables} tables, {self.figures} figures, {self.claims} "
-            f"claims, {self.findings} findings, {self.runs} runs of {self.configurations} configurations)"
+            f"{self.path} ({readable_bytes(self.size)}: {self.tables} tables, {self.figures} figures, {self.sweeps} "
+            f"sweeps, {self.claims} claims, {self.findings} findings, {self.runs} runs of {self.configurations} "
+            "configurations)"
         )
 
 
@@ -55,6 +57,7 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
     content = {
         "tables": files.tables(results / "tables"),
         "figures": files.figure_list(results / "figures"),
+        "sweeps": files.sweeps(results),
         "claims": claims.load(results / "claims.json"),
         "findings": audit(load_audit(setup)),
     }
@@ -66,7 +69,7 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
 
 
 def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
-    """The page's text. content: tables, figures, claims and findings, as :func:`write` collects them."""
+    """The page's text. content: tables, figures, sweeps, claims and findings, as :func:`write` collects them."""
     import jinja2
 
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
@@ -91,7 +94,7 @@ def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
         missing=text.MISSING,
         tally=claims.tally(content["claims"]),
         until=max((str(r.manifest.get("ended") or "") for r in found.runs), default=""),
-        sizes={key: files.total(content[key]) for key in ("tables", "figures")},
+        sizes={key: files.total(content[key]) for key in ("tables", "figures", "sweeps")},
         data=_script_data(_payload(found)),
         style=Markup(style),
         script=Markup(script),

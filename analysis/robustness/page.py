@@ -107,7 +107,7 @@ def levels_table(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
         for i, level in enumerate(row.levels):
             weight = text.MISSING if row.importance is None else f"{100 * row.importance:.0f} %"
             cells.append([
-                row.parameter.title if i == 0 else "", level.title, str(len(level.trials)), percent(level.estimate),
+                row.parameter.title, level.title, str(len(level.trials)), percent(level.estimate),
                 weight if i == 0 else "",
             ])  # fmt: skip
     return Table("Accuracy by value, over all complete trials", header, cells, "llrrr")
