@@ -137,7 +137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.command == "robustness":
             from analysis import robustness
 
-            print("wrote " + " ".join(map(str, robustness.write(options.trials, options.out))))
+            written = robustness.write(options.trials, options.out)
+            provenance.record(written, words, provenance.inputs_of_sweep(options.trials))
+            print("wrote " + " ".join(map(str, written)))
             return 0
         if options.command == "report":
             from analysis import report

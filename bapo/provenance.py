@@ -68,6 +68,14 @@ def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
     return list(found)
 
 
+def inputs_of_sweep(trials: Path) -> list[Path]:
+    """A sweep's trials, and the summaries that exist of its runs and of the reference's."""
+    content = runs.read_json(trials)
+    folders = [seed["run"] for trial in content.get("trials", []) for seed in trial["seeds"].values()]
+    folders += content.get("reference", {}).get("runs", {}).values()
+    return [trials, *dict.fromkeys(p for run in folders if (p := Path(run, runs.SUMMARY)).is_file())]
+
+
 def robustness_reports(results: Path) -> list[list[Path]]:
     """.md, .svg and .csv of every sweep's finished robustness report; the .csv is written last."""
     found = [[p.with_suffix(s) for s in (".md", ".svg", ".csv")] for p in results.glob("sweeps/*/robustness.md")]

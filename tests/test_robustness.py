@@ -12,7 +12,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.robustness import page, reading, sensitivity
-from bapo import runs
+from bapo import provenance, runs
 from bapo.errors import UserError
 
 PROBLEMS = 8
@@ -149,6 +149,8 @@ def test_the_files_say_it_in_words_numbers_and_a_figure(plane: Path, tmp_path: P
     assert (out / "robustness.png").read_bytes()[:4] == b"\x89PNG"
     svg = (out / "robustness.svg").read_text()
     assert "Small" in svg and "minus one standard error" in svg
+    found = provenance.of(out / "robustness.svg")
+    assert {line["path"] for line in found["inputs"]} >= {str(plane)} and found["changed"] == []
     first = (out / "robustness.pdf").read_bytes()
     main(["robustness", "--trials", str(plane), "--out", str(out)])
     assert (out / "robustness.pdf").read_bytes() == first

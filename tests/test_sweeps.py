@@ -104,16 +104,22 @@ def test_a_trial_that_is_a_named_method_has_its_runs_and_any_other_a_folder_of_i
 # ------------------------------------------------------------------------------------------------ the files
 
 
-@pytest.mark.parametrize("scale", ["laptop", "smoke"])
+@pytest.mark.parametrize("scale", ["laptop", "smoke", "gpu", "paper"])
 def test_every_sweep_of_the_product_is_of_one_task_and_can_be_judged(scale: str):
     settings = Settings(scale=scale)
     found = [files.load(name, settings) for name in files.at_scale(scale)]
     kinds = {(s.name.partition("_")[0], s.task) for s in found}
-    assert kinds == {
-        (k, t) for k in ("frequency", "thresholds", "free") for t in ("countdown", "geometry", "mathematics")
-    }
+    tasks = ["countdown"] if scale == "paper" else ["countdown", "geometry", "mathematics"]
+    assert kinds == {(k, t) for k in ("frequency", "thresholds", "free") for t in tasks}
     for sweep in found:
         assert files.check(sweep, settings).probe.prompts > 0
+
+
+def test_a_probe_of_training_problems_judges_no_trial():
+    settings = Settings(scale="paper")
+    sweep = dataclasses.replace(files.load("frequency_countdown", settings), task="geometry", model="qwen2.5-vl-3b")
+    with pytest.raises(UserError, match="no problems for the probe of geometry are kept out of training"):
+        files.check(sweep, settings)
         assert set(sweep.named) <= set(configuration.options("method"))
 
 

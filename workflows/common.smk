@@ -114,9 +114,11 @@ def report_identity(wildcards):
     """The page is made again when any file of the analysis changes, its own templates among them, and when
     there is more or other to show that it does not ask for."""
     files = sorted(Path(workflow.basedir, "analysis", "report", "templates").iterdir())
-    beyond = [p for p in map(Path, comparison_files(wildcards)) if p.exists()]
+    beyond = [
+        p for table in map(Path, comparison_files(wildcards)) for p in sorted(table.parent.glob(f"{table.stem}*"))
+    ]
     beyond += [p for parts in provenance.robustness_reports(SCALE) for p in parts]
-    texts = [p.read_text(encoding="utf-8") for p in (*files, *beyond)]
+    texts = [runs.sha256(p) for p in (*files, *beyond)]
     return configuration.digest([analysis_identity(wildcards), *texts])
 
 

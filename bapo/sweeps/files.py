@@ -282,5 +282,10 @@ def check(sweep: Sweep, settings: Settings) -> DictConfig:
     config = settings.run(sweep.cell(sweep.method, sweep.seeds[0]))
     if config.probe.prompts < 1:
         raise UserError("probe.prompts=0: a sweep is judged on the held-out probe problems; ask for at least 1")
+    if config.data.source == "hub" and "probe" not in config.data.hub:
+        raise UserError(
+            f"{_path(sweep.name)}: scales.{sweep.scale}: no problems for the probe of {sweep.task} are kept out of "
+            "training here, so no trial could be judged; add data.hub.probe to the setting, or leave the scale out"
+        )
     methods.get(config.method.algorithm)
     return config
