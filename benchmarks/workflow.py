@@ -9,8 +9,8 @@ nothing of an earlier run is used.
 
 What limits the whole: training is arithmetic in small matrices (about 60% of the CPU time), then the imports of torch
 and transformers in 140 processes; the base models come first.
-What limits the DAGs: Snakemake's own start (about 2 seconds) and bookkeeping, Hydra's 0.1 seconds for the configuration of
-each task and model, and 0.03 for each method laid over it.
+What limits the DAGs: Snakemake's own start (about 2 seconds) and bookkeeping, Hydra's 0.1 seconds for the configuration
+of each task and model, and 0.03 for each method laid over it.
 """
 
 from __future__ import annotations
