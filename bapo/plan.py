@@ -19,9 +19,12 @@ from bapo import config as configuration
 from bapo.errors import UserError
 from bapo.plan_costs import Cost
 from bapo.studies import Cell, Settings
+from bapo.sweeps import collect
+from bapo.sweeps import files as sweep_files
+from bapo.sweeps.files import Sweep
 from bapo.targets import BEYOND, TABLES, comparison_file, shows_curves
 
-KINDS = ("data", "base", "train", "evaluate", "curve", "analysis")
+KINDS = ("data", "base", "train", "evaluate", "curve", "sweep", "analysis")
 
 
 @dataclass(frozen=True)
@@ -36,11 +39,12 @@ class Job:
 
 @dataclass
 class Wanted:
-    """What a target is made of. runs, curves: names of studies; products: (file, studies whose runs it shows)."""
+    """What a target is made of. runs, curves: names of studies; products: file -> the studies whose runs it shows."""
 
     runs: dict[str, None] = field(default_factory=dict)
     curves: dict[str, None] = field(default_factory=dict)
     products: dict[Path, tuple[str, ...]] = field(default_factory=dict)
+    sweeps: list[Sweep] = field(default_factory=list)
 
     def product(self, path: Path, *names: str, curves: bool = False) -> None:
         self.products[path] = names
@@ -52,10 +56,11 @@ class Wanted:
 
 
 def targets() -> list[str]:
-    """Every target: those of all studies together, each study's own, and its runs alone."""
+    """Every target: those of all studies together, each study's own, its runs alone, and the sweeps."""
     every = configuration.options("study")
     own = ["all", "report", "claims", "figures", "tables", *TABLES[:4], "theory", "comparisons"]
-    return [*own, *(n for n in every if n not in own), *(f"runs_{n}" for n in every)]
+    sweeps = ["sweep", *(f"sweep_{name}" for name in sweep_files.names())]
+    return [*own, *(n for n in every if n not in own), *(f"runs_{n}" for n in every), *sweeps]
 
 
 def wanted(target: str, settings: Settings) -> Wanted:
@@ -63,7 +68,8 @@ def wanted(target: str, settings: Settings) -> Wanted:
     if target not in targets():
         raise UserError(configuration.unknown(f"plan {target}", "no such target", target, targets()))
     found, home = Wanted(), Path(settings.results, settings.folder())
-    drawn = {} if target in (*BEYOND, *TABLES[1:]) or target.startswith("runs_") else studies.figures(settings.scale)
+    undrawn = target in (*BEYOND, *TABLES[1:]) or target.startswith(("runs_", "sweep"))
+    drawn = {} if undrawn else studies.figures(settings.scale)
 
     def figures(names: Iterable[str], curves: bool) -> None:
         for figure, study in drawn.items():
@@ -76,8 +82,17 @@ def wanted(target: str, settings: Settings) -> Wanted:
     def table(name: str) -> None:
         found.product(home / "tables" / f"{name}.md", "table1", curves=name == "checkpoint_choice")
 
+    def sweep(name: str) -> None:
+        found.sweeps.append(sweep_files.load(name, settings))
+        found.products |= {home / "sweeps" / name / file: () for file in (collect.TRIALS, "robustness.md")}
+
     whole = target in ("all", "report")
-    if target.startswith("runs_"):
+    if target == "sweep":
+        for name in sweep_files.at_scale(settings.scale):
+            sweep(name)
+    elif target.startswith("sweep_"):
+        sweep(target.removeprefix("sweep_"))
+    elif target.startswith("runs_"):
         found.runs[target.removeprefix("runs_")] = found.curves[target.removeprefix("runs_")] = None
     elif target == "comparisons":
         for name in studies.at_scale(BEYOND, settings.scale):
@@ -114,7 +129,7 @@ def jobs(target: str, settings: Settings) -> list[Job]:
     evaluated = list(dict.fromkeys(cell for study in found.values() for cell in study.cells))
     curved = dict.fromkeys(c for n in want.curves for c in found[n].cells if c.method in found[n].curves)
     listed = _List(settings)
-    cells = dict.fromkeys(evaluated)
+    cells = dict.fromkeys([*evaluated, *(cell for sweep in want.sweeps for cell in collect.needed_cells(sweep))])
     for cell in evaluated:  # a run that ends with another's budget needs that run
         while (budget := listed.config(cell).train.budget).unit != "steps":
             cell = Cell(cell.task, cell.model, budget.like, cell.seed)
@@ -130,6 +145,8 @@ def jobs(target: str, settings: Settings) -> list[Job]:
         listed.evaluate(cell)
     for cell in curved:
         listed.evaluate(cell, curve=True)
+    for sweep in want.sweeps:
+        listed.slots(sweep)
     whole = all(job.done for job in listed.jobs)
     products = [Job("analysis", path, plan_costs.analysis(), whole and path.exists()) for path in want.products]
     return [*listed.jobs, *products]
@@ -169,6 +186,12 @@ class _List:
         folder = self._run(cell) / ("curve" if curve else "eval")
         cost = plan_costs.evaluate(self.config(cell), curve)
         self._add("curve" if curve else "evaluate", folder, cost, _evaluation(folder, partial(self.settings.run, cell)))
+
+    def slots(self, sweep: Sweep) -> None:
+        """At most every seed of every trial is trained: some are pruned, some are runs that are there."""
+        cost = plan_costs.train_of(self.settings, sweep.task, sweep.model, sweep.method).times(len(sweep.seeds))
+        for path in collect.slot_files(sweep, self.settings):
+            self.jobs.append(Job("sweep", path, cost, path.exists()))
 
     def _run(self, cell: Cell) -> Path:
         """The run directory (bapo.config.run_directory, less the configuration)."""

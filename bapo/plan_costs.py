@@ -37,6 +37,9 @@ class Cost:
     disk: float = 0.0
     source: str = MEASURED
 
+    def times(self, jobs: int) -> Cost:
+        return Cost(jobs * self.gpu_hours, jobs * self.cpu_hours, jobs * self.disk, self.source)
+
 
 @lru_cache(maxsize=1)
 def measured() -> Mapping[str, Any]:

@@ -86,6 +86,8 @@ def as_text(content: Mapping[str, Any]) -> str:
                 "",
                 f"{row['total']['jobs']} jobs of kind {row['kind']}: hours not known, nobody has measured them",
             ]
+    if counts["sweep"]["total"]:
+        lines += ["", "Sweeps take at most this: trials that are pruned or are runs that exist take less."]
     disk = content["disk_bytes"]
     total, missing = (_bytes(disk[which]) for which in ("total", "missing"))
     lines += [

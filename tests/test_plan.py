@@ -24,9 +24,9 @@ PAPER = Settings(scale="paper")
 #: kind of a job -> rules of the workflow
 RULES = {
     "data": ("data",), "base": ("base",), "train": ("train",), "evaluate": ("evaluate", "evaluate_base"),
-    "curve": ("evaluate_curve",),
+    "curve": ("evaluate_curve",), "sweep": ("sweep_slot",),
     "analysis": ("study", "figure", "write_table1", "write_table", "comparison", "regimes", "theory_monitor",
-                 "checkpoint_choice", "claims", "report"),
+                 "checkpoint_choice", "claims", "report", "sweep_trials", "robustness"),
 }  # fmt: skip
 
 
@@ -47,10 +47,10 @@ def planned(target: str, settings: Settings) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["all", "comparisons"])
+@pytest.mark.parametrize("target", ["all", "comparisons", "sweep"])
 def test_the_jobs_are_those_of_a_dry_run(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    scale = "paper" if target == "all" else "smoke"
+    scale = "smoke" if target == "comparisons" else "paper"
     assert planned(target, Settings(scale=scale)) == dry_run(tmp_path, target, f"scale={scale}")
 
 
@@ -117,6 +117,21 @@ def test_cpu_hours_at_laptop_scale_by_hand(tmp_path: Path) -> None:
     assert plan_costs.train_of(Settings(scale="gpu"), "countdown", "qwen2-25m", "grpo").source == plan_costs.UNKNOWN
     evaluation = plan_costs.evaluate(configuration.run_config("laptop", "countdown", "qwen2-112k", "grpo", 1))
     assert evaluation.cpu_hours == pytest.approx((times["start"] + 800 * 32 / times["samples"]["countdown"]) / 3600)
+
+
+def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path) -> None:
+    settings = Settings(results=str(tmp_path), trials=5)
+    listed = plan.jobs("sweep_free_countdown", settings)
+    slots = [job for job in listed if job.kind == "sweep"]
+    one = plan_costs.train_of(settings, "countdown", "qwen2-112k", "bapo")
+    assert len(slots) == 5 and not any(job.done for job in slots)
+    assert slots[0].cost.cpu_hours == pytest.approx(3 * one.cpu_hours) and slots[0].cost.disk == pytest.approx(
+        3 * one.disk
+    )
+    home = tmp_path / "laptop" / "countdown" / "qwen2-112k"
+    trained = [job.output.parent.relative_to(home) for job in listed if job.kind == "train"]
+    assert trained == [Path(method, f"seed{seed}") for method in ("bapo", "grpo") for seed in (1, 2, 3)]
+    assert "take at most this" in plan_text.as_text(plan_text.summary("sweep_free_countdown", settings))
 
 
 def test_a_run_that_sets_a_budget_is_among_the_jobs(tmp_path: Path) -> None:

@@ -21,8 +21,7 @@ def sweep_identity(wildcards):
 
 def sweep_runs(wildcards):
     """The runs that a sweep uses as they are, and the reference's."""
-    sweep = sweep_of(wildcards.sweep)
-    cells = [sweep.cell(method, seed) for method in sweep_results.needed_methods(sweep) for seed in sweep.seeds]
+    cells = sweep_results.needed_cells(sweep_of(wildcards.sweep))
     return [f"{RUN}/summary.json".format(**vars(cell)) for cell in cells]
 
 

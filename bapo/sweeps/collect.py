@@ -8,7 +8,7 @@ from typing import Any
 from bapo import config as configuration
 from bapo import runs
 from bapo.errors import UserError
-from bapo.studies import Settings
+from bapo.studies import Cell, Settings
 from bapo.sweeps import study as studies
 from bapo.sweeps import trials
 from bapo.sweeps.files import Sweep, check
@@ -20,6 +20,11 @@ TRIALS = "trials.json"
 def needed_methods(sweep: Sweep) -> list[str]:
     """The methods whose runs of the same seeds a sweep uses as they are: those that trials are, and the reference."""
     return list(dict.fromkeys([*sweep.named, sweep.reference]))
+
+
+def needed_cells(sweep: Sweep) -> list[Cell]:
+    """Their runs."""
+    return [sweep.cell(method, seed) for method in needed_methods(sweep) for seed in sweep.seeds]
 
 
 def collect(sweep: Sweep, settings: Settings) -> Path:
