@@ -63,18 +63,21 @@ def _first(override: str) -> str:
     return re.split(r"[.=]", override, maxsplit=1)[0]
 
 
-@lru_cache(maxsize=8)
 def _known_order(folder: Path) -> bool:
     """Whether Hydra lays the method's files where this module does, and a model starts from no method's adjustment."""
-    listed = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml")).get("defaults", [])
-    fidelity = OmegaConf.load(folder / "fidelity" / "paper.yaml")
+    _, main = _read(folder / "config.yaml")
+    _, fidelity = _read(folder / "fidelity" / "paper.yaml")
+    listed = OmegaConf.to_container(main).get("defaults", [])
     return listed[-len(TAIL) :] == TAIL and not fidelity and not any((folder / "adjustment").glob("*_grpo.yaml"))
 
 
-@lru_cache(maxsize=256)
 def _read(path: Path) -> tuple[str, DictConfig]:
     """The package that a file's header names ("": its folder's), and its content."""
-    text = path.read_text(encoding="utf-8")
+    return _parsed(path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> tuple[str, DictConfig]:
     header = re.search(r"^#\s*@package\s+(\S+)", text, re.MULTILINE)
     return (header[1] if header else ""), OmegaConf.create(text)
 

@@ -56,8 +56,6 @@ def tree(tmp_path: Path) -> Path:
 
 
 def lay(folder: Path, method: str = "bapo", variants: tuple[str, ...] = (), overrides: tuple[str, ...] = ()) -> object:
-    layers._read.cache_clear()
-    layers._known_order.cache_clear()
     start = configuration.compose_config(["scale=smoke", "task=countdown"])
     return layers.lay(start, folder, "countdown", method, variants, overrides)
 
