@@ -157,12 +157,9 @@ def _base(config: Any, _: Any) -> int:
 
 
 def _train(config: Any, _: Any) -> int:
-    if config.engine == "verl":
-        from bapo.engines.verl import train
-    else:
-        from bapo.engines.torch.trainer import train
+    from bapo import engines
 
-    summary = train(config)
+    summary = engines.train(config)
     totals = summary["totals"]
     print(
         f"{config.method.name} seed {config.seed}: {summary['steps']} steps, {totals['rollouts']} rollouts, "

@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import budgets, runs
+from bapo import budgets, engines, runs
 from bapo import config as configuration
 from bapo.errors import UserError
 from bapo.studies import Settings
@@ -75,11 +75,7 @@ def train(config: DictConfig) -> Path:
     with runs.locked(folder, PATIENCE):  # another slot may be at it
         if finished(config):
             return folder
-    if config.engine == "verl":
-        from bapo.engines.verl import train as engine
-    else:
-        from bapo.engines.torch.trainer import train as engine
-    engine(config)
+    engines.train(config)
     return folder
 
 
