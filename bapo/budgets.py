@@ -77,6 +77,18 @@ def like_directory(config: DictConfig) -> Path | None:
     return configuration.run_directory(configuration.like(config, budget.like))
 
 
+def steps(config: DictConfig, problems: int) -> int:
+    """How many steps the configuration asks for, given the number of training problems. Raises UserError for none."""
+    if config.train.steps is not None:
+        return config.train.steps
+    if problems < config.train.batch_size:
+        raise UserError(
+            f"train.batch_size={config.train.batch_size}: larger than the {problems} problems of "
+            f"train.epochs={config.train.epochs}; there would be no step"
+        )
+    return config.train.epochs * (problems // config.train.batch_size)
+
+
 def of(config: DictConfig, steps: int) -> Budget:
     """The budget of a run whose configuration asks for ``steps``. Raises UserError as :func:`amount` does."""
     return within(config, steps, amount(config))

@@ -29,6 +29,14 @@ def test_a_run_ends_with_the_first_step_that_reaches_the_amount_or_after_the_mos
     assert not budget.finished(10, 4) and budget.finished(10, 5)
 
 
+def test_how_many_steps_a_configuration_asks_for():
+    assert budgets.steps(compose_config(["train.steps=7", "train.epochs=null", "train.batch_size=64"]), 10) == 7
+    epochs = compose_config(["train.steps=null", "train.epochs=3", "train.batch_size=64"])
+    assert budgets.steps(epochs, 130) == 6  # a batch that is not full is no step
+    with pytest.raises(UserError, match=r"train\.batch_size=64: larger than the 63 problems of train\.epochs=3"):
+        budgets.steps(epochs, 63)
+
+
 def test_probes_are_spread_over_the_budget_and_end_with_the_run():
     steps = Budget("steps", 150, 150)
     assert [s for s in range(1, 151) if steps.probes(s - 1, s, s, 4)] == [50, 100, 150]

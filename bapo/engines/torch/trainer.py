@@ -68,13 +68,7 @@ class Trainer:
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
-        steps = config.train.steps or config.train.epochs * (len(prompts) // config.train.batch_size)
-        if steps < 1:
-            raise UserError(
-                f"train.batch_size={config.train.batch_size}: larger than the {len(prompts)} problems of "
-                f"train.epochs={config.train.epochs}; there would be no step"
-            )
-        self.budget, self.spent = budgets.of(config, steps), 0.0
+        self.budget, self.spent = budgets.of(config, budgets.steps(config, len(prompts))), 0.0
         self.stream = PromptStream(prompts, config.seed)
         self.embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
         self.probe_sets = {

@@ -52,7 +52,7 @@ def train(config: DictConfig) -> dict[str, Any]:
     identity = budgets.identity(config)
     with runs.locked(folder):
         runs.set_aside(folder, identity)
-        _require_steps(config, data_folder(config))
+        budgets.steps(config, _problems(data_folder(config)))  # there must be one
         if config.model.kind != "pretrained":
             base_folder(config)
         checkpoints.choose(checkpoints.root_of(folder))
@@ -84,15 +84,10 @@ def _require_verl() -> None:
         raise UserError(f"engine=verl: verl {found} is installed, this project is made for {VERSION}")
 
 
-def _require_steps(config: DictConfig, data: Path) -> None:
+def _problems(data: Path) -> int:
     import pyarrow.parquet as pq
 
-    count = pq.read_metadata(data / "train.parquet").num_rows
-    if config.train.steps is None and count < config.train.batch_size:
-        raise UserError(
-            f"train.batch_size={config.train.batch_size}: larger than the {count} problems of "
-            f"train.epochs={config.train.epochs}; there would be no step"
-        )
+    return pq.read_metadata(data / "train.parquet").num_rows
 
 
 def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[str, Any]:
