@@ -19,12 +19,12 @@ from typing import Any
 
 import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from bapo import config as configuration
 from bapo import tasks
 from bapo.config import unknown
 from bapo.errors import UserError
+from bapo.experiment_files import checked, require_name, unknown_name
 
 # ------------------------------------------------------------------------------------------------ the study files
 
@@ -133,7 +133,7 @@ def _read(name: str) -> StudyFile:
     if not path.exists():
         raise UserError(unknown("study", f"no file {path}", name, configuration.options("study")))
     try:
-        content = _checked(StudyFile, OmegaConf.load(path), path)
+        content = checked(StudyFile, OmegaConf.load(path), path)
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if content.name != name:
@@ -142,62 +142,26 @@ def _read(name: str) -> StudyFile:
         raise UserError(f"{path}: scales is empty; name the runs of at least one scale")
     # OmegaConf does not check what is inside a list inside a dictionary
     for scale, blocks in content.scales.items():
-        _require(path, f"scales.{scale}", "scale", scale)
+        require_name(path, f"scales.{scale}", "scale", scale)
         if not isinstance(blocks, list) or not blocks:
             raise UserError(f"{path}: scales.{scale} must be a list of blocks with task, models, methods and seeds")
         for i, block in enumerate(blocks):
             blocks[i] = _block(path, f"scales.{scale}[{i}]", block)
     for method in content.curves:
-        _require(path, "curves", "method", method)
+        require_name(path, "curves", "method", method)
     return content
 
 
 def _block(path: Path, where: str, block: Any) -> Runs:
-    runs = _checked(Runs, block, path, f"{where}.")
-    _require(path, f"{where}.task", "task", runs.task)
+    runs = checked(Runs, block, path, f"{where}.")
+    require_name(path, f"{where}.task", "task", runs.task)
     for group, names in (("model", runs.models), ("method", runs.methods)):
         for value in names:
-            _require(path, f"{where}.{group}s", group, value)
+            require_name(path, f"{where}.{group}s", group, value)
     for key in ("models", "methods", "seeds"):
         if not getattr(runs, key):
             raise UserError(f"{path}: {where}.{key} is empty; name at least one")
     return runs
-
-
-def _checked(schema: type, content: Any, path: Path, where: str = "") -> Any:
-    """``content`` as an object of the dataclass ``schema``."""
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), content)
-        missing = sorted(OmegaConf.missing_keys(merged))
-        if missing:
-            raise UserError(f"{path}: {where}{missing[0]} has no value; add it")
-        return OmegaConf.to_object(merged)
-    except OmegaConfBaseException as error:
-        text = str(error).splitlines()[0]
-        if f"not in '{schema.__name__}'" in text:
-            allowed = [f.name for f in dataclasses.fields(schema)]
-            raise UserError(
-                f"{path}: " + unknown(f"{where}{error.key}", "no such field", str(error.key), allowed)
-            ) from None
-        raise UserError(f"{path}: {where}{error.full_key}: {text}") from None
-    except (TypeError, ValueError):
-        allowed = ", ".join(f.name for f in dataclasses.fields(schema))
-        raise UserError(f"{path}: {where.rstrip('.') or 'the file'} must be a mapping with {allowed}") from None
-
-
-def _require(path: Path, where: str, group: str, value: str) -> None:
-    wrong = _unknown_name(group, value)
-    if wrong:
-        group, value = wrong
-        allowed = configuration.options(group)
-        raise UserError(f"{path}: " + unknown(where, f"unknown {group} '{value}'", value, allowed))
-
-
-def _unknown_name(group: str, value: str) -> tuple[str, str] | None:
-    """(group, name) of what does not exist in ``name+variant``; None where all of it does."""
-    name, *variants = value.split("+") if group in configuration.VARIED else [value]
-    parts = [(group, name), *(("variant", v) for v in variants)]
-    return next(((g, n) for g, n in parts if n not in configuration.options(g)), None)
 
 
 # ------------------------------------------------------------------------------------------------ the settings
@@ -290,7 +254,7 @@ def read_settings(given: Mapping[str, Any], schema: Path) -> Settings:
     for group, names in (("scale", [values.get("scale", "laptop")]), ("method", values.get("methods", []))):
         key = "methods" if group == "method" else group
         for value in names:
-            if wrong := _unknown_name(group, value):
+            if wrong := unknown_name(group, value):
                 allowed = configuration.options(wrong[0])
                 what = f"unknown {wrong[0]} '{wrong[1]}'" if wrong[0] == "variant" else f"unknown {wrong[0]}"
                 raise UserError(unknown(f"--config {key}={value}", what, wrong[1], allowed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from bapo import config as configuration
 from bapo import methods
 from bapo.config import unknown
 from bapo.errors import UserError
+from bapo.experiment_files import checked, field_names, require_name
 from bapo.studies import Cell, Settings
 from bapo.sweeps import space
 from bapo.sweeps.space import Parameter
@@ -110,7 +110,7 @@ def load(name: str, settings: Settings) -> Sweep:
             f"{path}: scales has no '{settings.scale}'; it has {', '.join(content.scales)}: add seeds and trials of it"
         )
     where = f"scales.{settings.scale}"
-    at = _checked(At, content.scales[settings.scale], path, f"{where}.")
+    at = checked(At, content.scales[settings.scale], path, f"{where}.")
     if not at.seeds or len(set(at.seeds)) < len(at.seeds):
         raise UserError(f"{path}: {where}.seeds must name at least one seed, each once")
     parameters = tuple(_parameter(path, key, entry) for key, entry in content.space.items())
@@ -154,7 +154,7 @@ def _plain(name: str) -> dict[str, Any]:
     except (yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"{path}: not valid: {' '.join(str(error).split())}") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: must be a mapping with {', '.join(_fields(SweepFile))}")
+        raise UserError(f"{path}: must be a mapping with {', '.join(field_names(SweepFile))}")
     return content
 
 
@@ -165,7 +165,7 @@ def _read(name: str) -> SweepFile:
         if other.get("like"):
             raise UserError(f"{path}: like: {given['like']} is like another sweep itself; name {other['like']}")
         given = other | given
-    content = _checked(SweepFile, given, path)
+    content = checked(SweepFile, given, path)
     if content.name != name:
         raise UserError(f"{path}: name is '{content.name}' but the file is called {path.name}; make them equal")
     if content.sampler not in SAMPLERS:
@@ -174,35 +174,12 @@ def _read(name: str) -> SweepFile:
         raise UserError(f"{path}: pruning: p must be between 0 and 1, and seeds at least 1")
     if content.retries < 0:
         raise UserError(f"{path}: retries must be 0 or more")
-    wanted = [("task", content.task), ("method", content.method), ("method", content.reference)]
-    wanted += [("method", n) for n in content.named] + [("scale", s) for s in content.scales]
-    for group, value in wanted:
-        found, allowed = value.split("+")[0], configuration.options(group)
-        if found not in allowed:
-            raise UserError(f"{path}: " + unknown(group, f"unknown {group} '{found}'", found, allowed))
+    wanted = [("task", "task", content.task), ("method", "method", content.method)]
+    wanted += [("reference", "method", content.reference), *(("named", "method", n) for n in content.named)]
+    wanted += [("scales", "scale", s) for s in content.scales]
+    for where, group, value in wanted:
+        require_name(path, where, group, value)
     return content
-
-
-def _fields(schema: type) -> list[str]:
-    return [f.name for f in dataclasses.fields(schema)]
-
-
-def _checked(schema: type, content: Any, path: Path, where: str = "") -> Any:
-    """``content`` as an object of the dataclass ``schema``."""
-    if not isinstance(content, Mapping):
-        raise UserError(f"{path}: {where.rstrip('.')} must be a mapping with {', '.join(_fields(schema))}")
-    for key in content:
-        if key not in _fields(schema):
-            raise UserError(f"{path}: " + unknown(f"{where}{key}", "no such field", str(key), _fields(schema)))
-    try:
-        merged: DictConfig = OmegaConf.merge(OmegaConf.structured(schema), dict(content))  # type: ignore[assignment]
-        missing = sorted(OmegaConf.missing_keys(merged))
-        if missing:
-            raise UserError(f"{path}: {where}{missing[0]} has no value; add it")
-        return OmegaConf.to_object(merged)
-    except (OmegaConfBaseException, TypeError, ValueError) as error:
-        key = getattr(error, "full_key", "") or ""
-        raise UserError(f"{path}: {where}{key}: {str(error).splitlines()[0]}") from None
 
 
 # ------------------------------------------------------------------------------------------------ the space
@@ -216,7 +193,7 @@ def _parameter(path: Path, name: str, entry: Any) -> Parameter:
     kind = given.pop("type", None)
     if kind not in space.KINDS:
         raise UserError(f"{path}: " + unknown(f"{where}.type", f"unknown '{kind}'", str(kind), space.KINDS))
-    allowed = [f for f in _fields(Parameter) if f not in ("name", "kind")]
+    allowed = [f for f in field_names(Parameter) if f not in ("name", "kind")]
     for key in given:
         if key not in allowed:
             raise UserError(f"{path}: " + unknown(f"{where}.{key}", "no such field", str(key), allowed))
