@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import style
+from analysis import style, text
 from analysis.study import Block, Study
 from bapo import runs
 from bapo.errors import UserError
@@ -67,8 +67,7 @@ def averaged(window: int) -> str:
 def seed_words(blocks: Sequence[Block], methods: Sequence[str] | None = None) -> str:
     """ "3 seeds", "1 seed" or "3 to 5 seeds" """
     counts = [len(cells) for b in blocks for m, cells in b.methods.items() if methods is None or m in methods]
-    number = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    return f"{number} seed{'' if max(counts) == 1 else 's'}"
+    return f"{text.span(counts)} seed{'' if max(counts) == 1 else 's'}"
 
 
 def plain_title(block: Block, method: str) -> str:
