@@ -31,14 +31,19 @@ class PaperModel:
         return float(text[:-1]) * 1000 if text.endswith("k") else float(text)
 
 
+@lru_cache
+def read(name: str) -> dict[str, Any]:
+    """The content of ``analysis/paper/<name>.yaml``."""
+    import yaml
+
+    return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
 @lru_cache(maxsize=1)
 def table1() -> dict[str, PaperModel]:
     """Every model of Table 1 by its key, in the paper's order."""
-    import yaml
-
-    content = yaml.safe_load((Path(__file__).parent / "table1.yaml").read_text(encoding="utf-8"))
     found = {}
-    for part in content["parts"]:
+    for part in read("table1")["parts"]:
         for model in part["models"]:
             rows = {row["method"]: row for row in model["rows"]}
             found[model["key"]] = PaperModel(model["key"], model["title"], part["task"], part["columns"], rows)

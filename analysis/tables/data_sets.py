@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis import reading, text
+from analysis import paper, reading, text
 from analysis.study import Block, Study
-from analysis.tables import published
 from analysis.tables.layout import Page, Table, at_scale
 from bapo import runs
 from bapo.errors import UserError
@@ -124,7 +123,7 @@ def rows(block: Block, study: Study) -> list[dict[str, Any]]:
     config = reading.config(first, study)
     counts = runs.read_json(folder / runs.SUMMARY).get("problems", {})
     wanted, dropped = sources(config), removed(folder)[0]
-    printed = {e["split"]: e for e in published.read("table4")["sets"] if e["task"] == block.task}
+    printed = {e["split"]: e for e in paper.read("table4")["sets"] if e["task"] == block.task}
     order = list(config.get("data", {}).get("split_sizes", {})) or None
     found = splits(folder)
     result = []
@@ -194,7 +193,7 @@ def notes(study: Study) -> list[str]:
         "whose id, or whose content (the prompt with its diagrams), stood in the file before.",
         "Overlap: rows of the second split whose id or content is in the first. Pairs without any are left out, those "
         "with train excepted. Near-duplicates are in cleaning.md, where the set is a real one.",
-        f"The paper's counts: {published.read('table4')['source']}. A stand-in's split stands beside the set whose "
+        f"The paper's counts: {paper.read('table4')['source']}. A stand-in's split stands beside the set whose "
         "part it plays. base: documents that a small base model is made of, which the paper does not have; a problem "
         "may stand in several.",
         *([study.note] if study.note else []),

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis import reading, text
+from analysis import paper, reading, text
 from analysis.study import Block, Study
-from analysis.tables import published
 from analysis.tables.layout import Page, Table, at_scale
 from bapo import runs
 from bapo.errors import UserError
@@ -85,7 +84,7 @@ def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str,
     """One row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
     subject = next((m for m in SUBJECTS if m in found), next(iter(found)))
     rows = []
-    for entry in published.read("table3")["parameters"]:
+    for entry in paper.read("table3")["parameters"]:
         key = entry["key"]
         configs = list(found[subject].values())
         values = distinct(c[key] for c in configs if key in c) if key else []
@@ -199,7 +198,7 @@ def notes(study: Study) -> list[str]:
     return [
         "Read from the config.yaml of every run, not from the files that it was made of. Where seeds or methods of a "
         "study have different values, all are given.",
-        f"The paper's values: {published.read('table3')['source']}. 'differs': the value used is not the printed one; "
+        f"The paper's values: {paper.read('table3')['source']}. 'differs': the value used is not the printed one; "
         "at a reduced scale most lengths and sizes differ by intent.",
         "An option is blank where the method does not have it; 'none': left to its default, as the option's own "
         "documentation says. Budgets, evaluation and sampling stand in the last tables, everything else in the CSV.",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import reading, statistics, text
+from analysis import paper, reading, statistics, text
 from analysis.results import COSTS, has_reference_pass
 from analysis.study import Block, Study
 from analysis.tables import published
@@ -135,7 +135,7 @@ def _beside_the_paper(
         ours = relative(found[method]["seconds"], found[REFERENCE]["seconds"]) if method in found else text.MISSING
         rows.append([title, time, text.number(ratio, 2), ours])
     below = [f"{text.MISSING}: the study has no run of it."] if any(m not in found for m in printed) else []
-    source = published.read("table2")
+    source = paper.read("table2")
     title = f"{block.title}: time relative to GRPO, the paper's ({source['source']}, {source['hardware']}) and ours"
     return Table(title, ["Method", "Paper, time", "Paper, to GRPO", "Ours, to GRPO"], rows, "lrrr", below)
 

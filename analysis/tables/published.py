@@ -1,24 +1,13 @@
-"""The paper's Tables 2 to 4, as data (``analysis/paper/table2.yaml`` to ``table4.yaml``)."""
+"""The times that the paper prints in Table 2 (``analysis/paper/table2.yaml``)."""
 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from analysis import paper
 
 #: minutes of a printed day, hour and minute
 UNITS = {"d": 24 * 60, "h": 60, "m": 1}
-
-
-@lru_cache
-def read(name: str) -> dict[str, Any]:
-    """The content of ``analysis/paper/<name>.yaml``."""
-    import yaml
-
-    return yaml.safe_load((Path(paper.__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def minutes(printed: str) -> int:
@@ -30,7 +19,7 @@ def minutes(printed: str) -> int:
 
 def times(task: str) -> dict[str, tuple[str, str, float | None]]:
     """Table 2 of a task: method -> (title, time as printed, its ratio to GRPO's); {} where the paper has none."""
-    for entry in read("table2")["tasks"]:
+    for entry in paper.read("table2")["tasks"]:
         if entry["task"] == task:
             found = {row["method"]: minutes(row["time"]) for row in entry["rows"]}
             grpo = found.get("grpo")
