@@ -26,7 +26,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from bapo import layers, methods
+from bapo import layers, methods, runs
 from bapo.errors import UserError
 
 #: The Hydra tree. It lies beside the package in a checkout; BAPO_EXPERIMENTS names another one.
@@ -355,17 +355,11 @@ def _require_effect(config: DictConfig, overrides: Sequence[str]) -> None:
 
 def _variant_keys(name: str) -> frozenset[str]:
     """The keys that a variant sets, dotted."""
-    path = EXPERIMENTS / "variant" / f"{name}.yaml"
-
-    def flat(node: Any, where: str) -> list[str]:
-        if not isinstance(node, dict) or not node:
-            return [where]
-        return [key for k, v in node.items() for key in flat(v, f"{where}.{k}" if where else str(k))]
-
     try:
-        return frozenset(flat(OmegaConf.to_container(OmegaConf.load(path)), ""))
+        content = OmegaConf.to_container(OmegaConf.load(EXPERIMENTS / "variant" / f"{name}.yaml"))
     except (OmegaConfBaseException, YAMLError, OSError):  # composing says what is wrong with it
         return frozenset()
+    return frozenset(runs.flat(content) if isinstance(content, dict) else ())
 
 
 def _require_apart(where: str, variants: Sequence[str]) -> None:

@@ -133,6 +133,15 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         ) from None
 
 
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration by dotted keys: {"train": {"steps": 1}} -> {"train.steps": 1}; an empty mapping is a value."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return found
+
+
 def sha256(path: Path) -> str:
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -24,21 +24,12 @@ BACKENDS = ("vllm", "server")
 ABSENT = ""
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"train": {"steps": 1}} -> {"train.steps": 1}; an empty dictionary is a value."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return found
-
-
 def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, Any]]]:
     """method -> seed -> the flat configuration of the run. Raises UserError where a run has none."""
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for method, cells in block.methods.items():
         for cell in cells:
-            config = flat(reading.config(cell, study))
+            config = runs.flat(reading.config(cell, study))
             if not config:
                 raise UserError(f"{cell.run}: no {runs.CONFIG}; make the run with `{study.command}`")
             found.setdefault(method, {})[cell.seed] = config
