@@ -213,7 +213,7 @@ class Config:
 
 
 ConfigStore.instance().store(name="schema", node=Config)
-#: ``${share:0.5,${base.iterations}}``: a share of a count, at least 1
+#: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
 OmegaConf.register_new_resolver("share", lambda share, count: max(1, round(share * count)), replace=True)
 
 # ------------------------------------------------------------------------------------------------ composing
