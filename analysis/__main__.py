@@ -15,6 +15,7 @@ STUDY_FORMAT = """\
 The study file (JSON; the workflow writes it) says which runs to compare. Paths are relative to where the command runs.
 {
  "name": "table1",                       # optional: of experiments/study/, for `figures` and the cure in error messages
+ "title": "Table 1",                     # optional: heading of `comparison`
  "scale": "laptop",                      # heading
  "reference": "grpo",                    # optional: the method that `comparison` compares the others with
  "config": ["scale=laptop", "seeds=[1]"],  # optional: the workflow's --config, for the cure in error messages

@@ -74,6 +74,7 @@ class Study:
     curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
     name: str = ""  # of experiments/study/; "" where another program wrote the file
     reference: str = "grpo"  # the method that the others are compared with
+    title: str = ""
 
     @property
     def command(self) -> str:
@@ -153,8 +154,17 @@ def load(path: Path, target: str | None = None) -> Study:
     config = content.get("config", [f"scale={scale}"] if scale not in ("", "laptop") else [])
     name = str(content.get("name", ""))
     target = target or (f"runs_{name}" if name else "figures")
-    names = tuple(map(str, config)), tuple(content.get("curves", ())), name, str(content.get("reference", "grpo"))
-    return Study(scale, str(content.get("note", "")), tuple(blocks), target, *names)
+    return Study(
+        scale=scale,
+        note=str(content.get("note", "")),
+        blocks=tuple(blocks),
+        target=target,
+        config=tuple(map(str, config)),
+        curves=tuple(content.get("curves", ())),
+        name=name,
+        reference=str(content.get("reference", "grpo")),
+        title=str(content.get("title", "")),
+    )
 
 
 def _titled(cell: Cell) -> Cell:

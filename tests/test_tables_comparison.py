@@ -41,13 +41,14 @@ def study(tmp_path: Path) -> Path:
     write_evaluation(base / "eval", bits("0" * 12, "0" * 12))
     cells = [("tiny", m, s) for m in ("bapo", "bapo+slow", "grpo") for s in (1, 2)]
     bases = [{"task": "countdown", "model": "tiny", "model_title": "Tiny", "run": str(base)}]
-    return write_study(tmp_path, cells, name="toys", reference="bapo", bases=bases)
+    return write_study(tmp_path, cells, name="toys", title="Toys of a test", reference="bapo", bases=bases)
 
 
 def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
     assert load(study).reference == "bapo"
     assert main(["comparison", "--study", str(study), "--out", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "comparison_toys.md").read_text()
+    assert text.startswith("# Comparison: Toys of a test at laptop scale\n")
     lines = [[c.strip() for c in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
     assert lines[0][4] == "Avg minus BAPO"
     assert [row[0] for row in lines[2:]] == ["Tiny", "+BAPO", "+GRPO", "+BAPO+SLOW"]  # the reference after the base

@@ -197,6 +197,6 @@ def write(study: Study, out: Path) -> list[Path]:
 
     found = [compare(block, study) for block in study.blocks]
     frame = pd.DataFrame([row for c in found for row in long_rows(c)])
-    page = Page(at_scale(f"Study {study.name or 'of these runs'}", study.scale), [table(c) for c in found],
-                notes(study))  # fmt: skip
+    heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
+    page = Page(heading, [table(c) for c in found], notes(study))
     return page.write(out, f"comparison_{study.name}" if study.name else "comparison", frame)
