@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from resumed import assert_resumes_bit_for_bit
 from scripted import NoSampler, ScriptedSampler, group, ids
-from test_trainer import assert_same
 from transformers import GenerationConfig
 
 from bapo import config as configuration
@@ -277,14 +276,5 @@ def test_it_trains_records_and_resumes_bit_for_bit(tiny_world, segments):
     judged = groups.groupby("step")["mean"].mean()
     assert judged.to_numpy() == pytest.approx(steps.set_index("step").loc[judged.index, "reward_mean"].to_numpy())
 
-    # the same run from its checkpoint of step 4, where groups wait, under another label
     assert steps["waiting_groups"][3] > 0
-    twin = compose_config([*overrides, "method.name=resumed"])
-    copy = configuration.run_directory(twin)
-    shutil.copytree(folder, copy)
-    shutil.rmtree(copy / "checkpoints" / "step_000006")
-    for table in ("summary.json", *runs.TABLES):
-        (copy / table).unlink()
-    train(twin)
-    assert_same(folder, copy)
-    shutil.rmtree(copy)
+    assert_resumes_bit_for_bit(folder, overrides)  # from step 4, where groups wait

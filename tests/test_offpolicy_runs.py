@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
-from test_trainer import assert_same
+from resumed import assert_resumes_bit_for_bit
 
 from bapo import config as configuration
 from bapo import runs
@@ -46,15 +44,7 @@ def test_it_trains_records_and_resumes_bit_for_bit(tiny_world, name):
         assert (steps["updates"] == 2 + (steps["demonstrations"] > 0)).all()  # one supervised update
         assert (demonstrated["rewards"].map(list) == [[1.0]] * len(demonstrated)).all()
 
-    # the same run from its checkpoint of step 4, under another label
-    twin = compose_config([*overrides, f"method.name={name}_resumed"])
-    copy = configuration.run_directory(twin)
-    shutil.copytree(folder, copy)
-    shutil.rmtree(copy / "checkpoints" / "step_000006")
-    for table in ("summary.json", *runs.TABLES):
-        (copy / table).unlink()
-    train(twin)
-    assert_same(folder, copy)
+    assert_resumes_bit_for_bit(folder, overrides)
 
 
 def parameters(folder) -> int:
