@@ -69,7 +69,7 @@ class Study:
     scale: str
     note: str
     blocks: tuple[Block, ...]
-    target: str  # the Snakemake target that makes what is missing
+    target: str  # the Snakemake target that makes what is missing; several where studies were laid over each other
     config: tuple[str, ...] = ()  # what the workflow was given after --config
     curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
     name: str = ""  # of experiments/study/; "" where another program wrote the file
@@ -79,7 +79,7 @@ class Study:
     @property
     def command(self) -> str:
         """What a user types to make a missing or broken run."""
-        words = ["snakemake", "--cores", "all", self.target]
+        words = ["snakemake", "--cores", "all", *self.target.split()]
         return shlex.join([*words, "--config", *self.config] if self.config else words)
 
     def having(self, method: str) -> tuple[Block, ...]:

@@ -355,6 +355,9 @@ def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
     assert load(write_study(tmp_path, methods=("grpo",), seeds=(1,), steps=2), "table1").command == (
         "snakemake --cores all table1"
     )
+    assert (
+        dataclasses.replace(study, target="runs_a runs_b", config=()).command == "snakemake --cores all runs_a runs_b"
+    )
 
 
 def test_missing_evaluation_at_another_scale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
