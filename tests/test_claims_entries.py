@@ -54,6 +54,8 @@ MISTAKES = [
     ({"rule": {"atop": 0}}, "rule.atop: no such rule"),
     ({"paper": "more", "rule": {"near": 0.2}}, "rule.near needs a number in paper"),
     ({"studies": ["table9"]}, "studies: no such study"),
+    ({"tasks": ["countdwn"]}, "tasks: no such task (did you mean 'countdown'?)"),
+    ({"scales": ["papr"], "not_testable": "why"}, "scales: no such scale (did you mean 'paper'?)"),
     ({"studies": []}, "studies is missing"),
     ({"overall": "median"}, "overall: no such way"),
     ({"scales": ["paper"]}, "not_testable is missing"),
@@ -169,6 +171,8 @@ def test_what_seeds_lower_and_what_they_do_not() -> None:
     assert m.problem_variance == pytest.approx(100**2 * (1 / 24 - 1 / 24), abs=1e-9)
     assert m.seed_variance == pytest.approx(100**2 * found.both.se**2)  # x S / 2 = 1
     assert np.isnan(difference_over_seeds([a[:1]], [b]).falling)
+    # against one given model only one side has seeds, and their degrees of freedom are S - 1
+    assert (m.freedom, of_two(found, 2, "points", 100, given=True).freedom) == (2.0, 1.0)
 
 
 def test_models_of_a_task_are_not_independent() -> None:

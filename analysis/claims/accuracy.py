@@ -24,7 +24,7 @@ def accuracy_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE
         x, y = view.accuracy(a, column), view.accuracy(b, column)
         difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
         note = f"{view.title(a)} {points(x):.1f}, {view.title(b)} {points(y):.1f}"
-        return of_two(difference, view.seeds(a, b), "points", 100, note)
+        return of_two(difference, view.seeds(a, b), "points", 100, note, given=b == BASE)
 
     return answers(pairs(view, of, over), against)
 
@@ -75,4 +75,4 @@ def _gain(x: list[np.ndarray], y: list[np.ndarray], given: bool, seeds: int, nam
     shift = top / bottom - 1
     parts = [statistics.Estimate(shift, e.se / bottom, e.df) for e in (residual.problems, residual.both)]
     note = f"{names[0]} {100 * top:.1f}, {names[1]} {100 * bottom:.1f}"
-    return of_two(statistics.SeedDifference(*parts, residual.falling / bottom**2), seeds, "%", 100, note)
+    return of_two(statistics.SeedDifference(*parts, residual.falling / bottom**2), seeds, "%", 100, note, given)

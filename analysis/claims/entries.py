@@ -118,9 +118,10 @@ def _claim(entry: Any, path: Path, index: int) -> Claim:
         if not isinstance(entry.get(key, ""), str):
             raise UserError(f"{where}: {key} must be text")
     lists = {key: _words(entry.get(key, []), f"{where}: {key}") for key in ("studies", "tasks", "scales")}
-    for name in lists["studies"]:
-        if name not in options("study"):
-            raise UserError(unknown(f"{where}: studies", "no such study", name, options("study")))
+    for key, group in (("studies", "study"), ("tasks", "task"), ("scales", "scale")):
+        for name in lists[key]:
+            if name not in options(group):
+                raise UserError(unknown(f"{where}: {key}", f"no such {group}", name, options(group)))
     overall = entry.get("overall", "mean")
     if overall not in OVERALL:
         raise UserError(unknown(f"{where}: overall", "no such way", str(overall), list(OVERALL)))

@@ -42,14 +42,19 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
     return Measure(estimate, unit, len(x), 0.0, spread**2 / 2, note, freedom=1.0)
 
 
-def of_two(found: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "") -> Measure:
-    """A mean or a difference over problems and seeds; ``scale``: 100 turns fractions into points."""
+def of_two(
+    found: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
+) -> Measure:
+    """A mean or a difference over problems and seeds.
+
+    scale: 100 turns fractions into points; given: one side of the difference is one model, so only the other has seeds.
+    """
     both, problems = found.both, found.problems
     used = both if np.isfinite(both.se) else problems
     estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
     stays = max(0.0, problems.se**2 - (found.falling if np.isfinite(found.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
-    freedom = 2.0 if isinstance(found, SeedDifference) else 1.0
+    freedom = 2.0 if isinstance(found, SeedDifference) and not given else 1.0
     return Measure(estimate, unit, seeds, scale**2 * stays, scale**2 * falls * seeds / 2, note, freedom)
 
 
