@@ -126,6 +126,7 @@ def test_a_choice_without_an_order_is_compared_with_what_is_furthest_from_the_fi
     loaded = reading.load(sweep(tmp_path, {"c": list(accuracy)}, trials))
     (c,) = sensitivity.sensitivities(loaded, sensitivity.region(loaded))
     assert (c.ends[0].title, c.ends[1].title) == ("adaptive", "fixed high")
+    assert c.p == pytest.approx(2 * c.change.p) and 0 < c.change.p < 0.5  # the furthest of two was picked
     words = page.sentence(c, sensitivity.region(loaded))
     assert words.startswith("the c: from adaptive to fixed high accuracy changes by -6.0 points (95% ")
     assert words.endswith("The region holds adaptive, fixed low of adaptive, fixed low, fixed high.")

@@ -126,7 +126,9 @@ def notes(sweep: Sweep) -> list[str]:
         "The best of many trials looks better than it is, because it is the best of noisy values: the region is "
         "therefore the thing to read, and a test of the chosen values needs new seeds.",
         "Differences are paired on the problems, seeds taken as independent, and Holm's correction is over the "
-        "parameters. A level's accuracy is the mean of its trials, whatever their other parameters are"
+        "parameters; where values have no order, the one furthest from the first is compared with it, and p first "
+        "multiplied by how many it was the furthest of. A level's accuracy is the mean of its trials, whatever their "
+        "other parameters are"
         + (": every combination was tried." if sweep.content["sampler"] == "grid" else
            "; a free search tries good neighbourhoods more often, so levels also differ in their other parameters."),
         f"Importance: PED-ANOVA's share for telling the better trials from all; with {len(sweep.complete)} trials it "

@@ -50,8 +50,9 @@ class Level:
 class Sensitivity:
     """change: the last level minus the first (of a choice without an order: the level that is furthest from the first).
 
-    p: Holm's over all parameters of the sweep; NaN where nothing can be told. importance: None where it cannot be
-    told. inside: the values of the trials in the region.
+    p: Holm's over all parameters of the sweep, for the furthest level first multiplied by how many it was picked from;
+    NaN where nothing can be told. importance: None where it cannot be told. inside: the values of the trials in the
+    region.
     """
 
     parameter: Parameter
@@ -142,7 +143,11 @@ def sensitivities(sweep: Sweep, area: Region | None) -> list[Sensitivity]:
         if ends:
             change = told(statistics.difference_over_seeds([ends[1].accuracy], [ends[0].accuracy]).tested)
         rows.append((parameter, found, ends, change))
-    tested = {p.name: c.p for p, _, _, c in rows if c is not None and math.isfinite(c.p)}
+    tested = {
+        parameter.name: min(1.0, change.p * (1 if parameter.numeric else len(found) - 1))
+        for parameter, found, _, change in rows
+        if change is not None and math.isfinite(change.p)
+    }
     adjusted = dict(zip(tested, statistics.holm(list(tested.values())), strict=True)) if tested else {}
     return [
         Sensitivity(
