@@ -55,17 +55,16 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
     if config.data.cleaning and config.data.source != "hub":
         raise UserError("data.cleaning: decisions on the real sets; data.source=generated has none, remove them")
     folder = configuration.data_directory(config)
-    with runs.locked(folder):
-        runs.require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
-        (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
-        manifest = runs.start_manifest(folder, configuration.data_identity(config))
+    identity = configuration.data_identity(config)
+    runs.require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
+    with runs.remade(folder, identity):
         task = tasks.get(config.task.name)
         counts = task.write_data(config, folder, progress)
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
         summary = {
-            "identity": configuration.data_identity(config),
+            "identity": identity,
             "problems": counts,
             "golds": {
                 name: _golds(task, folder / f"{name}.parquet")
@@ -75,7 +74,6 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
             "files": runs.fingerprints(folder, files),
         }
         runs.write_json(folder / runs.SUMMARY, summary)
-        runs.end_manifest(folder, manifest)
     return summary
 
 

@@ -284,6 +284,19 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def remade(folder: Path, identity: str) -> Iterator[None]:
+    """Hold the folder for a block that writes what is in it, ``summary.json`` last; keeps its manifest.
+
+    Until that summary is there nothing in the folder is finished, whatever it held before.
+    """
+    with locked(folder):
+        (folder / SUMMARY).unlink(missing_ok=True)
+        manifest = start_manifest(folder, identity)
+        yield
+        end_manifest(folder, manifest)
+
+
 def _wait_for_lock(handle: TextIO, folder: Path, patience: float) -> None:
     deadline, told = time.monotonic() + patience, False
     while True:

@@ -61,9 +61,7 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
     if before is not None:
         return before
     backends.check(config)
-    with runs.locked(folder):
-        (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
-        manifest = runs.start_manifest(folder, identity)
+    with runs.remade(folder, identity):
         frames = {name: evaluation.intact(folder, name, identity) for name in names}
         done = set.intersection(*(set() if f is None else set(f["step"]) for f in frames.values()))
         frames = {n: None if f is None else f[f["step"].isin(done)] for n, f in frames.items()}
@@ -88,7 +86,6 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
             "files": runs.fingerprints(folder, [f"{name}.parquet" for name in names]),
         }
         runs.write_json(folder / runs.SUMMARY, summary)
-        runs.end_manifest(folder, manifest)
     return summary
 
 

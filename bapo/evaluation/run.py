@@ -59,9 +59,7 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     if before is not None:
         return before
     backends.check(config)
-    with runs.locked(folder):
-        (folder / runs.SUMMARY).unlink(missing_ok=True)  # until the new one is written, nothing here is finished
-        manifest = runs.start_manifest(folder, identity)
+    with runs.remade(folder, identity):
         names = list(config.evaluation.benchmarks)
         frames = {name: intact(folder, name, identity) for name in names}
         pending = [name for name in names if frames[name] is None]
@@ -87,7 +85,6 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         if differ:
             summary["disagreements"] = {n: {k: found[k] for k in ("compared", "count")} for n, found in differ.items()}
         runs.write_json(folder / runs.SUMMARY, summary)
-        runs.end_manifest(folder, manifest)
     return summary
 
 
