@@ -98,6 +98,20 @@ def test_accuracy_claims(study: Path) -> None:
     assert not flat.holds_corrected
 
 
+def test_methods_on_different_problems_are_not_compared(study: Path) -> None:
+    for seed in SEEDS:
+        folder = run_of(study, "grpo", seed) / "eval"
+        frame = runs.read_table(folder / "cd34.parquet")
+        frame["problem_id"] = "other-" + frame["problem_id"]
+        replace_table(folder, "cd34.parquet", frame)
+    line, alone = lines(
+        study, difference("bapo", ["grpo", "repo"], {"above": 0}), difference("bapo", "grpo", {"above": 0}, id="alone")
+    )
+    assert list(line.parts) == ["BAPO against RePO"] and line.verdict.verdict == claims.UNDERPOWERED
+    assert "the runs of GRPO have other problems of cd34 than those beside them" in line.verdict.reason
+    assert alone.verdict.verdict == claims.NOT_TESTABLE
+
+
 def test_curves_are_compared_at_every_checkpoint(study: Path) -> None:
     asked = {"query": {"name": "curve_difference", "of": "bapo", "over": "grpo"}, "rule": {"above": 0}, "paper": "x"}
     means = {}

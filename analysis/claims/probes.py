@@ -33,6 +33,7 @@ def _probes(view: View, method: str, probed: str) -> Probes:
         raise NotTestable("the probe has no step 0 and a later one in common")
     if not found.same_prompts:
         raise NotTestable("the seeds were probed on different prompts")
+    view.require_same(method, f"the probed set {probed}", found.prompts[0])
     return found
 
 

@@ -70,12 +70,16 @@ class Reader:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """One task and model with the finished runs of it. read: the run directories that a query looked at."""
+    """One task and model with the finished runs of it. read: the run directories that a query looked at.
+
+    problems: those of every set that a query looked at; what it compares must have the same ones.
+    """
 
     block: Block
     study: Study
     reader: Reader
     read: set[str] = field(default_factory=set)
+    problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def title(self, method: str) -> str:
         from analysis.figures.common import plain_title
@@ -102,11 +106,19 @@ class View:
         tables = []
         for name in self._benchmarks(column):
             key = ("eval", name, *(str(c.run) for c in cells))
-            found = self.reader.keep(
-                key, lambda name=name: reading.evaluations(cells, name, self.study).correct.mean(axis=2)
-            )
-            tables.append(found)
+            problems, table = self.reader.keep(key, lambda name=name: self._evaluated(cells, name))
+            self.require_same(method, name, problems)
+            tables.append(table)
         return tables
+
+    def _evaluated(self, cells: Sequence[Cell | Base], benchmark: str) -> tuple[tuple[str, ...], np.ndarray]:
+        found = reading.evaluations(cells, benchmark, self.study)
+        return found.problems, found.correct.mean(axis=2)
+
+    def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
+        """Raises NotTestable where another method of the query has other problems of the set ``name``."""
+        if self.problems.setdefault(name, problems) != problems:
+            raise NotTestable(f"the runs of {self.title(method)} have other problems of {name} than those beside them")
 
     def _benchmarks(self, column: str) -> list[str]:
         names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
@@ -119,13 +131,12 @@ class View:
         cells = self.cells(method)
         if not all((c.run / "curve" / runs.SUMMARY).exists() for c in cells):
             raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
-        return [
-            self.reader.keep(
-                ("curve", name, *(str(c.run) for c in cells)),
-                lambda name=name: reading.curves(cells, name, self.study),
-            )
-            for name in self._benchmarks(column)
-        ]
+        found = []
+        for name in self._benchmarks(column):
+            key = ("curve", name, *(str(c.run) for c in cells))
+            found.append(self.reader.keep(key, lambda name=name: reading.curves(cells, name, self.study)))
+            self.require_same(method, name, found[-1].problems)
+        return found
 
     def steps(self, method: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """steps.parquet of each seed, in the order of the steps."""
