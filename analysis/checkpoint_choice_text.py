@@ -100,10 +100,10 @@ def _seeming(choices: Sequence[Choice]) -> str:
 def notes(choices: Sequence[Choice], study: Study) -> list[str]:
     checkpoints = text.span(sorted({c.checkpoints for c in choices}))
     samples = text.span(sorted({c.samples for c in choices}))
-    seeds = text.span(sorted({len(c.rules[LAST].tables[0]) for c in choices}))
+    seeds = text.counted([len(c.rules[LAST].tables[0]) for c in choices], "seed")
     said = [
-        f"Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds} seed"
-        f"{'' if seeds == '1' else 's'}, ± 95% interval for new problems. Each seed's checkpoint is chosen for itself, "
+        f"Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds}, ± "
+        f"95% interval for new problems. Each seed's checkpoint is chosen for itself, "
         f"from {checkpoints} kept after the start; of equal ones the latest.",
         "Gain: minus the last checkpoint of the same seed on the same problems, with the 95% interval for new problems "
         "and, with two or more seeds, new training runs.",

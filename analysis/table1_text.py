@@ -88,7 +88,7 @@ def notes(sections: list[Section], study: Study) -> list[str]:
     lines = [study.note] if study.note else []
     single, several = min(seeds) < 2, max(seeds) > 1
     lines.append(
-        f"Accuracy in percent, mean over {text.span(seeds)} training seed{'s' if max(seeds) > 1 else ''}, "
+        f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}, "
         f"{text.span(samples)} samples a problem, {', '.join(problems)}. "
         "±: half-width of the 95% t interval for new problems (problems are the clusters), the trained models given; "
         "it does not cover the variance between training seeds. "

@@ -60,6 +60,11 @@ def span(values: Sequence[int]) -> str:
     return str(min(values)) if min(values) == max(values) else f"{min(values)} to {max(values)}"
 
 
+def counted(values: Sequence[int], noun: str) -> str:
+    """:func:`span` with its noun: "1 seed", "3 to 5 seeds"."""
+    return f"{span(values)} {noun}{'' if max(values) == 1 else 's'}"
+
+
 # ------------------------------------------------------------------------------------------------ markdown
 
 

@@ -67,7 +67,7 @@ def averaged(window: int) -> str:
 def seed_words(blocks: Sequence[Block], methods: Sequence[str] | None = None) -> str:
     """ "3 seeds", "1 seed" or "3 to 5 seeds" """
     counts = [len(cells) for b in blocks for m, cells in b.methods.items() if methods is None or m in methods]
-    return f"{text.span(counts)} seed{'' if max(counts) == 1 else 's'}"
+    return text.counted(counts, "seed")
 
 
 def plain_title(block: Block, method: str) -> str:

@@ -120,7 +120,7 @@ def notes(sweep: Sweep) -> list[str]:
     given = [
         *([sweep.content["note"]] if sweep.content["note"] else []),
         f"Accuracy: percent of {v['samples']} samples of each of {sweep.reference.shape[1]} held-out validation "
-        f"problems after the last step, mean over {seeds} training seed{'s' if seeds > 1 else ''}; no test problem is "
+        f"problems after the last step, mean over {text.counted([seeds], 'training seed')}; no test problem is "
         f"used. ±: half-width of the 95% interval {over}, left out where it would be wider "
         "than 100 points: too little data to tell.",
         "The best of many trials looks better than it is, because it is the best of noisy values: the region is "

@@ -152,9 +152,9 @@ def notes(study: Study) -> list[str]:
     few = "With one seed the test does not cover the variance between training seeds. " if min(seeds) < 2 else ""
     return [
         *([study.note] if study.note else []),
-        f"Accuracy in percent, mean over {text.span(seeds)} training seeds; ±: half-width of the 95% t interval for "
-        "new problems, the trained models given; sd: standard deviation between seeds. Avg: every benchmark with the "
-        "same weight.",
+        f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}; ±: half-width of the 95% t interval "
+        "for new problems, the trained models given; sd: standard deviation between seeds. Avg: every benchmark with "
+        "the same weight.",
         "Minus the reference: difference in points with its 95% interval, paired on the same problems, seeds taken as "
         f"independent, error over problems and seeds; not corrected. {few}p: after Holm's correction for all rows of "
         f"the block in that column; 'above' and 'below' below {results.LEVEL:.2g}, else 'no real difference' was "

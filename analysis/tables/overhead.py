@@ -192,8 +192,8 @@ def notes(study: Study) -> Sequence[str]:
     seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
     return [
         *([study.note] if study.note else []),
-        f"Mean over {text.span(seeds)} training seeds; sd: standard deviation between them, where it is not 0. Probes, "
-        "checkpoints' evaluation and the making of the base model are not counted.",
+        f"Mean over {text.counted(seeds, 'training seed')}; sd: standard deviation between them, where it is not 0. "
+        "Probes, checkpoints' evaluation and the making of the base model are not counted.",
         "Relative to GRPO: the ratio of the means and, in brackets, the lowest and the highest ratio of two runs with "
         "the same seed, where they differ.",
         "Time is noisy: it is wall-clock time, and runs may have shared their machine with other jobs and with each "

@@ -182,8 +182,8 @@ def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
         *([study.note] if study.note else []),
         "Share at 0/8: training prompts without a correct answer in the probe of the base model (step 0, a fixed "
         "sample of the training prompts), mean over seeds.",
-        f"Differences of the average accuracy in points, last checkpoints, {text.span(seeds)} seeds: paired by seed "
-        "(two runs of a seed share the base model and the order of the prompts) and by problem. 95% t interval, "
+        f"Differences of the average accuracy in points, last checkpoints, {text.counted(seeds, 'seed')}: paired by "
+        "seed (two runs of a seed share the base model and the order of the prompts) and by problem. 95% t interval, "
         "error of a crossed design over problems and seeds (Cornfield and Tukey), Satterthwaite's degrees of "
         "freedom; not corrected.",
         f"better, worse: p below {results.LEVEL:.2g} after Holm's correction for all {len(regimes)} comparisons of "
