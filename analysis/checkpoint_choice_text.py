@@ -102,9 +102,9 @@ def notes(choices: Sequence[Choice], study: Study) -> list[str]:
     samples = text.span(sorted({c.samples for c in choices}))
     seeds = text.counted([len(c.rules[LAST].tables[0]) for c in choices], "seed")
     said = [
-        f"Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds}, ± "
-        f"95% interval for new problems. Each seed's checkpoint is chosen for itself, "
-        f"from {checkpoints} kept after the start; of equal ones the latest.",
+        f"Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds}, ± 95% "
+        f"interval for new problems. Each seed's checkpoint is chosen for itself, from {checkpoints} kept after the "
+        "start; of equal ones the latest.",
         "Gain: minus the last checkpoint of the same seed on the same problems, with the 95% interval for new problems "
         "and, with two or more seeds, new training runs.",
         '"Best on test" is chosen on the samples that it is measured on: it can never lie below the last, and its '

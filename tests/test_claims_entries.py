@@ -49,6 +49,11 @@ MISTAKES = [
         {"query": {"name": "cost_ratio", "of": "a", "over": "b", "quantity": "rollout"}},
         "query.quantity: no such choice",
     ),
+    (
+        {"query": {"name": "cost_ratio", "of": "a", "over": ["b", "base"]}},
+        "query.over: query 'cost_ratio' cannot be asked over base",
+    ),
+    ({"query": {"name": "accuracy_difference", "of": "a", "over": "chance"}}, "cannot be asked over chance"),
     ({"rule": {"above": 0, "below": 1}}, "rule must have exactly one of"),
     ({"rule": {"within": [3, 2]}}, "rule.within must be two numbers"),
     ({"rule": {"atop": 0}}, "rule.atop: no such rule"),

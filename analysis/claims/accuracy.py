@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analysis.claims.view import View
 
 
-@query(evaluated=True)
+@query(evaluated=True, beside=(BASE,))
 def accuracy_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE) -> Answer:
     """of minus over, in points of accuracy (column: a benchmark; else the mean of all)."""
 
@@ -46,7 +46,7 @@ def curve_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE) -
     return answers(pairs(view, of, over), against)
 
 
-@query(evaluated=True)
+@query(evaluated=True, beside=(BASE,))
 def relative_gain(view: View, *, of: Any, over: Any, column: str = AVERAGE, pooled: bool = False) -> Answer:
     """100 (of / over - 1): the gain as a percentage of the accuracy of ``over``; pooled: of their mean."""
     compared = pairs(view, of, over)

@@ -117,13 +117,13 @@ def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_le
     )
 
 
-@query(probed=SETS)
+@query(beside=(CHANCE,), probed=SETS)
 def hard_improved(view: View, *, of: Any, over: Any = None, probed: str = "train") -> Answer:
     """Share of the base's 0/G prompts with at least one correct answer at the last step (the paper's Figure 7)."""
     return _answer(view, of, over, probed, _of_chosen("at 0/{G}", lambda base, samples: base == 0, 1))
 
 
-@query(probed=SETS)
+@query(beside=(CHANCE,), probed=SETS)
 def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train", at_least: int = 1) -> Answer:
     """Share of the prompts that the base fails in every OTHER seed's probe with ``at_least`` right in the end."""
 
@@ -134,7 +134,7 @@ def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train"
     return _answer(view, of, over, probed, Share(across, across, same=True))
 
 
-@query(probed=SETS)
+@query(beside=(CHANCE,), probed=SETS)
 def degraded_prompts(
     view: View, *, of: Any, over: Any = None, probed: str = "train", bins: int = 1, noise: float | None = None
 ) -> Answer:
@@ -163,14 +163,14 @@ def degraded_prompts(
     return _answer(view, of, over, probed, share)
 
 
-@query(probed=SETS)
+@query(beside=(CHANCE,), probed=SETS)
 def solved_stay(view: View, *, of: Any, over: Any = None, probed: str = "train", at_least: int = 6) -> Answer:
     """Share of the base's G/G prompts with ``at_least`` correct answers at the last step."""
     share = _of_chosen("at {G}/{G}", lambda base, samples: base == samples, at_least)
     return _answer(view, of, over, probed, share)
 
 
-@query(probed=SETS, at=("first", "last"))
+@query(beside=(BASE,), probed=SETS, at=("first", "last"))
 def probe_difference(view: View, *, of: Any, over: Any, probed: str = "probe", at: str = "last") -> Answer:
     """of minus over in accuracy on the probed prompts (held out: probed = probe), in points.
 

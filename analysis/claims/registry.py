@@ -40,6 +40,7 @@ class Query:
     allowed: tuple[str, ...]
     evaluated: bool  # whether it reads eval/ beside the training run
     choices: dict[str, tuple[str, ...]]  # parameter -> what it may be, where that is a list of words
+    beside: tuple[str, ...]  # which of BASE and CHANCE `over` may name
 
     def check(self, where: str, given: dict[str, Any]) -> None:
         """Raises UserError for a parameter that is missing or that the query does not have."""
@@ -50,6 +51,9 @@ class Query:
         for name, choices in self.choices.items():
             if name in given and given[name] not in choices:
                 raise UserError(unknown(f"{where}: query.{name}", "no such choice", str(given[name]), list(choices)))
+        for name in words(given.get("over")):
+            if name in (BASE, CHANCE) and name not in self.beside:
+                raise UserError(f"{where}: query.over: query '{self.name}' cannot be asked over {name}; name methods")
         for name in self.required:
             if name not in given:
                 raise UserError(
@@ -61,15 +65,15 @@ QUERIES: dict[str, Query] = {}
 
 
 def query(
-    evaluated: bool = False, **choices: tuple[str, ...]
+    evaluated: bool = False, beside: tuple[str, ...] = (), **choices: tuple[str, ...]
 ) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Register a function ``(view, *, of, over=..., ...) -> Answer`` under its name."""
+    """Register a function ``(view, *, of, over=..., ...) -> Answer`` under its name; the rest as in :class:`Query`."""
 
     def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
         parameters = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
         required = tuple(p.name for p in parameters if p.default is p.empty)
         allowed = tuple(p.name for p in parameters)
-        QUERIES[function.__name__] = Query(function.__name__, function, required, allowed, evaluated, choices)
+        QUERIES[function.__name__] = Query(function.__name__, function, required, allowed, evaluated, choices, beside)
         return function
 
     return register
