@@ -151,7 +151,8 @@ def test_seeds_that_would_settle() -> None:
     # paired by seed: half the degrees of freedom. d = 2 sd: the one-sample t test's textbook number is 5
     paired = measure(2.0, 1.0, 2, seed_variance=0.5, freedom=1.0)
     assert "about 5 seeds" in verdicts.judge({"a": paired}, ABOVE).reason
-    assert "one training seed gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0)}, ABOVE).reason
+    assert "one training seed gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0, 1)}, ABOVE).reason
+    assert "one problem gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0)}, ABOVE).reason
 
 
 @pytest.mark.parametrize(("mean", "says"), [(9.0, "holds"), (-9.0, "does not hold"), (0.1, "is open")])

@@ -107,4 +107,6 @@ def ratios(a: dict[int, float], b: dict[int, float]) -> list[float]:
     seeds = sorted(set(a) & set(b))
     if not seeds:
         raise NotTestable("the two have no training seed in common")
+    if not all(b[s] for s in seeds):
+        raise NotTestable("what would be divided by is 0")
     return [a[s] / b[s] for s in seeds]

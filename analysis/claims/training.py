@@ -66,7 +66,8 @@ def cost_ratio(view: View, *, of: Any, over: Any, quantity: str = "rollouts") ->
 
     def against(a: str, b: str):
         x, y = _cost(view, a, quantity), _cost(view, b, quantity)
-        shown = [_amount(np.mean(list(v.values())), quantity) for v in (x, y)]
+        common = sorted(set(x) & set(y))
+        shown = [_amount(np.mean([v[s] for s in common]), quantity) for v in (x, y)] if common else ["", ""]
         note = f"{quantity.replace('_', ' ')}: {view.title(a)} {shown[0]}, {view.title(b)} {shown[1]}"
         note += _references(view, a, b) if quantity in HOLDS_REFERENCE else ""
         return of_seeds(ratios(x, y), "x", note)

@@ -124,8 +124,9 @@ def _against(part: str, measures: dict[str, Measure], count: int) -> str:
 
 def _undecided(measures: dict[str, Measure], sides: dict[str, int], low: float, high: float) -> str:
     open_parts = {part: measures[part] for part, s in sides.items() if s <= 0}
-    if any(not np.isfinite(m.estimate.half_width) for m in open_parts.values()):
-        return "one training seed gives no interval"
+    without = [m for m in open_parts.values() if not np.isfinite(m.estimate.half_width)]
+    if without:
+        return f"one {'training seed' if any(m.seeds < 2 for m in without) else 'problem'} gives no interval"
     if any(m.seeds < 2 for m in open_parts.values()):
         return _of_these_models({part: side(m.estimate, low, high) for part, m in open_parts.items()})
     needed = []

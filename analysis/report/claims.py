@@ -15,6 +15,7 @@ from bapo.runs import read_json
 
 #: the verdicts and how they look; another verdict looks like the last
 VERDICTS = {"reproduced": "good", "contradicted": "bad", "underpowered": "open", "not testable at this scale": "none"}
+FIRM = ("reproduced", "contradicted")
 #: what a claim may say beside its columns -> its name here
 FACTS = {"id": "Claim", "model": "Model", "query": "Query", "parameters": "Parameters", "rule": "Rule", "size": "Size",
          "part": "Decided by", "p": "p", "p_holm": "p, Holm over the ledger", "holds_corrected": "Holds after Holm",
@@ -71,6 +72,9 @@ def _claim(index: int, given: Mapping[str, Any]) -> Claim:
     estimate, low, high = _alike(given.get("estimate"), given.get("low"), given.get("high"))
     runs, parts = given.get("runs") or [], given.get("parts") or []
     facts = {name: _words(given.get(key)) for key, name in FACTS.items()}
+    if verdict not in FIRM:  # a correction for many tests has nothing to say of what was not found
+        facts[FACTS["holds_corrected"]] = ""
+    shown = [_part(p) for p in parts if isinstance(p, Mapping)]
     value = given.get("estimate")
     return Claim(
         anchor=f"claim-{index + 1}",
@@ -87,7 +91,7 @@ def _claim(index: int, given: Mapping[str, Any]) -> Claim:
         look=VERDICTS.get(verdict.replace("_", " "), "none"),
         reason=_words(given.get("reason")),
         facts=tuple((name, words) for name, words in facts.items() if words),
-        parts=tuple(_part(p) for p in parts if isinstance(p, Mapping)) if len(parts) > 1 else (),
+        parts=tuple(shown) if len(shown) > 1 or any(p.note for p in shown) else (),
         runs=tuple(map(str, runs)) if isinstance(runs, list) else (_words(runs),),
         sort=float(value) if _is_number(value) else None,
     )

@@ -145,27 +145,26 @@ class _Reader:
         if bare not in self.parsed:  # parsing is what takes time: seeds of a method share the rest
             try:
                 loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-                flat = flatten(yaml.load(bare, Loader=loader) or {})
+                content = yaml.load(bare, Loader=loader)
+                if not isinstance(content, Mapping):
+                    raise yaml.YAMLError("no mapping")
             except yaml.YAMLError as error:
-                raise UserError(f"{path} is damaged ({str(error).splitlines()[0]})") from None
-            key = json.dumps(flat, sort_keys=True)
+                words = str(error).splitlines()[0]
+                raise UserError(f"{path} is damaged ({words}); delete its run's folder and run it again") from None
+            flattened = flatten(content)
+            key = json.dumps(flattened, sort_keys=True)
             places = self.places
             if key not in places:
                 places[key] = len(self.found.configurations)
-                self.found.configurations.append(flat)
+                self.found.configurations.append(flattened)
             self.parsed[bare] = places[key]
         return self.parsed[bare]
 
 
-def flatten(value: Any, key: str = "") -> dict[str, str]:
-    """{"method.v": "5"}: the leaves of nested mappings by their path; lists and scalars as JSON."""
-    if isinstance(value, Mapping) and value:
-        pairs = (flatten(v, f"{key}.{k}" if key else str(k)) for k, v in value.items())
-        return {k: v for part in pairs for k, v in part.items()}
-    if not key:
-        return {}
-    plain = isinstance(value, str) and not _ambiguous(value)
-    return {key: value if plain else json.dumps(value, default=str)}
+def flatten(config: Mapping[str, Any]) -> dict[str, str]:
+    """{"method.v": "5"}: a configuration by dotted keys; lists and scalars as JSON."""
+    return {key: value if isinstance(value, str) and not _ambiguous(value) else json.dumps(value, default=str)
+            for key, value in runs.flat(config).items()}  # fmt: skip
 
 
 def _ambiguous(value: str) -> bool:
