@@ -26,7 +26,7 @@ TAIL = [
     "_self_",
 ]
 #: overrides of the choices themselves, which have another place in the order
-CHOICES = re.compile(r"(?![\w.@/]+=)|(method|adjustment|fidelity|variant)\b")
+CHOICES = re.compile(r"(?![\w.]+=)|(method|adjustment|fidelity|variant)\b")
 
 
 def lay(
