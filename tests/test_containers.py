@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "containers"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 INSTRUCTIONS = {"FROM", "ENV", "RUN", "COPY", "WORKDIR", "CMD"}
-#: what verl[vllm] 0.9.1 and vLLM 0.24.0 ask for on GPUs instead of pyproject.toml's
+#: what verl[fsdp,vllm] 0.9.1 and vLLM 0.24.0 ask for on GPUs instead of pyproject.toml's
 DIFFERENT = {
-    "torch": "torch==2.11.0", "transformers": "transformers==5.9.0", "verl": "verl[vllm]==0.9.1",
+    "torch": "torch==2.11.0", "transformers": "transformers==5.9.0", "verl": "verl[fsdp,vllm]==0.9.1",
     "fastapi": "fastapi==0.136.3", "numpy": "numpy==2.3.5",
 }  # fmt: skip
 OUTSIDE = "snakemake-executor-plugin-slurm"  # needs a newer numpy than vLLM takes
@@ -55,6 +55,8 @@ def lines(file: str) -> list[str]:
     return [t for t in (FOLDER / file).read_text(encoding="utf-8").splitlines() if not t.startswith("#")]
 
 
+#: in the image; flash-attn is compiled against the torch of the others
+LOCKED, BEFORE = "/opt/bapo/containers/lock-gpu.txt", "/tmp/before-flash-attn.txt"
 REQUIREMENTS, LOCK = lines("requirements-gpu.txt"), lines("lock-gpu.txt")
 
 
@@ -67,7 +69,8 @@ def commands(recipe: str) -> list[str]:
 
 def test_the_requirements_are_pyprojects_with_what_differs_on_gpus() -> None:
     ours = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["verl"]]
-    expected = [DIFFERENT.get(name(r), r) for r in ours if name(r) != OUTSIDE] + ["vllm==0.24.0"]
+    expected = [DIFFERENT.get(name(r), r) for r in ours if name(r) != OUTSIDE]
+    expected += ["vllm==0.24.0", "wheel==0.48.0"]  # flash-attn is built with the latter
     assert sorted(REQUIREMENTS, key=str.lower) == sorted(expected, key=str.lower)
 
 
@@ -107,16 +110,18 @@ def test_one_base_image_pinned_by_its_tag() -> None:
 @pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
 def test_nothing_is_installed_without_a_version(recipe: str) -> None:
     installs = [c for c in commands(recipe) if re.search(r"\bpip3? install\b", c)]
-    assert len(installs) == 3
+    assert len(installs) == 4
     for command in installs:
         _, words = re.split(r"\bpip3? install\b", command)
         assert re.search(r"--no-cache(-dir)?\b", words), command
         rest = [w for w in words.split() if w not in ("--no-cache", "--no-cache-dir")]
         assert (
-            rest in (["-r", "/opt/bapo/containers/lock-gpu.txt"], ["--no-deps", "-e", "/opt/bapo"])
+            rest in (["-r", BEFORE], ["--no-build-isolation", "-r", LOCKED], ["--no-deps", "-e", "/opt/bapo"])
             or (len(rest) == 1 and re.fullmatch(r"[\w.-]+==[\d.]+", rest[0]))
         ), command  # fmt: skip
     assert any(re.search(r"uv venv --python 3\.11\.\d+ /opt/venv$", c) for c in commands(recipe))
+    first, last = (next(i for i, c in enumerate(installs) if c.endswith(f"-r {file}")) for file in (BEFORE, LOCKED))
+    assert first < last and any(c == f"grep -v '^flash-attn==' {LOCKED} > {BEFORE}" for c in commands(recipe))
     assert "curl" not in recipe and "wget" not in recipe and "latest" not in recipe
 
 

@@ -359,6 +359,23 @@ def test_verl_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         launch._require_verl()
 
 
+def test_what_gpus_need_is_told_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    paper = ["scale=paper", "task=mathematics", "method=bapo", f"paths.results={tmp_path}"]
+    found = {"vllm", "flash_attn"}
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name if name in found else None)
+    launch._require_gpu_packages(configuration.compose_config(paper))
+    found.remove("flash_attn")
+    with pytest.raises(UserError, match=r"on GPUs: flash-attn not installed; make the environment of GPU nodes"):
+        launch.train(configuration.compose_config(paper))
+    model = "{override_config: {attn_implementation: sdpa}, use_remove_padding: false}"
+    other = [*paper, f"+verl.overrides={{actor_rollout_ref: {{model: {model}}}}}"]
+    launch._require_gpu_packages(configuration.compose_config(other))
+    found.clear()
+    with pytest.raises(UserError, match="on GPUs: vllm and flash-attn not installed"):
+        launch._require_gpu_packages(configuration.compose_config(paper))
+    launch._require_gpu_packages(configuration.compose_config([*paper, "device=cpu"]))
+
+
 def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_path: Path) -> None:
     """As in the torch engine: problems and base model of this configuration, and undamaged, before Ray starts."""
     results = tmp_path / "results"

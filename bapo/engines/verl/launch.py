@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import re
@@ -48,6 +49,7 @@ def train(config: DictConfig) -> dict[str, Any]:
     """
     _require_verl()
     settings.check(config)
+    _require_gpu_packages(config)
     folder = configuration.run_directory(config)
     identity = budgets.identity(config)
     with runs.locked(folder):
@@ -82,6 +84,21 @@ def _require_verl() -> None:
         raise UserError("engine=verl: verl is not installed; install the extra `verl`, or use engine=torch") from None
     if found != VERSION:
         raise UserError(f"engine=verl: verl {found} is installed, this project is made for {VERSION}")
+
+
+def _require_gpu_packages(config: DictConfig) -> None:
+    """On GPUs verl's rollouts need vLLM, and its packed batches flash-attn: verl would say so minutes into the job."""
+    if verl_config.device_of(config) != "cuda":
+        return
+    needed = {"vllm": "vllm"}
+    if verl_config.attention(config).startswith("flash_attention"):
+        needed["flash_attn"] = "flash-attn"
+    missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        raise UserError(
+            f"engine=verl on GPUs: {' and '.join(missing)} not installed; make the environment of GPU nodes "
+            "(docs/provenance.md, Containers), or add device=cpu for a model that is small enough"
+        )
 
 
 def _problems(data: Path) -> int:

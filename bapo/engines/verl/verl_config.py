@@ -24,6 +24,7 @@ from bapo.errors import UserError
 
 #: what verl imports in each of its processes
 PLUGIN = "bapo.engines.verl.plugin"
+FLASH = "flash_attention_2"
 #: tokens of a padding row (verl.trainer.ppo.padding_utils), which must fit into a micro-batch
 SYNTHETIC_PADDING_SEQ_LEN = 128
 
@@ -37,6 +38,12 @@ def device_of(config: DictConfig) -> str:
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def attention(config: DictConfig) -> str:
+    """The policy's on GPUs: packed batches need flash attention, unless ``verl.overrides`` changes both."""
+    key = "actor_rollout_ref.model.override_config.attn_implementation"
+    return OmegaConf.select(OmegaConf.create(settings.get(config, "overrides", {})), key) or FLASH
 
 
 def environment(device: str) -> dict[str, str]:
@@ -306,7 +313,7 @@ def _gpu(config: DictConfig) -> dict[str, Any]:
             "model": {
                 "use_remove_padding": True,
                 "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": "flash_attention_2"},
+                "override_config": {"attn_implementation": FLASH},
             },
             "actor": {
                 "fsdp_config": {"model_dtype": "fp32"},  # master weights; the forward pass runs in bfloat16
@@ -331,7 +338,7 @@ def _gpu(config: DictConfig) -> dict[str, Any]:
             "model": {
                 "use_remove_padding": True,
                 "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": "flash_attention_2"},
+                "override_config": {"attn_implementation": FLASH},
             },
         },
         "transfer_queue": {
