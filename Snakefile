@@ -54,6 +54,7 @@ include: "workflows/sweep.smk"
 
 onstart:
     hold_working_directory()
+    unlimited_starts()
 
 
 onsuccess:

@@ -33,6 +33,12 @@ def hold_working_directory():
     HELD.enter_context(runs.locked(Path(".snakemake", "bapo"), patience=0))
 
 
+def unlimited_starts():
+    """Snakemake's limit of 100 job starts a second has it look at all waiting jobs once a second for every job that has
+    ended, until it does little else (9.27). Nothing here starts jobs that fast."""
+    workflow.scheduler.job_rate_limiter = None
+
+
 HELD = ExitStack()  # until the process ends
 gc.set_threshold(
     200_000, 50, 100
