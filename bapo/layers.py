@@ -25,6 +25,9 @@ TAIL = [
     {"tracking": "wandb"},
     "_self_",
 ]
+#: the groups that come before the method, and an entry of a defaults list that depends on it: only TAIL has one
+BEFORE = ("scale", "task", "setting", "model", "exception")
+CHOSEN_BY_METHOD = re.compile(r"^\s*-.*\$\{/?method\}", re.MULTILINE)
 #: overrides of the choices themselves, which have another place in the order
 CHOICES = re.compile(r"(?![\w.]+=)|(method|adjustment|fidelity|variant)\b")
 
@@ -68,7 +71,10 @@ def _known_order(folder: Path) -> bool:
     _, main = _read(folder / "config.yaml")
     _, fidelity = _read(folder / "fidelity" / "paper.yaml")
     listed = OmegaConf.to_container(main).get("defaults", [])
-    return listed[-len(TAIL) :] == TAIL and not fidelity and not any((folder / "adjustment").glob("*_grpo.yaml"))
+    before = [folder / "config.yaml", *(p for group in BEFORE for p in (folder / group).glob("*.yaml"))]
+    chosen = [e for p in before for e in CHOSEN_BY_METHOD.findall(p.read_text(encoding="utf-8"))]
+    adjusted = any((folder / "adjustment").glob("*_grpo.yaml"))
+    return listed[-len(TAIL) :] == TAIL and len(chosen) == 1 and not fidelity and not adjusted
 
 
 def _read(path: Path) -> tuple[str, DictConfig]:

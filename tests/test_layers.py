@@ -80,6 +80,7 @@ def test_what_is_left_to_hydra(tree: Path) -> None:
         ("variant/rollouts.yaml", "# @package _global_\ntracking: {kind: none}\n"),  # wins over an override
         ("adjustment/countdown_grpo.yaml", "# @package _global_\ntrain: {learning_rate: 1.0}\n"),
         ("fidelity/paper.yaml", "# @package method\nv: 7\n"),
+        ("setting/smoke_geometry.yaml", "defaults:\n  - optional /exception: geometry_${method}\n"),
     ],
 )
 def test_files_that_do_more_than_it_knows(tree: Path, file: str, text: str) -> None:
