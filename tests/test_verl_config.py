@@ -145,6 +145,13 @@ def test_auto_puts_a_pretrained_model_on_gpus() -> None:
     assert verl_config.device_of(configuration.compose_config(["scale=paper", "device=cpu"])) == "cpu"
 
 
+def test_one_machine_has_a_ray_of_its_own() -> None:
+    """Several share a cluster that was started for them."""
+    for nodes, address in ((1, "local"), (2, None)):
+        config = configuration.compose_config(["scale=paper", "task=mathematics", f"+verl.nodes={nodes}"])
+        assert verl_config.resolve(config).ray_kwargs.ray_init.get("address") == address
+
+
 def test_dapos_limit_is_in_verls_own_words() -> None:
     """verl's replay buffer has no limit; ours keeps the method's, and the configuration must not say otherwise."""
     config = configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", "dapo", 42)

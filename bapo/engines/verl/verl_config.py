@@ -308,6 +308,8 @@ def _gpu(config: DictConfig) -> dict[str, Any]:
     # from 7B on, one replica of the rollout engine is spread over two GPUs
     tensor_parallel = settings.get(config, "tensor_parallel", 2 if (config.model.parameters or 0) >= 6e9 else 1)
     rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    # several machines share a cluster that somebody has started; on one, never somebody else's
+    ray = {"include_dashboard": False} | ({"address": "local"} if settings.get(config, "nodes", 1) == 1 else {})
     return {
         "actor_rollout_ref": {
             "model": {
@@ -347,7 +349,7 @@ def _gpu(config: DictConfig) -> dict[str, Any]:
                 "SimpleStorage": {"total_storage_size": 8 * config.train.batch_size * config.train.group_size * 2}
             }
         },
-        "ray_kwargs": {"ray_init": {"include_dashboard": False}},
+        "ray_kwargs": {"ray_init": ray},
     }
 
 
