@@ -14,6 +14,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +133,14 @@ def _read(name: str) -> StudyFile:
     path = _path(name)
     if not path.exists():
         raise UserError(unknown("study", f"no file {path}", name, configuration.options("study")))
+    return _parsed(name, path, path.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=64)
+def _parsed(name: str, path: Path, text: str) -> StudyFile:
+    """The checked content of a study's file, which is asked for again and again."""
     try:
-        content = checked(StudyFile, OmegaConf.load(path), path)
+        content = checked(StudyFile, OmegaConf.create(text), path)
     except yaml.YAMLError as error:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
     if content.name != name:
