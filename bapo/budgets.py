@@ -74,7 +74,7 @@ def like_directory(config: DictConfig) -> Path | None:
     budget = config.train.budget
     if budget.unit == "steps":
         return None
-    return configuration.run_directory(configuration.like(config, budget.like))
+    return configuration.run_directory(config, budget.like)
 
 
 def steps(config: DictConfig, problems: int) -> int:

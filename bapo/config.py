@@ -220,13 +220,6 @@ def _split_variants(overrides: list[str]) -> tuple[list[str], dict[str, list[str
 VARIED = ("model", "method")
 
 
-def like(config: DictConfig, method: str) -> DictConfig:
-    """The same run of another method, as far as its place and its start are concerned."""
-    other = copy.deepcopy(config)
-    other.method.name = method
-    return other
-
-
 @lru_cache(maxsize=512)
 def _composed(overrides: tuple[str, ...]) -> DictConfig:
     return _laid(overrides) or compose_config(overrides)
@@ -451,9 +444,9 @@ def on_gpus(config: DictConfig) -> bool:
     return config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")
 
 
-def run_directory(config: DictConfig) -> Path:
-    """results/<scale>/<task>/<model>/<method>/seed<k>"""
-    return model_directory(config) / config.method.name / f"seed{config.seed}"
+def run_directory(config: DictConfig, method: str | None = None) -> Path:
+    """results/<scale>/<task>/<model>/<method>/seed<k>; method: another one's run of the same base and seed."""
+    return model_directory(config) / (method or config.method.name) / f"seed{config.seed}"
 
 
 def model_directory(config: DictConfig) -> Path:
