@@ -112,12 +112,17 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
         raise UserError(str(error)) from None
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         raise UserError(_explain(error, overrides)) from None
+    _require_right(config, asked)
+    return config
+
+
+def _require_right(config: DictConfig, asked: Sequence[str]) -> None:
+    """What composing does not tell: every key has a value, the values fit, each variant has an effect."""
     missing = sorted(OmegaConf.missing_keys(config))
     if missing:
         raise UserError(f"{missing[0]} has no value: set it in experiments/ or add {missing[0]}=... to the command")
     check(config)
     _require_effect(config, asked)
-    return config
 
 
 def _finish(config: DictConfig, variants: Mapping[str, Sequence[str]]) -> None:
@@ -147,10 +152,7 @@ def _laid(overrides: tuple[str, ...]) -> DictConfig | None:
         _finish(config, variants)
     except (UserError, methods.MethodError, OmegaConfBaseException, ValueError):  # compose_config explains it
         return None
-    if OmegaConf.missing_keys(config):
-        return None
-    check(config)
-    _require_effect(config, overrides)
+    _require_right(config, overrides)
     return config
 
 

@@ -31,10 +31,10 @@ SYNTHETIC_PADDING_SEQ_LEN = 128
 
 def device_of(config: DictConfig) -> str:
     """ "cpu" or "cuda". ``auto``: a pretrained model belongs on GPUs; a scratch model goes where there is one."""
+    if configuration.on_gpus(config):
+        return "cuda"
     if config.device != "auto":
         return config.device
-    if config.model.kind == "pretrained":
-        return "cuda"
     import torch
 
     return "cuda" if torch.cuda.is_available() else "cpu"
