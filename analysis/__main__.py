@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis import figures, tables
-from bapo import provenance
 from bapo.errors import UserError
+from bapo.store import provenance
 
 STUDY_FORMAT = """\
 The study file (JSON; the workflow writes it) says which runs to compare. Paths are relative to where the command runs.
@@ -153,17 +153,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         read = study.load(options.study, "table1" if options.command == "table1" else None)
         if options.command == "table1":
-            from analysis import table1
+            from analysis.tables.table1 import files as table1
 
             paths = table1.write(read, options.out)
         elif options.command in tables.NAMES:
             paths = tables.write(options.command, read, options.out)
         elif options.command == "theory":
-            from analysis import theory_monitor
+            from analysis.tables.theory import monitor as theory_monitor
 
             paths = theory_monitor.write(read, options.out)
         elif options.command == "checkpoint-choice":
-            from analysis import checkpoint_choice_text
+            from analysis.tables.checkpoint_choice import files as checkpoint_choice_text
 
             paths = checkpoint_choice_text.write(read, options.out)
         else:

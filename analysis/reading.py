@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis.study import Base, Block, Cell, Study
-from bapo import runs
 from bapo.errors import UserError
+from bapo.store import runs
 
 if TYPE_CHECKING:
     import pandas as pd

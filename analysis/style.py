@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import text
-from bapo.runs import atomic
+from bapo.store.runs import atomic
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -118,15 +118,15 @@ def _run(arguments: Any) -> int:
         grade_file(arguments.task, arguments.file)
         return 0
     if arguments.command == "plan":
-        from bapo import plan_text
+        from bapo.plan import text as plan_text
 
         return plan_text.main(arguments.target, arguments.config, arguments.json)
     if arguments.command == "provenance":
-        from bapo import provenance
+        from bapo.store import provenance
 
         return provenance.main(arguments.file, arguments.json)
 
-    from bapo.config import compose_config
+    from bapo.experiments.compose import compose_config
 
     config = compose_config(arguments.overrides)
     if arguments.cfg:
@@ -143,7 +143,7 @@ def _run(arguments: Any) -> int:
 
 
 def _data(config: Any, _: Any) -> int:
-    from bapo.data import make_data
+    from bapo.tasks.job import make_data
 
     make_data(config, lambda line: print(line, file=sys.stderr))
     return 0
@@ -172,9 +172,9 @@ def _train(config: Any, _: Any) -> int:
 def _evaluate(config: Any, arguments: Any) -> int:
     from pathlib import Path
 
-    from bapo import budgets
-    from bapo import config as configuration
     from bapo.evaluation.run import evaluate
+    from bapo.experiments import budgets
+    from bapo.experiments import compose as configuration
 
     if arguments.curve:
         return _curve(config, arguments)
@@ -201,9 +201,9 @@ def _evaluate(config: Any, arguments: Any) -> int:
 def _curve(config: Any, arguments: Any) -> int:
     from pathlib import Path
 
-    from bapo import budgets
-    from bapo import config as configuration
     from bapo.evaluation import curve
+    from bapo.experiments import budgets
+    from bapo.experiments import compose as configuration
 
     if arguments.base or arguments.checkpoint:
         raise UserError("--curve takes all checkpoints of a run: leave out --base and --checkpoint")
@@ -218,7 +218,7 @@ def _curve(config: Any, arguments: Any) -> int:
 
 def _require_identity(home: Any, identity: str) -> dict[str, Any]:
     """The summary of what was trained in ``home``. Raises UserError where that was something else."""
-    from bapo import runs
+    from bapo.store import runs
 
     summary = runs.read_json(home / runs.SUMMARY)
     if summary.get("identity") != identity:

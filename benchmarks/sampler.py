@@ -23,11 +23,12 @@ def main() -> None:
     options = world.arguments(__doc__, rounds=15).parse_args()
     import torch
 
-    from bapo import config as configuration
     from bapo import seeds
-    from bapo.engines.torch import models, sampler_qwen2
-    from bapo.engines.torch.data import read_prompts
-    from bapo.engines.torch.sampler import SamplingParameters, sample
+    from bapo.engines.fast import sampler as sampler_qwen2
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.experiments import compose as configuration
 
     config = world.make(options.results)
     models.prepare_process(1)

@@ -23,11 +23,11 @@ def main() -> None:
     options = world.arguments(__doc__, rounds=9).parse_args()
     import torch
 
-    from bapo import config as configuration
     from bapo import seeds
-    from bapo.engines.torch import models
-    from bapo.engines.torch.data import read_prompts
-    from bapo.engines.torch.sampler import SamplingParameters, sample
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.experiments import compose as configuration
 
     config = world.make(options.results, "task=geometry", small=SMALL)
     models.prepare_process(1)

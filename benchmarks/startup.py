@@ -7,7 +7,7 @@ probe of the base model before it is switched off, the step itself (about 0.2 s 
 
 What limits it: imports. torch itself and torch._dynamo, which every optimiser loads, take 0.9 s each on the machine
 where this was written, transformers' model classes 1.0 s, pandas 0.45 s. Left to itself transformers would also load
-scikit-learn and with it the whole of scipy, another second (`bapo/engines/torch/imports.py` says how it is kept out).
+scikit-learn and with it the whole of scipy, another second (`bapo/engines/shared/imports.py` says how it is kept out).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def lap(name):
     global begun
     print(f"{name}\\t{time.perf_counter() - begun}")
     begun = time.perf_counter()
-import bapo.config; lap("bapo.config (Hydra, NumPy)")
+import bapo.experiments.compose; lap("bapo.experiments.compose (Hydra, NumPy)")
 import torch; lap("torch")
 import torch._dynamo; lap("torch._dynamo (every optimiser loads it)")
 if sys.argv[1] == "plain":
     import transformers.generation.utils, transformers.modeling_utils
 else:
-    from bapo.engines.torch.imports import load_transformers
+    from bapo.engines.shared.imports import load_transformers
     load_transformers()
 from transformers import AutoTokenizer, Qwen2ForCausalLM; lap("transformers, " + sys.argv[1])
 import pandas, pyarrow.parquet; lap("pandas and pyarrow, after that")

@@ -38,9 +38,10 @@ def main() -> None:
     from datasets import Dataset
     from transformers import TrainerCallback
 
-    from bapo import config as configuration
-    from bapo import runs, tasks
+    from bapo import tasks
     from bapo.engines.torch.trainer import Trainer
+    from bapo.experiments import compose as configuration
+    from bapo.store import runs
 
     warnings.filterwarnings("ignore")
     config = world.make(

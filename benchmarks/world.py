@@ -45,12 +45,12 @@ def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) 
 
     small: how a base model that is made here differs.
     """
-    from bapo.config import compose_config
+    from bapo.experiments.compose import compose_config
 
     if results:
         return compose_config(["tracking=none", f"paths.results={results}", *overrides])
-    from bapo.data import make_data
     from bapo.engines.torch.base import train_base
+    from bapo.tasks.job import make_data
 
     folder = tempfile.mkdtemp(prefix="bapo-benchmark-")
     config = compose_config(["tracking=none", *small, f"paths.results={folder}", *overrides])

@@ -21,9 +21,9 @@ TINY = (
 @pytest.fixture(scope="session")
 def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Hydra overrides of a world whose data and base model exist."""
-    from bapo.config import compose_config
-    from bapo.data import make_data
     from bapo.engines.torch.base import train_base
+    from bapo.experiments.compose import compose_config
+    from bapo.tasks.job import make_data
 
     overrides = [*TINY, f"paths.results={tmp_path_factory.mktemp('results')}"]
     config = compose_config(overrides)

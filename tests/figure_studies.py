@@ -15,7 +15,7 @@ from run_directories import METHODS, write_study
 
 from analysis import figures, style
 from analysis.study import Study, load
-from bapo import runs
+from bapo.store import runs
 
 #: the figures that tests/test_curves.py is about
 OTHERS = ("figure5_test_curves", "figure12_test_curves", "figure16_ppo")

@@ -11,7 +11,7 @@ from test_robustness import sweep, table
 
 from analysis import robustness
 from analysis.text import MISSING
-from bapo import runs
+from bapo.store import runs
 
 HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
 COLOUR = "#D55E00"  # of the curve

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from test_trainer import assert_same
 
-from bapo import config as configuration
-from bapo import runs
-from bapo.config import compose_config
 from bapo.engines.torch.trainer import train
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
+from bapo.store import runs
 
 
 def assert_resumes_bit_for_bit(undisturbed: Path, overrides: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Small synthetic run directories in the contract of ``bapo.runs``, for tests of the analysis only.
+"""Small synthetic run directories in the contract of ``bapo.store.runs``, for tests of the analysis only.
 
 No model is trained: every prompt has a difficulty, a policy has one skill that grows with the step, and rewards are
 coin flips. Every manifest says ``"synthetic": true``, every prompt id begins with ``synthetic-``.
@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from bapo import runs
+from bapo.store import runs
 
 G = 8
 METHODS = {  # method: (title, type, final skill, rollout batches a step)

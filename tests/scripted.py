@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bapo.rollouts import DEMONSTRATED, Group, Prompt, Samples
+from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt, Samples
 
 G = 8
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from bapo import config as configuration
-from bapo.studies import Settings
+from bapo.experiments import compose as configuration
+from bapo.experiments.studies import Settings
 
 FREE: dict[str, Any] = {
     "name": "tiny", "task": "countdown", "sampler": "tpe", "startup": 1, "named": ["bapo"],

@@ -1,4 +1,4 @@
-"""Run directories with numbers chosen by hand, for the tests of the tables; the contract is ``bapo.runs``'s."""
+"""Run directories with numbers chosen by hand, for the tests of the tables; the contract is ``bapo.store.runs``'s."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from bapo import runs
+from bapo.store import runs
 
 PHASES = ("rollout", "regenerate", "reward", "update", "probe")
 

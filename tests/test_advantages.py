@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bapo.advantages import group_relative
+from bapo.algorithm.advantages import group_relative
 
 ONE_OF_EIGHT = [1, 0, 0, 0, 0, 0, 0, 0]
 

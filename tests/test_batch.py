@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from scripted import fresh, ids
 
 from bapo import methods
-from bapo.batch import mini_batches
+from bapo.algorithm.batch import mini_batches
 
 GRPO = methods.build({"algorithm": "grpo"}, batch_size=8, seed=1)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from omegaconf import OmegaConf
 
-from bapo import budgets, runs, studies
-from bapo import config as configuration
-from bapo.budgets import Budget
-from bapo.config import base_identity, compose_config, run_config, train_identity
 from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
+from bapo.experiments import budgets, studies
+from bapo.experiments import compose as configuration
+from bapo.experiments.budgets import Budget
+from bapo.experiments.compose import base_identity, compose_config, run_config, train_identity
+from bapo.store import runs
 
 ROWS = [
     {"fresh_rollouts": 64, "regenerated_rollouts": 16, "updates": 2, "forward_flops": 10.0, "backward_flops": 5.0},

@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from run_directories import write_study
 
-from analysis import checkpoint_choice as choice
-from analysis import checkpoint_choice_text as words
 from analysis.__main__ import main
 from analysis.study import load
+from analysis.tables.checkpoint_choice import files as words
+from analysis.tables.checkpoint_choice import numbers as choice
 from bapo.errors import UserError
 
 STEPS = (25, 50, 75)

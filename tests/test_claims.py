@@ -16,7 +16,7 @@ from run_directories import write_study
 from analysis import claims
 from analysis.__main__ import main
 from analysis.claims import entries, ledger, view, writers
-from bapo import runs
+from bapo.store import runs
 
 SEEDS = (1, 2, 3)
 N, K, G = 40, 8, 8

@@ -9,9 +9,10 @@ import sys
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import config as configuration
 from bapo import methods
-from bapo.config import (
+from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import (
     base_identity,
     compose_config,
     data_identity,
@@ -21,7 +22,6 @@ from bapo.config import (
     run_directory,
     train_identity,
 )  # fmt: skip
-from bapo.errors import UserError
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -104,7 +104,7 @@ def test_a_seed_of_one_cell_does_not_leak_into_another():
 
 
 def test_composing_does_not_import_torch():
-    code = "import sys; from bapo.config import compose_config; compose_config(); print('torch' in sys.modules)"
+    code = "import sys; from bapo.experiments.compose import compose_config; compose_config(); print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 

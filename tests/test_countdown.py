@@ -11,9 +11,12 @@ from omegaconf import OmegaConf
 
 from bapo import seeds, tasks
 from bapo.errors import UserError
-from bapo.tasks import countdown_generator as generators
-from bapo.tasks import countdown_grammar as grammar
-from bapo.tasks import countdown_hub, countdown_search, countdown_splits, files
+from bapo.tasks import files
+from bapo.tasks.countdown import generator as generators
+from bapo.tasks.countdown import grammar
+from bapo.tasks.countdown import hub as countdown_hub
+from bapo.tasks.countdown import search as countdown_search
+from bapo.tasks.countdown import splits as countdown_splits
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "countdown"
 SIZES = {"base": 6000, "train": 300, "probe": 64, "cd34": 100, "cd4": 100}
@@ -541,7 +544,7 @@ def test_only_the_chain_prompt_has_a_tokenizer():
 
 
 def test_registry_names_its_tasks():
-    assert tasks.table()["countdown"] == "bapo.tasks.countdown:Countdown"
+    assert tasks.table()["countdown"] == "bapo.tasks.countdown.task:Countdown"
     assert tasks.get("countdown") is countdown and countdown.name == "countdown"
     with pytest.raises(UserError, match="task=cuntdown: unknown task; allowed: countdown"):
         tasks.get("cuntdown")

@@ -8,7 +8,7 @@ import pytest
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.tasks import countdown_grammar as grammar
+from bapo.tasks.countdown import grammar
 
 REAL = Path(__file__).parents[2] / "shared" / "data" / "countdown"
 countdown = tasks.get("countdown")

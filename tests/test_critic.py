@@ -18,17 +18,19 @@ from omegaconf import OmegaConf
 from test_images import processor, tokenizer  # noqa: F401 (fixtures)
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from bapo import config as configuration
-from bapo import methods, runs
-from bapo.advantages import gae
-from bapo.config import compose_config
-from bapo.engines.torch import checkpoints, scoring_qwen2
+from bapo import methods
+from bapo.algorithm.advantages import gae
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.engines.fast import scoring as scoring_qwen2
+from bapo.engines.shared.data import Row
+from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic, values_of, with_value_head
-from bapo.engines.torch.data import Row
 from bapo.engines.torch.learner import Learner, Rows, collate
 from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
-from bapo.rollouts import Group, Prompt, Samples
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
+from bapo.store import runs
 
 TRAIN = {
     "batch_size": 4, "mini_batch_size": 2, "micro_batch_size": None, "group_size": 4, "learning_rate": 1e-3,

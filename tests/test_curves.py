@@ -85,7 +85,7 @@ def test_seeds_are_compared_at_the_steps_that_all_have(file: Path, tmp_path: Pat
 
 
 def rewrite(run: Path, change: Any) -> None:
-    from bapo import runs
+    from bapo.store import runs
 
     path = run / "curve" / "cd4.parquet"
     runs.write_parquet(path, change(pd.read_parquet(path)))

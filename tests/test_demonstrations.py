@@ -11,25 +11,24 @@ import torch
 from safetensors.torch import save_file
 
 from bapo import methods, seeds, tasks
-from bapo.config import compose_config
-from bapo.engines.torch import checkpoints, learner, models
-from bapo.engines.torch.data import Row
-from bapo.engines.torch.demonstrations import demonstrate
+from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
+from bapo.engines.shared import models
+from bapo.engines.shared.data import Row
+from bapo.engines.shared.demonstrations import demonstrate
+from bapo.engines.shared.sampler import SamplingParameters
+from bapo.engines.torch import checkpoints, learner
 from bapo.engines.torch.rollout import Generator, StepSampler
-from bapo.engines.torch.sampler import SamplingParameters
 from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
 from bapo.methods import Batch
-from bapo.records import Ledger, group_rows
-from bapo.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
-from bapo.tasks import (
-    countdown_splits,
-    geometry_generator,
-    mathematics_generator,
-    mathematics_solver,
-    mathematics_terms,
-)
-from bapo.tasks.countdown import Countdown
-from bapo.tasks.countdown_grammar import to_ground_truth
+from bapo.store.records import Ledger, group_rows
+from bapo.tasks.countdown import splits as countdown_splits
+from bapo.tasks.countdown.grammar import to_ground_truth
+from bapo.tasks.countdown.task import Countdown
+from bapo.tasks.geometry import generator as geometry_generator
+from bapo.tasks.mathematics import generator as mathematics_generator
+from bapo.tasks.mathematics import solver as mathematics_solver
+from bapo.tasks.mathematics import terms as mathematics_terms
 
 COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "mathematics", "geometry"))
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from bapo import runs
-from bapo.studies import load_study
+from bapo.experiments.studies import load_study
+from bapo.store import runs
 
 ROOT = Path(__file__).resolve().parent.parent
 SET = (  # of all three tasks

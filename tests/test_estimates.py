@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bapo import config as configuration
-from bapo import studies
-from bapo.engines.verl import estimates
-from bapo.engines.verl.estimates import estimate
+from bapo.experiments import compose as configuration
+from bapo.experiments import studies
+from bapo.plan import estimates
+from bapo.plan.estimates import estimate
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "paper_scale.md"
 
@@ -45,6 +45,6 @@ def test_the_papers_mathematics_run_takes_its_471_steps() -> None:
 
 def test_the_document_holds_the_table_of_every_run() -> None:
     table = estimates.table()
-    assert DOCUMENT.read_text(encoding="utf-8").endswith(table), "give `python -m bapo.engines.verl.estimates` again"
+    assert DOCUMENT.read_text(encoding="utf-8").endswith(table), "give `python -m bapo.plan.estimates` again"
     cells = {cell for name in estimates.PAPERS_STUDIES for cell in studies.load_study(name, "paper").cells}
     assert len(table.splitlines()) == 2 + len(cells)

@@ -15,13 +15,14 @@ import pandas as pd
 import pytest
 from omegaconf import DictConfig
 
-from bapo import config as configuration
-from bapo import runs, tasks
-from bapo.config import compose_config
+from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import evaluate, grade_file, scores
 from bapo.evaluation.backends import _torch
 from bapo.evaluation.run import checkpoint_digest, run_benchmark, summarise
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
+from bapo.store import runs
 from bapo.tasks.base import Task, Verdict
 
 COLUMNS = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]
@@ -224,7 +225,7 @@ def test_samples_depend_on_the_seed_alone(
 
 
 def test_prompts_are_those_of_training(world: tuple[DictConfig, Path], model: Any) -> None:
-    from bapo.engines.torch.data import read_prompts
+    from bapo.engines.shared.data import read_prompts
 
     config, task = world[0], benchmark(world[0])
     run_benchmark(model, task)
@@ -320,9 +321,9 @@ def test_gold_against_gold_is_checked_once_and_named(
 ) -> None:
     """By the data job, which says so in its summary; of a file from elsewhere when it is loaded."""
     from bapo.evaluation.tasks import Benchmark
-    from bapo.tasks import golds
     from bapo.tasks.base import Problem
     from bapo.tasks.files import write_problems
+    from bapo.tasks.real import golds
 
     summary = runs.read_json(configuration.data_directory(world[0]) / "summary.json")
     assert summary["golds"] == {"cd34": 6, "cd4": 6}

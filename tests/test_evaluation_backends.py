@@ -19,13 +19,14 @@ from omegaconf import DictConfig, OmegaConf
 from standin_server import StandIn, counted, serving
 from standin_vllm import installed
 
-from bapo import config as configuration
-from bapo import runs, tasks
-from bapo.config import compose_config, evaluation_identity
+from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, evaluate, scores
 from bapo.evaluation.prompts import Limits
 from bapo.evaluation.run import checkpoint_digest, locate, run_benchmark
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config, evaluation_identity
+from bapo.store import runs
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 WORLD = (
@@ -37,8 +38,8 @@ WORLD = (
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[DictConfig, Path]:
     """The configuration of a tiny world and a model that has learnt nothing: here, others answer."""
-    from bapo.data import make_data
-    from bapo.engines.torch import models
+    from bapo.engines.shared import models
+    from bapo.tasks.job import make_data
 
     config = compose_config([*WORLD, f"paths.results={tmp_path_factory.mktemp('results')}"])
     make_data(config)
@@ -52,8 +53,8 @@ def prompts(world: tuple[DictConfig, Path]) -> dict[tuple[int, ...], str]:
     """The prompts of training: their tokens, and a solution."""
     from transformers import AutoTokenizer
 
-    from bapo.engines.torch.data import read_prompts
-    from bapo.tasks.countdown_search import solve_chain
+    from bapo.engines.shared.data import read_prompts
+    from bapo.tasks.countdown.search import solve_chain
 
     config, checkpoint = world
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)

@@ -11,15 +11,15 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 from standin_vllm import installed
 
-from bapo import config as configuration
-from bapo import runs
 from bapo.__main__ import main
-from bapo.config import compose_config
 from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
 from bapo.evaluation import curve
 from bapo.evaluation.run import evaluate
-from bapo.studies import Settings, load_study, study_content
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
+from bapo.experiments.studies import Settings, load_study, study_content
+from bapo.store import runs
 
 SPLITS = ["cd34", "cd4", "probe"]
 
@@ -106,7 +106,7 @@ def test_batches_change_nothing(
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the checkpoints that are really loaded."""
-    from bapo.engines.torch import models
+    from bapo.engines.shared import models
 
     names, load = [], models.load
 

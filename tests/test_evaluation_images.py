@@ -16,11 +16,11 @@ from omegaconf import DictConfig, OmegaConf
 from PIL import Image
 from standin_vllm import installed
 
-from bapo import config as configuration
 from bapo import tasks
-from bapo.config import compose_config, evaluation_identity
 from bapo.errors import UserError
 from bapo.evaluation import disagreements, documents, evaluate
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config, evaluation_identity
 from bapo.tasks.base import Problem, Task, Verdict
 from bapo.tasks.files import read_problems, write_problems
 
@@ -34,8 +34,8 @@ WORLD = (
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[DictConfig, Path]:
     """The configuration of a few diagrams and a model that has learnt nothing."""
-    from bapo.data import make_data
-    from bapo.engines.torch import models
+    from bapo.engines.shared import models
+    from bapo.tasks.job import make_data
 
     config = compose_config([*WORLD, f"paths.results={tmp_path_factory.mktemp('results')}"])
     make_data(config)
@@ -199,7 +199,7 @@ def test_through_hf_multimodal(world: tuple[DictConfig, Path]) -> None:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from bapo.engines.torch import processors
+    from bapo.engines.shared import processors
 
     processors.register()
     config, checkpoint = world
@@ -218,7 +218,7 @@ def test_through_hf_multimodal(world: tuple[DictConfig, Path]) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from bapo.engines.torch import processors
+    from bapo.engines.shared import processors
 
     processors.register()
     with installed(tmp_path, monkeypatch) as module:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from bapo import config as configuration
-from bapo import runs
-from bapo.config import compose_config
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.trainer import train
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
+from bapo.store import runs
 
 ROOT = Path(__file__).resolve().parent.parent
 BUSY = ("method=bapo", "method.v=2", "method.m=2", "seed=71")
@@ -119,7 +119,7 @@ def in_a_namespace(script: str, folder: Path) -> subprocess.CompletedProcess[str
 WRITE = """
 import sys
 from pathlib import Path
-from bapo import runs
+from bapo.store import runs
 from bapo.errors import UserError
 
 folder = Path(sys.argv[1])

@@ -15,7 +15,7 @@ from run_directories import write_study
 from analysis import figures, style
 from analysis.figures import common, probed
 from analysis.study import Study, load
-from bapo.runs import read_json, read_table
+from bapo.store.runs import read_json, read_table
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,14 @@ import pytest
 from PIL import Image
 
 from bapo import tasks
-from bapo.config import compose_config
 from bapo.errors import UserError
-from bapo.tasks import geometry_figures as figures
-from bapo.tasks import geometry_generator as generators
-from bapo.tasks import geometry_render, geometry_tokenizer
+from bapo.experiments.compose import compose_config
 from bapo.tasks.files import read_problems
-from bapo.tasks.geometry import last_number
+from bapo.tasks.geometry import figures
+from bapo.tasks.geometry import generator as generators
+from bapo.tasks.geometry import render as geometry_render
+from bapo.tasks.geometry import tokenizer as geometry_tokenizer
+from bapo.tasks.geometry.task import last_number
 
 TASK = tasks.get("geometry")
 GENERATOR = generators.DiagramGenerator(angle_step=5, tilt=180)
@@ -236,7 +237,7 @@ def test_data_on_disk(tmp_path):
         assert problem.id.startswith(f"geometry:{kind}:") and problem.id.endswith(f":{question}")
         assert Image.open(io.BytesIO(problem.images[0])).size == (48, 48)
         assert TASK.verify(TASK.gold_responses(problem.ground_truth)[0], problem.ground_truth).correct
-    from bapo.engines.torch.data import read_prompts
+    from bapo.engines.shared.data import read_prompts
 
     rows = read_prompts(tmp_path / "train.parquet", tokenizer, config.sampling.max_prompt_tokens, processor)
     assert all(len(p.row.tokens) == 9 and p.row.images.pixel_values.shape == (16, 432) for p in rows)
@@ -280,12 +281,12 @@ def test_from_diagrams_to_an_evaluation_and_resuming_on_the_way(tmp_path):
     """Data, base, a run that goes on from its middle to the same weights, an evaluation with and without control."""
     import shutil
 
-    from bapo import config as configuration
-    from bapo import runs
-    from bapo.data import make_data
     from bapo.engines.torch.base import train_base
     from bapo.engines.torch.trainer import train
     from bapo.evaluation.run import evaluate
+    from bapo.experiments import compose as configuration
+    from bapo.store import runs
+    from bapo.tasks.job import make_data
 
     small = [
         "scale=smoke", "task=geometry", "tracking=none", "method=bapo", "base.threads=1", "base.iterations=120",
@@ -315,10 +316,10 @@ def test_from_diagrams_to_an_evaluation_and_resuming_on_the_way(tmp_path):
 @pytest.mark.slow
 def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path):
     """The control: each problem with another one's diagram, after a base training of half a minute."""
-    from bapo import config as configuration
-    from bapo.data import make_data
     from bapo.engines.torch.base import train_base
     from bapo.evaluation.run import evaluate
+    from bapo.experiments import compose as configuration
+    from bapo.tasks.job import make_data
 
     words = [
         "scale=laptop", "task=geometry", "tracking=none", "base.threads=1", "base.iterations=1500",

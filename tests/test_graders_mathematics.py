@@ -16,8 +16,8 @@ from graders_cases import RIGHT, WRONG
 from bapo.errors import UserError
 from bapo.graders import mathematics, pool
 from bapo.graders.extract import TAIL, boxed, last_box
-from bapo.tasks.geometry import Geometry
-from bapo.tasks.mathematics import Mathematics
+from bapo.tasks.geometry.task import Geometry
+from bapo.tasks.mathematics.task import Mathematics
 
 TASKS = {"mathematics": Mathematics(), "geometry": Geometry()}
 

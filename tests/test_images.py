@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from bapo.engines.torch import images, models, processors, sampler_qwen2, scoring_qwen2, vision_qwen2_5
-from bapo.engines.torch.imports import load_transformers
-from bapo.engines.torch.sampler import SamplingParameters, sample
+from bapo.engines.fast import sampler as sampler_qwen2
+from bapo.engines.fast import scoring as scoring_qwen2
+from bapo.engines.fast import vision as vision_qwen2_5
+from bapo.engines.shared import images, models, processors
+from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.errors import UserError
-from bapo.tasks import geometry_tokenizer
+from bapo.tasks.geometry import tokenizer as geometry_tokenizer
 
 hf = load_transformers()
 SETTINGS = SamplingParameters(max_tokens=7, eos_ids=(1,))

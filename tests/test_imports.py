@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import sys
-from bapo.engines.torch.imports import UNUSED, load_transformers
+from bapo.engines.shared.imports import UNUSED, load_transformers
 
 transformers = load_transformers()
 model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(

@@ -16,8 +16,8 @@ from analysis.figures import draw
 from analysis.imports.folders import import_log
 from analysis.imports.formats import Settings, detect, read
 from analysis.imports.what_if import what_if, write_what_if
-from bapo import runs
 from bapo.errors import UserError
+from bapo.store import runs
 
 G = 4
 

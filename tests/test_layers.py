@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from bapo import config as configuration
-from bapo import layers
-from bapo.studies import load_study
+from bapo.experiments import compose as configuration
+from bapo.experiments import layers
+from bapo.experiments.studies import load_study
 
 #: what no command line changes; keys that no file of a method sets; one that variants with a budget set, too
 ASKED = ((), ("tracking=none", "paths.results=elsewhere"), ("train.learning_rate=0.5",))

@@ -44,8 +44,8 @@ def test_the_real_sets_load_and_gold_against_gold_is_right(real: Path, split: st
 
 
 def test_countdown_real_rows_have_solutions(real: Path) -> None:
-    from bapo.tasks import golds
-    from bapo.tasks.countdown import to_problem
+    from bapo.tasks.countdown.task import to_problem
+    from bapo.tasks.real import golds
 
     for name, rows in (("countdown_3to4_first4000", 4000), ("countdown_3to4_tinyzero_test", 1024)):
         lines = (real / "countdown" / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()

@@ -20,11 +20,11 @@ from standin_server import serving
 from standin_vllm import installed
 
 from bapo import tasks
-from bapo.config import compose_config
 from bapo.errors import UserError
 from bapo.evaluation import backends, scores
 from bapo.evaluation.backends import SERVER_ARGUMENTS
 from bapo.evaluation.lm_eval_tasks import FOLDER
+from bapo.experiments.compose import compose_config
 
 TITLES = {
     "bapo_aime24": "AIME24",
@@ -207,7 +207,7 @@ def test_bad_data_is_named(sets: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_files_of_our_data_job_are_read(sets: Path, tmp_path: Path) -> None:
     """By the name of the split, and only where they hold as many problems as the benchmark has."""
-    from bapo.tasks.countdown import to_problem
+    from bapo.tasks.countdown.task import to_problem
     from bapo.tasks.files import write_problems
 
     problems = [to_problem([n, n + 1, n + 2], 3 * n + 3, "think-answer") for n in range(40, 46)]

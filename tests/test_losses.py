@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bapo.losses import LOG_RATIO_LIMIT, aggregate, clipped_surrogate, importance_ratio, low_variance_kl
+from bapo.algorithm.losses import LOG_RATIO_LIMIT, aggregate, clipped_surrogate, importance_ratio, low_variance_kl
 
 
 def surrogate(ratio, advantage, low=0.2, high=0.2, dual=0.0, centre=None):

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from bapo import config as configuration
 from bapo import seeds, tasks
 from bapo.errors import UserError
+from bapo.experiments import compose as configuration
 from bapo.tasks import files
-from bapo.tasks import mathematics_chain as chain
-from bapo.tasks import mathematics_generator as generators
-from bapo.tasks import mathematics_splits as splits
-from bapo.tasks import mathematics_terms as terms
 from bapo.tasks.base import Verdict
-from bapo.tasks.mathematics_splits import Tier
-from bapo.tasks.mathematics_terms import Node
+from bapo.tasks.mathematics import chain, splits, terms
+from bapo.tasks.mathematics import generator as generators
+from bapo.tasks.mathematics.splits import Tier
+from bapo.tasks.mathematics.terms import Node
 
 SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(splits.BENCHMARKS, 60)
 GENERATOR = {"value_max": 64, "answer_min": 2, "noise": 0.25, "slip_max": 9}
@@ -389,7 +387,7 @@ def test_a_bad_ground_truth_is_an_error(truth):
 
 
 def test_every_gold_is_accepted(data):
-    from bapo.tasks import golds
+    from bapo.tasks.real import golds
 
     folder, _ = data
     for split in splits.BENCHMARKS:

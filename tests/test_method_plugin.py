@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bapo import runs
+from bapo.store import runs
 
 TOY = '''
 """GRPO on groups that were solved at least once."""

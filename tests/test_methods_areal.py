@@ -6,8 +6,8 @@ import pytest
 from scripted import NoSampler, ScriptedSampler, group, ids
 
 from bapo import methods
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
 from bapo.methods import MethodError
-from bapo.rollouts import FRESH, REPLAYED, Prompt
 
 B = 2
 

@@ -6,7 +6,7 @@ import numpy as np
 from scripted import NoSampler, fresh, ids, rewards
 
 from bapo import methods
-from bapo.rollouts import FRESH, REPLAYED
+from bapo.algorithm.rollouts import FRESH, REPLAYED
 
 B = 8
 

@@ -7,9 +7,9 @@ import pytest
 from scripted import NoSampler, ScriptedSampler, fresh, ids
 
 from bapo import methods
+from bapo.algorithm.rollouts import FRESH, Group, Prompt
 from bapo.errors import UserError
 from bapo.methods import MethodError
-from bapo.rollouts import FRESH, Group, Prompt
 
 B = 4
 

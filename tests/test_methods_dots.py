@@ -10,19 +10,20 @@ import torch
 from resumed import assert_resumes_bit_for_bit
 from scripted import ScriptedSampler, fresh, group, ids
 
-from bapo import config as configuration
-from bapo import methods, runs
-from bapo.config import compose_config
-from bapo.data import data_folder
-from bapo.engines.torch import models
-from bapo.engines.torch.data import read_prompts
-from bapo.engines.torch.embeddings import Embedder
+from bapo import methods
+from bapo.algorithm.rollouts import REPLAYED, Prompt
+from bapo.engines.shared import models
+from bapo.engines.shared.data import read_prompts
+from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.torch.rollout import StepSampler
 from bapo.engines.torch.trainer import train
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
 from bapo.methods import MethodError
 from bapo.methods.dots import DOTS, agreement, attend, calibrated, fit_platt, standardised
-from bapo.records import Ledger
-from bapo.rollouts import REPLAYED, Prompt
+from bapo.store import runs
+from bapo.store.records import Ledger
+from bapo.tasks.job import data_folder
 
 B = 4
 

@@ -10,11 +10,11 @@ import torch
 from scripted import G, NoSampler, ScriptedSampler, ids, rewards
 
 from bapo import methods
-from bapo.losses import LossInputs
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
 from bapo.methods import MethodError
 from bapo.methods.exgrpo import allocate
-from bapo.records import Ledger, step_row
-from bapo.rollouts import FRESH, Group, Prompt, Samples
+from bapo.store.records import Ledger, step_row
 
 B = 4
 

@@ -9,7 +9,7 @@ import torch
 from scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.losses import LossInputs
+from bapo.algorithm.losses import LossInputs
 from bapo.methods import MethodError
 
 # two sequences: the first has two tokens with ratios 1.5 and 0.9, the second one token with ratio 0.5
@@ -219,7 +219,7 @@ def test_truncated_ratio_of_the_authors_code():
     import torch
 
     from bapo import methods
-    from bapo.losses import LossInputs
+    from bapo.algorithm.losses import LossInputs
 
     def loss(cap: float) -> torch.Tensor:
         method = methods.build(

@@ -7,8 +7,9 @@ import math
 import pytest
 import torch
 
-from bapo import losses, methods
-from bapo.losses import LossInputs
+from bapo import methods
+from bapo.algorithm import losses
+from bapo.algorithm.losses import LossInputs
 from bapo.methods import MethodError
 
 MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])

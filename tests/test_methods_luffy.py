@@ -8,10 +8,10 @@ import torch
 from scripted import ExpertSampler, group
 
 from bapo import methods
+from bapo.algorithm.losses import LossInputs, shaped_ratio
+from bapo.algorithm.rollouts import FRESH, Prompt
 from bapo.errors import UserError
-from bapo.losses import LossInputs, shaped_ratio
 from bapo.methods import MethodError
-from bapo.rollouts import FRESH, Prompt
 
 
 def luffy(**options):

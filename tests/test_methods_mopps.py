@@ -7,8 +7,8 @@ import pytest
 from scripted import NoSampler, ScriptedSampler, fresh, group
 
 from bapo import methods, seeds
+from bapo.algorithm.rollouts import Prompt
 from bapo.methods import MethodError
-from bapo.rollouts import Prompt
 
 B = 4
 

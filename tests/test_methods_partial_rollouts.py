@@ -11,18 +11,19 @@ from resumed import assert_resumes_bit_for_bit
 from scripted import NoSampler, ScriptedSampler, group, ids
 from transformers import GenerationConfig
 
-from bapo import config as configuration
-from bapo import methods, runs, seeds, tasks
-from bapo.config import compose_config
-from bapo.data import data_folder
-from bapo.engines.torch import models
-from bapo.engines.torch.data import read_prompts
+from bapo import methods, seeds, tasks
+from bapo.algorithm.rollouts import FRESH, Prompt, Samples
+from bapo.engines.shared import models
+from bapo.engines.shared.data import read_prompts
+from bapo.engines.shared.sampler import SamplingParameters
 from bapo.engines.torch.rollout import Generator, StepSampler, unfinished
-from bapo.engines.torch.sampler import SamplingParameters
 from bapo.engines.torch.trainer import train
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
 from bapo.methods import MethodError
-from bapo.records import Ledger
-from bapo.rollouts import FRESH, Prompt, Samples
+from bapo.store import runs
+from bapo.store.records import Ledger
+from bapo.tasks.job import data_folder
 
 B, G = 4, 3
 

@@ -8,11 +8,11 @@ import torch
 from scripted import NoSampler, ScriptedSampler, fresh, ids
 
 from bapo import methods
-from bapo.advantages import explained_variance, gae, whiten
-from bapo.config import compose_config
-from bapo.losses import LossInputs, ValueInputs, clipped_value_loss
+from bapo.algorithm.advantages import explained_variance, gae, whiten
+from bapo.algorithm.losses import LossInputs, ValueInputs, clipped_value_loss
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED
+from bapo.experiments.compose import compose_config
 from bapo.methods import MethodError
-from bapo.rollouts import FRESH, REEVALUATED, REPLAYED
 
 B = 4
 

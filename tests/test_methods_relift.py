@@ -8,11 +8,11 @@ from omegaconf import OmegaConf
 from scripted import ExpertSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.batch import mini_batches
+from bapo.algorithm.batch import mini_batches
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, Prompt
 from bapo.errors import UserError
-from bapo.losses import LossInputs
 from bapo.methods import MethodError
-from bapo.rollouts import DEMONSTRATED, FRESH, Prompt
 
 B = 4
 TRAIN = OmegaConf.create({"batch_size": B, "mini_batch_size": 2, "underfilled": "fewer-updates"})

@@ -10,12 +10,14 @@ from resumed import assert_resumes_bit_for_bit
 from safetensors.torch import load_file
 from scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
-from bapo import batch, losses, methods, runs
-from bapo import config as configuration
-from bapo.config import compose_config
-from bapo.losses import LossInputs
+from bapo import methods
+from bapo.algorithm import batch, losses
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
 from bapo.methods import MethodError
-from bapo.rollouts import FRESH, REPLAYED, Prompt
+from bapo.store import runs
 
 B = 5
 

@@ -11,10 +11,10 @@ import torch
 from scripted import NoSampler, group, ids, rewards
 
 from bapo import methods
-from bapo.losses import LossInputs
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
 from bapo.methods import MethodError
 from bapo.methods.repo import STRATEGIES, choose
-from bapo.rollouts import FRESH, REPLAYED, Group, Prompt
 
 
 def repo(**options):

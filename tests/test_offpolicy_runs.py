@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from resumed import assert_resumes_bit_for_bit
 
-from bapo import config as configuration
-from bapo import runs
-from bapo.config import compose_config
 from bapo.engines.torch.trainer import train
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
+from bapo.store import runs
 
 #: so that in six steps of eight prompts each does what it is for
 OPTIONS = {"luffy": [], "exgrpo": ["method.start_reward=0.0"], "relift": ["method.buffer_share=0.75"]}

@@ -13,11 +13,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bapo import __main__, plan, plan_costs, plan_text, runs
-from bapo import config as configuration
-from bapo.engines.verl import estimates
+from bapo import __main__
 from bapo.errors import UserError
-from bapo.studies import Cell, Settings
+from bapo.experiments import compose as configuration
+from bapo.experiments.studies import Cell, Settings
+from bapo.plan import costs as plan_costs
+from bapo.plan import estimates
+from bapo.plan import jobs as plan
+from bapo.plan import text as plan_text
+from bapo.store import runs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPER = Settings(scale="paper")

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bapo import __main__, data, provenance, runs
-from bapo.config import compose_config, data_identity
+from bapo import __main__
 from bapo.errors import UserError
+from bapo.experiments.compose import compose_config, data_identity
+from bapo.store import provenance, runs
+from bapo.tasks import job as data
 
 CODE = {"version": "0.1.0", "commit": "98b734390565697271f7918bb63968d308563c07", "dirty": True}
 

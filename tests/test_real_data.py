@@ -15,13 +15,16 @@ from conftest import needs_shared
 from hub_server import COMMIT, Hub
 from omegaconf import OmegaConf
 
-from bapo import config as configuration
 from bapo import tasks
 from bapo.__main__ import main
-from bapo.config import compose_config, data_identity
 from bapo.errors import UserError
-from bapo.tasks import cleaning, files, geometry_hub, mathematics_hub, sources
-from bapo.tasks.source_lock import SourceLock, sha256
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config, data_identity
+from bapo.tasks import files
+from bapo.tasks.geometry import hub as geometry_hub
+from bapo.tasks.mathematics import hub as mathematics_hub
+from bapo.tasks.real import cleaning, sources
+from bapo.tasks.real.lock import SourceLock, sha256
 
 LONG = "Let $a_1, a_2, \\ldots$ be a sequence of positive integers whose first ten terms sum to {}. Find $a_{{11}}$."
 TRAIN = [  # one of each thing that is wrong with DeepScaleR

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scripted import group, ids
 
-from bapo.replay import HardPrompts, HighQuality, ResponseCache
-from bapo.rollouts import Group, Prompt, Samples
+from bapo.algorithm.replay import HardPrompts, HighQuality, ResponseCache
+from bapo.algorithm.rollouts import Group, Prompt, Samples
 
 
 def prompts(*names):

@@ -20,7 +20,7 @@ from analysis.audit import SETUP, audit, load
 from analysis.report import claims, files, markdown, page, provenance, write
 from analysis.text import MISSING
 from bapo.errors import UserError
-from bapo.provenance import inputs_of_report
+from bapo.store.provenance import inputs_of_report
 
 WORKFLOWS = Path(__file__).resolve().parents[1] / "workflows"
 

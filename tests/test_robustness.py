@@ -12,8 +12,8 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.robustness import page, reading, sensitivity
-from bapo import provenance, runs
 from bapo.errors import UserError
+from bapo.store import provenance, runs
 
 PROBLEMS = 8
 

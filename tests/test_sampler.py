@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import nn
 
-from bapo.engines.torch import kv_cache, sampler_qwen2
-from bapo.engines.torch.imports import load_transformers
-from bapo.engines.torch.sampler import SamplingParameters, draw, sample
+from bapo.engines.fast import sampler as sampler_qwen2
+from bapo.engines.shared import kv_cache
+from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.sampler import SamplingParameters, draw, sample
 from bapo.errors import UserError
 from bapo.seeds import key64, uniforms
 
@@ -347,7 +348,7 @@ def test_tokens_of_probability_zero_are_never_drawn():
 def test_a_draw_is_the_same_in_blocks(monkeypatch):
     logits, u = torch.randn(37, 11), torch.rand(37)
     whole = draw(logits, u, PARAMETERS)
-    monkeypatch.setattr("bapo.engines.torch.sampler.BLOCK", 50)  # four rows at a time
+    monkeypatch.setattr("bapo.engines.shared.sampler.BLOCK", 50)  # four rows at a time
     for one, other in zip(draw(logits, u, PARAMETERS), whole, strict=True):
         assert (one == other).all()
 

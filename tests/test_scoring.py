@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from bapo.engines.torch import models, scoring_qwen2
-from bapo.engines.torch.imports import load_transformers
+from bapo.engines.fast import scoring as scoring_qwen2
+from bapo.engines.shared import models
+from bapo.engines.shared.imports import load_transformers
 
 hf = load_transformers()
 

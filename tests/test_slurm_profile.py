@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bapo.studies import load_study
+from bapo.experiments.studies import load_study
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bapo import config as configuration
-from bapo import methods, studies
+from bapo import methods
 from bapo.errors import UserError
-from bapo.studies import Cell, Settings, load_study, read_settings
+from bapo.experiments import compose as configuration
+from bapo.experiments import studies
+from bapo.experiments.studies import Cell, Settings, load_study, read_settings
 
 METHODS = ["grpo", "dapo", "mopps", "grpo_v5", "repo", "remix", "bapo_without_x2", "bapo_without_x3", "bapo"]
 
@@ -372,8 +373,6 @@ def test_an_evaluation_setting_changes_no_training(before: dict[str, str], exper
 
 
 def test_the_snakefile_imports_nothing_slow() -> None:
-    code = (
-        "import sys; import bapo.studies; print([m for m in ('torch', 'pandas', 'transformers') if m in sys.modules])"
-    )
+    code = "import sys; import bapo.experiments.studies; print([m for m in ('torch', 'pandas', 'transformers') if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from sweep_world import FREE, SweepWorld
 
-from bapo import config as configuration
-from bapo import runs
 from bapo.errors import UserError
-from bapo.studies import Settings
+from bapo.experiments import compose as configuration
+from bapo.experiments.studies import Settings
+from bapo.store import runs
 from bapo.sweeps import collect, files, space, storage, study, trials, worker
 from bapo.sweeps.space import Parameter
 

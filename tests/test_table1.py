@@ -17,12 +17,13 @@ import pytest
 from conftest import needs_shared
 from run_directories import METHODS, write_evaluation, write_study
 
-from analysis import paper, statistics, table1
+from analysis import paper, statistics
 from analysis.__main__ import main
 from analysis.results import Result, compare, marks
 from analysis.study import load
+from analysis.tables.table1 import files as table1
 from bapo.errors import UserError
-from bapo.runs import read_table
+from bapo.store.runs import read_table
 
 
 @pytest.fixture(scope="module")
@@ -340,7 +341,7 @@ def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
 
     from snakemake.cli import parse_config
 
-    from bapo import studies
+    from bapo.experiments import studies
 
     settings = studies.Settings(
         scale="smoke", engine="verl", device="cpu", results="other disk", methods=("grpo", "bapo"), seeds=(1, 2),
@@ -461,7 +462,7 @@ def test_start_up_imports_nothing_heavy() -> None:
 
 
 def test_the_analysis_never_imports_torch_or_the_engines() -> None:
-    """Arrows point one way: analysis -> bapo.runs and the errors it raises.
+    """Arrows point one way: analysis -> bapo.store.runs and the errors it raises.
 
     The audit, the theory monitor and the runs of others also read the algorithm, which knows no engine.
     """

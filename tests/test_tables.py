@@ -15,8 +15,8 @@ from analysis.__main__ import main
 from analysis.study import load
 from analysis.tables import data_sets, hyperparameters, overhead, published
 from analysis.text import MISSING
-from bapo import config as configuration
-from bapo import runs
+from bapo.experiments import compose as configuration
+from bapo.store import runs
 
 
 def rows_of(markdown: str, title: str) -> dict[str, list[str]]:

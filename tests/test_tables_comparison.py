@@ -13,7 +13,8 @@ from table_runs import place, write_evaluation, write_run, write_study
 from analysis.__main__ import main
 from analysis.results import Result
 from analysis.study import load
-from analysis.tables import comparison, regimes
+from analysis.tables import comparison
+from analysis.tables.regimes import files as regimes
 
 Bits = dict[str, list[list[int]]]
 

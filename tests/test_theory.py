@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from bapo import theory
+from bapo.algorithm import theory
 
 
 def test_constants_at_table_3():

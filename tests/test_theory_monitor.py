@@ -11,10 +11,10 @@ import pandas as pd
 import pytest
 from table_runs import place, write_run, write_study
 
-from analysis import theory_monitor
 from analysis.__main__ import main
-from analysis.theory_monitor import BIAS, Constants, Silence, step_terms
-from bapo import theory
+from analysis.tables.theory import monitor as theory_monitor
+from analysis.tables.theory.monitor import BIAS, Constants, Silence, step_terms
+from bapo.algorithm import theory
 
 NAN = math.nan
 CONSTANTS = Constants(group=8, k2=3.0)

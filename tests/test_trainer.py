@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bapo import config as configuration
-from bapo import runs
-from bapo.config import compose_config
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import compose_config
+from bapo.store import runs
 
 METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo", "bapo_without_x2", "bapo_without_x3"]
 #: BAPO with v, m and a window for X3 that matter within six steps

@@ -19,12 +19,13 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 
-from bapo import config as configuration
-from bapo import methods, studies
+from bapo import methods
 from bapo.engines.verl import checkpoints, launch, run_directory, settings, verl_config
 from bapo.engines.verl.reward import compute_score
 from bapo.engines.verl.worker import CURRENT, DELAYED, MethodWorker, warm_up
 from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.experiments import studies
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
 PAPER = {"mathematics": (2048, 8192, 3, 0.001), "countdown": (512, 2048, 3, 0.001), "geometry": (1024, 4096, 30, 0.01)}

@@ -37,15 +37,15 @@ from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 from verl.workers.utils.padding import response_from_nested
 
-from bapo import config as configuration
 from bapo import methods
-from bapo.batch import mini_batches
+from bapo.algorithm.batch import mini_batches
+from bapo.algorithm.rollouts import FRESH, ORIGINS, Group
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
 from bapo.engines.verl import critic as verl_critic
 from bapo.engines.verl import critic_cpu, losses, verl_config
 from bapo.engines.verl.batches import lay_out
-from bapo.rollouts import FRESH, ORIGINS, Group
+from bapo.experiments import compose as configuration
 
 OPTIONS = {
     "ppo": {"kl_coef": 0.05, "entropy_coef": 0.01, "gae_lambda": 0.9, "gamma": 0.95},
@@ -202,7 +202,7 @@ def test_our_formulas_are_verls() -> None:
     np.testing.assert_allclose(found, expected.numpy() * mask, atol=1e-5)
     np.testing.assert_allclose(returns, expected_returns.numpy() * mask, atol=1e-5)
 
-    from bapo.losses import ValueInputs
+    from bapo.algorithm.losses import ValueInputs
 
     new = tensors[1] + torch.tensor(rng.normal(size=(8, 6)))
     loss, metrics = methods.build({"algorithm": "ppo", "aggregation": "token-mean"}, 4, seed=1).value_loss(
@@ -237,7 +237,7 @@ def test_methods_without_a_critic_start_none() -> None:
 
 
 def test_a_critic_costs_its_memory_and_time() -> None:
-    from bapo.engines.verl.estimates import estimate
+    from bapo.plan.estimates import estimate
 
     def of(method: str):
         return estimate(configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", method, 42))

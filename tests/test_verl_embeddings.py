@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from bapo import config as configuration
-from bapo.engines.torch import models
-from bapo.engines.torch.data import Row
-from bapo.engines.torch.embeddings import Embedder
+from bapo.algorithm.rollouts import Prompt
+from bapo.engines.shared import models
+from bapo.engines.shared.data import Row
+from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.verl import embeddings
 from bapo.engines.verl.embeddings import FILE, StoredEmbedder
-from bapo.rollouts import Prompt
+from bapo.experiments import compose as configuration
 
 LENGTHS = (3, 9, 4, 7, 5)
 BARE = [Prompt(f"p{i}") for i in range(len(LENGTHS))]

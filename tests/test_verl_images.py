@@ -16,11 +16,11 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from PIL import Image
 
-from bapo.config import compose_config
-from bapo.data import make_data
-from bapo.engines.torch import models
-from bapo.engines.torch.data import read_prompts
+from bapo.engines.shared import models
+from bapo.engines.shared.data import read_prompts
 from bapo.engines.verl import images
+from bapo.experiments.compose import compose_config
+from bapo.tasks.job import make_data
 
 SETTINGS = ["scale=smoke", "task=geometry", "device=cpu", "tracking=none",
             "data.split_sizes={base: 20, train: 6, probe: 2, diagrams_val: 2, diagrams_test: 2}"]  # fmt: skip
@@ -51,7 +51,7 @@ def dataset(world, parts):
     from omegaconf import OmegaConf
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    from bapo import config as configuration
+    from bapo.experiments import compose as configuration
 
     tokenizer, processor = parts
     file = configuration.data_directory(world[0]) / "train.parquet"

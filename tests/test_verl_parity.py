@@ -24,14 +24,14 @@ from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 from verl.workers.utils.padding import response_from_nested, response_to_nested
 
 from bapo import methods
-from bapo.batch import mini_batches
-from bapo.engines.torch.data import Row
+from bapo.algorithm.batch import mini_batches
+from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
+from bapo.engines.shared.data import Row
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import continued
 from bapo.engines.verl import advantages, losses
 from bapo.engines.verl.batches import Rows, lay_out
 from bapo.engines.verl.sampler import with_grown
-from bapo.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
 
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
 LONGEST = 9  # tokens of a response

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from test_studies import PAPER
 
-from bapo import config as configuration
-from bapo.studies import figures, load_study
+from bapo.experiments import compose as configuration
+from bapo.experiments.studies import figures, load_study
 
 ROOT = Path(__file__).resolve().parent.parent
 #: the figures that Table 1's runs alone are enough for; those of its test curves take further evaluations

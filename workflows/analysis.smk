@@ -10,7 +10,7 @@ rule study:
         together("analysis")
     params:
         identity=study_identity,
-        call=python("bapo.studies", "--settings", SETTINGS.as_json()),
+        call=python("bapo.experiments.studies", "--settings", SETTINGS.as_json()),
     message:
         "Runs of {wildcards.study}"
     shell:

@@ -9,9 +9,12 @@ from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
-from bapo import budgets
-from bapo import config as configuration
-from bapo import provenance, runs, studies, targets
+from bapo.experiments import budgets
+from bapo.experiments import compose as configuration
+from bapo.store import provenance
+from bapo.store import runs
+from bapo.experiments import studies
+from bapo.experiments import targets
 from bapo.errors import UserError
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from analysis.audit.published import Finding, Published
-from bapo import theory
+from bapo.algorithm import theory
 
 
 def best_case(mu: float, factor: float) -> float:

@@ -14,7 +14,7 @@ from analysis.claims.measures import NotTestable
 from analysis.claims.registry import BASE, CHANCE
 from analysis.results import AVERAGE
 from analysis.study import Base, Block, Cell, Study, load
-from bapo import runs
+from bapo.store import runs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,8 +10,8 @@ import numpy as np
 
 from analysis import style, text
 from analysis.study import Block, Study
-from bapo import runs
 from bapo.errors import UserError
+from bapo.store import runs
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.imports.formats import Settings, Tables, detect, read
-from bapo import runs
+from bapo.store import runs
 
 STUDY = "study.json"
 

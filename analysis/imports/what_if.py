@@ -11,9 +11,10 @@ import numpy as np
 
 from analysis.imports.folders import write, write_study
 from analysis.imports.formats import Tables
-from bapo import methods, runs
+from bapo import methods
+from bapo.algorithm.rollouts import FRESH, ORIGINS, Group, Prompt
 from bapo.errors import UserError
-from bapo.rollouts import FRESH, ORIGINS, Group, Prompt
+from bapo.store import runs
 
 if TYPE_CHECKING:
     import pandas as pd

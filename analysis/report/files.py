@@ -18,7 +18,7 @@ from markupsafe import Markup
 from analysis import figures
 from analysis.report import markdown
 from bapo.errors import UserError
-from bapo.provenance import robustness_reports
+from bapo.store.provenance import robustness_reports
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bapo import runs
 from bapo.errors import UserError
-from bapo.runs import read_json
+from bapo.store import runs
+from bapo.store.runs import read_json
 
 #: the method of the model before training
 BASE = "base"

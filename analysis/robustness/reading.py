@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from analysis import statistics
-from bapo import runs
 from bapo.errors import UserError
+from bapo.store import runs
 
 COMPLETE, PRUNED, FAIL = "complete", "pruned", "fail"
 

@@ -11,8 +11,8 @@ from typing import Any
 from analysis import paper, reading, text
 from analysis.study import Block, Study
 from analysis.tables.layout import Page, Table, at_scale
-from bapo import runs
 from bapo.errors import UserError
+from bapo.store import runs
 
 #: written beside real sets by the data job: sources, rows read, rows removed
 CLEANING = "cleaning.json"

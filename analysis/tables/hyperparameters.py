@@ -10,8 +10,8 @@ from typing import Any
 from analysis import paper, reading, text
 from analysis.study import Block, Study
 from analysis.tables.layout import Page, Table, at_scale
-from bapo import runs
 from bapo.errors import UserError
+from bapo.store import runs
 
 #: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
 SUBJECTS = ("bapo", "bapo_corrected", "bapo_code")

@@ -128,7 +128,7 @@ def build(
 def _torch(config: DictConfig, checkpoint: Path | str, advance: Callable[[int], None]) -> Any:
     from lm_eval.api.registry import get_model
 
-    from bapo.engines.torch import models
+    from bapo.engines.shared import models
     from bapo.evaluation import lm_model  # noqa: F401 (registers bapo-torch)
 
     models.prepare_process(config.threads)

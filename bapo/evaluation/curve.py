@@ -22,19 +22,20 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from bapo import config as configuration
-from bapo import runs, seeds, tasks
-from bapo.data import base_folder, data_folder, golds_checked
+from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, scores
 from bapo.evaluation import run as evaluation
-from bapo.progress import Progress
-from bapo.tasks import golds
+from bapo.experiments import compose as configuration
+from bapo.store import runs
+from bapo.store.progress import Progress
+from bapo.tasks.job import base_folder, data_folder, golds_checked
+from bapo.tasks.real import golds
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bapo.rollouts import Prompt
+    from bapo.algorithm.rollouts import Prompt
 
 FOLDER = "curve"
 
@@ -164,8 +165,8 @@ def _torch(
     config: DictConfig, pending: Mapping[int, Path | str], names: list[str], data: Path, run: Path
 ) -> Iterator[tuple[int, dict[str, Counts]]]:
     """(step, counts of each split) with this engine's sampler; the models are loaded one after the other."""
-    from bapo.engines.torch import models
-    from bapo.engines.torch.data import read_prompts
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import read_prompts
 
     if not pending:
         return
@@ -203,8 +204,8 @@ def _correct(
     """How many samples of each problem are correct, in the order of ``prompts``."""
     import numpy as np
 
-    from bapo.engines.torch import models
-    from bapo.engines.torch.sampler import SamplingParameters, sample
+    from bapo.engines.shared import models
+    from bapo.engines.shared.sampler import SamplingParameters, sample
 
     e, count = config.evaluation, config.evaluation.curve_samples
     eos_ids, pad_id = models.special_tokens(tokenizer)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bapo import runs
+from bapo.store import runs
 from bapo.tasks.base import Task
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bapo import runs, seeds
+from bapo import seeds
 from bapo.errors import UserError
+from bapo.store import runs
 
 if TYPE_CHECKING:
     import numpy as np

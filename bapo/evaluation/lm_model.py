@@ -12,8 +12,8 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 
 from bapo import seeds
-from bapo.engines.torch.images import Images, prepare
-from bapo.engines.torch.sampler import SamplingParameters, sample
+from bapo.engines.shared.images import Images, prepare
+from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.errors import UserError
 from bapo.evaluation import prompts
 from bapo.evaluation.prompts import Limits

@@ -44,7 +44,7 @@ def chat(
 ) -> str:
     """The text of a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
     if images:
-        from bapo.engines.torch.images import to_messages
+        from bapo.engines.shared.images import to_messages
 
         messages = to_messages(messages)
     return tokenizer.apply_chat_template(
@@ -67,7 +67,7 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    from bapo.engines.torch import processors
+    from bapo.engines.shared import processors
 
     revision = revision_of(config, checkpoint)
     try:

@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from bapo import config as configuration
-from bapo import runs, tasks
-from bapo.data import data_folder, golds_checked
+from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, disagreements, scores
-from bapo.progress import Progress
+from bapo.experiments import compose as configuration
+from bapo.store import runs
+from bapo.store.progress import Progress
+from bapo.tasks.job import data_folder, golds_checked
 
 if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished evaluation needs none of them
     import pandas as pd

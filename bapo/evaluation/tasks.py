@@ -36,8 +36,8 @@ from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
 from bapo.evaluation import documents, scores
-from bapo.tasks import golds
 from bapo.tasks.base import Task, Verdict
+from bapo.tasks.real import golds
 
 
 @register_filter("keep_all")

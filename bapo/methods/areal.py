@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.rollouts import FRESH, REPLAYED, Group, Prompt
 
 
 @dataclass

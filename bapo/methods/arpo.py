@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from bapo.algorithm.replay import ResponseCache
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.replay import ResponseCache
-from bapo.rollouts import Group, Prompt
 
 
 @dataclass

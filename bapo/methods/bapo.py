@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from bapo.batch import gaussian_filter, range_filter, uniform_filter
+from bapo.algorithm.batch import gaussian_filter, range_filter, uniform_filter
+from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
+from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
+from bapo.algorithm.thresholds import linear_threshold, next_average_reward
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
 from bapo.methods.grpo_delayed import due
-from bapo.replay import HardPrompt, HardPrompts, HighQuality
-from bapo.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.thresholds import linear_threshold, next_average_reward
 
 
 @dataclass

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bapo.algorithm.rollouts import REPLAYED, Group
 from bapo.methods.bapo import BAPO
 from bapo.methods.base import Batch, Sampler
-from bapo.rollouts import REPLAYED, Group
 
 
 class BAPODuplicates(BAPO):

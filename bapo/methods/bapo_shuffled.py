@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bapo.algorithm.rollouts import Group
 from bapo.methods.bapo import BAPO
 from bapo.methods.base import Sampler
-from bapo.rollouts import Group
 
 
 class BAPOShuffled(BAPO):

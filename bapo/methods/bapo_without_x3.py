@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from bapo.algorithm.rollouts import Group
 from bapo.methods.bapo import BAPO
 from bapo.methods.base import Sampler
-from bapo.rollouts import Group
 
 
 class BAPOWithoutX3(BAPO):

@@ -25,13 +25,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bapo import advantages, seeds
-from bapo.rollouts import REPLAYED, Group, Prompt
+from bapo import seeds
+from bapo.algorithm import advantages
+from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 
 if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
     from torch import Tensor
 
-    from bapo.losses import LossInputs, ValueInputs
+    from bapo.algorithm.losses import LossInputs, ValueInputs
 
 
 class MethodError(ValueError):
@@ -236,7 +237,7 @@ class Method:
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """The scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO)."""
-        from bapo import losses
+        from bapo.algorithm import losses
 
         c = self.config
         # "truncated" (the authors' code) is pi / pi_k, the rest of pi / alpha entering as a bounded constant weight
@@ -266,7 +267,7 @@ class Method:
 
     def surrogate(self, ratio: Tensor, centre: Tensor | None, inputs: LossInputs) -> tuple[Tensor, Tensor]:
         """The token losses [N, T] before KL, entropy and weights, and where a clip was active."""
-        from bapo import losses
+        from bapo.algorithm import losses
 
         c, given = self.config, inputs.advantages
         advantages_of_tokens = given if given.dim() == 2 else given[:, None]
@@ -274,7 +275,7 @@ class Method:
 
     def divergence(self, inputs: LossInputs) -> Tensor:
         """KL [N, T] of the current policy to the one that ``kl_to`` names."""
-        from bapo import losses
+        from bapo.algorithm import losses
 
         if self.config.kl_to == "mixture":
             raise NotImplementedError(f"{self.config.algorithm} defines no mixture of KL divergences")
@@ -287,7 +288,7 @@ class Method:
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """[N, T] token losses to the scalar."""
-        from bapo import losses
+        from bapo.algorithm import losses
 
         return losses.aggregate(
             values, inputs.mask, self.config.aggregation, inputs.nominal_sequences, inputs.nominal_tokens

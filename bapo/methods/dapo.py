@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bapo.algorithm.rollouts import FRESH, Group
 from bapo.errors import UserError
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.rollouts import FRESH, Group
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
-from bapo.rollouts import Group, Prompt
 
 #: Success rates are kept this far from 0 and 1 before their logit is taken, as in the reference.
 MARGIN = 1e-4

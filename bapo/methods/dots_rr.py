@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bapo.batch import informative
+from bapo.algorithm.batch import informative
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.rollouts import Group, Prompt
 
 
 @dataclass

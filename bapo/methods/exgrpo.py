@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bapo.batch import informative
+from bapo.algorithm.batch import informative
+from bapo.algorithm.replay import ResponseCache
+from bapo.algorithm.rollouts import Group, Prompt, above
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.luffy import shaped_loss
 from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
 from bapo.methods.repo import merge
-from bapo.replay import ResponseCache
-from bapo.rollouts import Group, Prompt, above
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.losses import LossInputs
+    from bapo.algorithm.losses import LossInputs
 
 #: draws from the stream to find questions that are not retired, before retired ones are taken again
 TRIES = 4

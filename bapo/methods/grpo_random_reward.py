@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bapo.algorithm.rollouts import Group
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.rollouts import Group
 
 
 @dataclass

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod, mixed
-from bapo.rollouts import Group, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.losses import LossInputs
+    from bapo.algorithm.losses import LossInputs
 
 
 @dataclass
@@ -74,6 +74,6 @@ class LUFFY(MixedMethod):
 
 def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
     """-A f(ratio) a token, f the policy shaping."""
-    from bapo import losses
+    from bapo.algorithm import losses
 
     return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)

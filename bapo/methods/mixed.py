@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
 from bapo.methods.base import Method, MethodConfig, Sampler
-from bapo.rollouts import Group, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.losses import LossInputs
+    from bapo.algorithm.losses import LossInputs
 
 
 @dataclass

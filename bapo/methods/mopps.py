@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.rollouts import Group, Prompt
 
 
 @dataclass

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bapo import advantages
+from bapo.algorithm import advantages
 from bapo.methods.base import Method, MethodConfig
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.losses import ValueInputs
+    from bapo.algorithm.losses import ValueInputs
 
 
 @dataclass
@@ -73,7 +73,7 @@ class PPO(Method):
 
     def value_loss(self, inputs: ValueInputs) -> tuple[Tensor, dict[str, Tensor]]:
         """Clipped squared error, averaged as the policy's loss is (verl's critics do so by default)."""
-        from bapo import losses
+        from bapo.algorithm import losses
 
         loss, clipped = losses.clipped_value_loss(
             inputs.values, inputs.old_values, inputs.returns, self.config.value_clip

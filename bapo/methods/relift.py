@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod
-from bapo.rollouts import DEMONSTRATED, Group, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.losses import LossInputs
+    from bapo.algorithm.losses import LossInputs
 
 
 @dataclass
@@ -77,7 +77,7 @@ class ReLIFT(MixedMethod):
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """A supervised mini-batch is averaged over its tokens whatever the aggregation."""
-        from bapo import losses
+        from bapo.algorithm import losses
 
         if bool(inputs.replayed.all()):
             return losses.aggregate(values, inputs.mask, "token-mean", None, inputs.nominal_tokens)

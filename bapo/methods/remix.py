@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.rollouts import Group, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.losses import LossInputs
+    from bapo.algorithm.losses import LossInputs
 
 
 @dataclass
@@ -95,7 +95,7 @@ class ReMix(Method):
         return max(1 - self.config.kl_decay * late, self.config.kl_floor)
 
     def divergence(self, inputs: LossInputs) -> Tensor:
-        from bapo import losses
+        from bapo.algorithm import losses
 
         share = self.anchor_weight(inputs.step)
         anchor = losses.low_variance_kl(inputs.logprobs, inputs.reference_logprobs)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bapo.algorithm.replay import ResponseCache
+from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.replay import ResponseCache
-from bapo.rollouts import REPLAYED, Group, Prompt
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.losses import LossInputs
+    from bapo.algorithm.losses import LossInputs
 
 STRATEGIES = ("full-scope", "recency", "reward", "variance")
 
@@ -113,7 +113,7 @@ class RePO(Method):
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """on + weight * off, each averaged over its own sequences."""
-        from bapo import losses
+        from bapo.algorithm import losses
 
         parts = []
         for part, weight in ((0, 1.0), (1, self.config.off_policy_weight)):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bapo import config as configuration
-from bapo import runs
 from bapo.errors import UserError
-from bapo.studies import Cell, Settings
+from bapo.experiments import compose as configuration
+from bapo.experiments.studies import Cell, Settings
+from bapo.store import runs
 from bapo.sweeps import study as studies
 from bapo.sweeps import trials
 from bapo.sweeps.files import Sweep, check

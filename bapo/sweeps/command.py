@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises UserError for wrong input."""
-    from bapo import studies
+    from bapo.experiments import studies
     from bapo.sweeps import collect, files, worker
 
     settings = studies.read_settings(arguments.settings, studies.SCHEMA)

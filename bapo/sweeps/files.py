@@ -11,12 +11,12 @@ import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from bapo import config as configuration
 from bapo import methods
-from bapo.config import unknown
 from bapo.errors import UserError
-from bapo.experiment_files import checked, field_names, require_name
-from bapo.studies import Cell, Settings
+from bapo.experiments import compose as configuration
+from bapo.experiments.compose import unknown
+from bapo.experiments.studies import Cell, Settings
+from bapo.experiments.validate import checked, field_names, require_name
 from bapo.sweeps import space
 from bapo.sweeps.space import Parameter
 

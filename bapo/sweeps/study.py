@@ -6,10 +6,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bapo import config as configuration
 from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.experiments.studies import Settings
 from bapo.seeds import key64
-from bapo.studies import Settings
 from bapo.sweeps import space
 from bapo.sweeps.files import Sweep, check
 from bapo.sweeps.storage import JOURNAL, open_storage

@@ -9,10 +9,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import budgets, engines, runs
-from bapo import config as configuration
+from bapo import engines
 from bapo.errors import UserError
-from bapo.studies import Settings
+from bapo.experiments import budgets
+from bapo.experiments import compose as configuration
+from bapo.experiments.studies import Settings
+from bapo.store import runs
 from bapo.sweeps import space
 from bapo.sweeps.files import Sweep
 

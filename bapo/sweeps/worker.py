@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bapo import runs
 from bapo.errors import UserError
-from bapo.studies import Settings
+from bapo.experiments.studies import Settings
+from bapo.store import runs
 from bapo.sweeps import space, trials
 from bapo.sweeps import study as studies
 from bapo.sweeps.files import Sweep

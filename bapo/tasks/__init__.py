@@ -11,9 +11,9 @@ from bapo.tasks.base import Problem, Task, Verdict
 __all__ = ["Problem", "Task", "Verdict", "get", "table"]
 
 _TABLE = {
-    "countdown": "bapo.tasks.countdown:Countdown",
-    "geometry": "bapo.tasks.geometry:Geometry",
-    "mathematics": "bapo.tasks.mathematics:Mathematics",
+    "countdown": "bapo.tasks.countdown.task:Countdown",
+    "geometry": "bapo.tasks.geometry.task:Geometry",
+    "mathematics": "bapo.tasks.mathematics.task:Mathematics",
 }
 
 

@@ -26,8 +26,8 @@ from test_verl_runs import (  # noqa: F401 (fixtures)
     weights,
 )
 
-from bapo import config as configuration
-from bapo import runs
+from bapo.experiments import compose as configuration
+from bapo.store import runs
 
 
 def test_a_killed_ba_ppo_run_goes_on_as_if_nothing_had_happened(results: Path, tmp_path: Path) -> None:  # noqa: F811

@@ -30,9 +30,9 @@ from test_verl_runs import (  # noqa: F401 (fixtures)
     weights,
 )
 
-from bapo import config as configuration
-from bapo import runs
-from bapo.rollouts import DEMONSTRATED
+from bapo.algorithm.rollouts import DEMONSTRATED
+from bapo.experiments import compose as configuration
+from bapo.store import runs
 
 
 def on_torch(results: Path, tmp_path: Path, *overrides: str) -> tuple[Path, dict[str, pd.DataFrame]]:  # noqa: F811

@@ -26,8 +26,8 @@ pytestmark = [
 ]
 
 psutil = pytest.importorskip("psutil")
-from bapo import config as configuration  # noqa: E402
-from bapo import runs  # noqa: E402
+from bapo.experiments import compose as configuration  # noqa: E402
+from bapo.store import runs  # noqa: E402
 
 VERL = "engine=verl"
 ALL = os.environ.get("BAPO_ALL_VERL_RUNS")
@@ -50,8 +50,8 @@ def composed(results: Path, *overrides: str):
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with data and a base model that solves a few problems."""
-    from bapo.data import make_data
     from bapo.engines.torch.base import train_base
+    from bapo.tasks.job import make_data
 
     results = tmp_path_factory.mktemp("results")
     make_data(composed(results))
@@ -360,9 +360,9 @@ def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_bapo_on_diagrams_repeats_the_torch_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tiny Qwen2.5-VL: images through verl's dataset, rollout, re-evaluation, replay and forward pass."""
-    from bapo.data import make_data
     from bapo.engines.torch.base import train_base
     from bapo.engines.torch.trainer import train
+    from bapo.tasks.job import make_data
 
     shared = [w for w in SETTINGS if not w.startswith(("data.", "base."))]
     bapo = [*DIAGRAMS, "method=bapo", "method.v=2", "method.m=2", "train.steps=5", "checkpoint.every=5"]
@@ -388,7 +388,7 @@ def test_bapo_on_diagrams_repeats_the_torch_engine(tmp_path: Path, monkeypatch: 
     assert_same_run({name: pd.read_parquet(folder / name) for name in runs.TABLES}, expected, tolerance=2e-3)
     assert_gone(process)
     published = folder / runs.verify_files(folder)["checkpoint"]
-    from bapo.engines.torch import models
+    from bapo.engines.shared import models
 
     model, _ = models.load(published, composed(), models.device_of(composed()))
     assert models.load_processor(model, published, composed()) is not None  # ready for evaluation

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import config as configuration
-from bapo import runs, seeds, tasks
-from bapo.data import data_folder
-from bapo.engines.torch import images, models
+from bapo import seeds, tasks
+from bapo.engines.shared import images, models
 from bapo.errors import UserError
-from bapo.progress import Progress
+from bapo.experiments import compose as configuration
+from bapo.store import runs
+from bapo.store.progress import Progress
+from bapo.tasks.job import data_folder
 
 
 def train_base(config: DictConfig) -> dict[str, Any]:

@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from bapo import runs
-from bapo.engines.torch import models
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.engines.shared import models
 from bapo.errors import UserError
-from bapo.records import Tables
-from bapo.rollouts import Group, Prompt, Samples
+from bapo.store import runs
+from bapo.store.records import Tables
 
 if TYPE_CHECKING:
     from bapo.engines.torch.critic import Critic

@@ -10,13 +10,14 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from bapo.advantages import explained_variance
-from bapo.engines.torch import models, scoring_qwen2
+from bapo.algorithm.advantages import explained_variance
+from bapo.algorithm.losses import ValueInputs
+from bapo.algorithm.rollouts import Group
+from bapo.engines.fast import scoring as scoring_qwen2
+from bapo.engines.shared import models
 from bapo.engines.torch.learner import Rows, collate, learning_rate, micro_batches
 from bapo.errors import UserError
-from bapo.losses import ValueInputs
 from bapo.methods import Method
-from bapo.rollouts import Group
 
 
 def with_value_head(model: Any) -> Any:

@@ -11,13 +11,13 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from bapo.batch import mini_batches
-from bapo.engines.torch import models
-from bapo.engines.torch.images import Images
+from bapo.algorithm.batch import mini_batches
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import ORIGINS, Group
+from bapo.engines.shared import models
+from bapo.engines.shared.images import Images
 from bapo.errors import UserError
-from bapo.losses import LossInputs
 from bapo.methods import Method
-from bapo.rollouts import ORIGINS, Group
 
 if TYPE_CHECKING:
     from bapo.engines.torch.critic import Critic

@@ -10,14 +10,14 @@ import numpy as np
 import torch
 
 from bapo import seeds
-from bapo.engines.torch import models
-from bapo.engines.torch.data import PromptStream
-from bapo.engines.torch.demonstrations import demonstrate
-from bapo.engines.torch.embeddings import Embedder
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
+from bapo.engines.shared import models
+from bapo.engines.shared.data import PromptStream
+from bapo.engines.shared.demonstrations import demonstrate
+from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.engines.torch.learner import collate, micro_batches
-from bapo.engines.torch.sampler import SamplingParameters, sample
-from bapo.records import Ledger
-from bapo.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
+from bapo.store.records import Ledger
 from bapo.tasks.base import Task
 
 

@@ -14,20 +14,23 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import budgets, records, runs, tasks, tracking
-from bapo import config as configuration
-from bapo.data import data_folder
-from bapo.engines.torch import checkpoints, models
+from bapo import tasks
+from bapo.algorithm.rollouts import FRESH, Prompt
+from bapo.engines.shared import models
+from bapo.engines.shared.data import PromptStream, read_prompts
+from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared.sampler import SamplingParameters
+from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.data import PromptStream, read_prompts
-from bapo.engines.torch.embeddings import Embedder
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import Generator, StepSampler
-from bapo.engines.torch.sampler import SamplingParameters
 from bapo.errors import UserError
+from bapo.experiments import budgets
+from bapo.experiments import compose as configuration
 from bapo.methods import Method
-from bapo.progress import Progress
-from bapo.rollouts import FRESH, Prompt
+from bapo.store import records, runs, tracking
+from bapo.store.progress import Progress
+from bapo.tasks.job import data_folder
 
 #: bytes that a run may write beside its checkpoints; with three copies of model and optimiser it bounds the disk use
 TABLE_BYTES = 20_000_000

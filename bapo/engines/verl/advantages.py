@@ -12,9 +12,9 @@ from verl.trainer.ppo.core_algos import register_adv_est
 from bapo.engines.verl.losses import TOKEN_ADVANTAGES
 
 if TYPE_CHECKING:
+    from bapo.algorithm.rollouts import Group
     from bapo.engines.verl.batches import Layout
     from bapo.methods import Method
-    from bapo.rollouts import Group
 
 #: name in ``algorithm.adv_estimator``
 NAME = "bapo"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from omegaconf import DictConfig
 
-from bapo.rollouts import ORIGINS, Group, Samples
+from bapo.algorithm.rollouts import ORIGINS, Group, Samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bapo import runs
 from bapo.errors import UserError
+from bapo.store import runs
 
 CHECKSUMS = "checksums.json"
 #: verl's own file: the step that it resumes from

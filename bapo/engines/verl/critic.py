@@ -20,10 +20,10 @@ from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding, response_to_nested
 
 from bapo import methods
-from bapo.advantages import explained_variance
+from bapo.algorithm.advantages import explained_variance
+from bapo.algorithm.losses import ValueInputs
 from bapo.engines.verl.losses import LAYOUT, counts_of
 from bapo.engines.verl.worker import local, warm_up
-from bapo.losses import ValueInputs
 
 if TYPE_CHECKING:
     from bapo.methods import Method

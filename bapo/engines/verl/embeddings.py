@@ -18,9 +18,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from bapo import runs
-from bapo.engines.torch.embeddings import mean_states
-from bapo.rollouts import Prompt
+from bapo.algorithm.rollouts import Prompt
+from bapo.engines.shared.embeddings import mean_states
+from bapo.store import runs
 
 FILE = "embeddings.safetensors"  # in the run folder, until the run has finished
 CHUNK = 512  # prompts whose prepared images are in memory at a time
@@ -29,7 +29,7 @@ SAY_EVERY = 30.0  # seconds
 
 
 class StoredEmbedder:
-    """As ``bapo.engines.torch.embeddings.Embedder``, with the vectors in a file, and prompts made when they are read.
+    """As ``bapo.engines.shared.embeddings.Embedder``, with the vectors in a file, and prompts made when they are read.
 
     The file counts where it is intact and of the same model and prompts; otherwise it is made again.
     """

@@ -17,8 +17,8 @@ def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
     from omegaconf import OmegaConf
 
-    from bapo import budgets
     from bapo.engines.verl import checkpoints, verl_config
+    from bapo.experiments import budgets
 
     def stop(number: int, _: Any) -> None:
         raise KeyboardInterrupt(f"signal {number}")

@@ -20,11 +20,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import budgets, records, runs
-from bapo import config as configuration
-from bapo.data import base_folder, data_folder
 from bapo.engines.verl import checkpoints, settings, verl_config
 from bapo.errors import UserError
+from bapo.experiments import budgets
+from bapo.experiments import compose as configuration
+from bapo.store import records, runs
+from bapo.tasks.job import base_folder, data_folder
 
 VERSION = "0.9.1"  # v1/ of verl changes between releases
 LOG = "verl.log"

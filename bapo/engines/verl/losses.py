@@ -15,8 +15,8 @@ from verl.trainer.ppo.core_algos import get_policy_loss_fn, register_policy_loss
 from verl.utils.metric import AggregationType, Metric
 from verl.workers.utils.padding import no_padding_2_padding
 
-from bapo.losses import LossInputs
-from bapo.rollouts import ORIGINS
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import ORIGINS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,8 +12,8 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import collate_fn
 
 from bapo import seeds
-from bapo.engines.torch.data import PromptStream
-from bapo.rollouts import Prompt
+from bapo.algorithm.rollouts import Prompt
+from bapo.engines.shared.data import PromptStream
 
 
 @dataclass(frozen=True)

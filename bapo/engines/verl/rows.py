@@ -14,10 +14,10 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from bapo.engines.torch.images import Images
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.engines.shared.images import Images
 from bapo.engines.verl import images
 from bapo.engines.verl.batches import Rows
-from bapo.rollouts import Group, Prompt, Samples
 
 TRAIN = "train"  # verl's partition of TransferQueue
 Entry = tuple[str, dict[str, Any]]  # a row's key and its tag

@@ -17,17 +17,17 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.utils.model import get_generation_config
 from verl.workers.utils.padding import response_from_nested
 
-from bapo import config as configuration
 from bapo import seeds, tasks
-from bapo.engines.torch import data, models
-from bapo.engines.torch.demonstrations import demonstrate
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
+from bapo.engines.shared import data, models
+from bapo.engines.shared.demonstrations import demonstrate
+from bapo.engines.shared.sampler import SamplingParameters
 from bapo.engines.torch.rollout import unfinished
-from bapo.engines.torch.sampler import SamplingParameters
 from bapo.engines.verl import embeddings
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.prompts import Beginning
 from bapo.engines.verl.rows import TRAIN, Asked, samples_of
-from bapo.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
+from bapo.experiments import compose as configuration
 
 if TYPE_CHECKING:
     from bapo.engines.verl.trainer import MethodTrainer

@@ -6,8 +6,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import config as configuration
 from bapo.errors import UserError
+from bapo.experiments import compose as configuration
 
 #: None of them changes the numbers of a run's training.
 SETTINGS = {

@@ -37,8 +37,9 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
-from bapo import budgets, methods, records, runs, tracking
-from bapo.batch import mini_batches
+from bapo import methods
+from bapo.algorithm.batch import mini_batches
+from bapo.algorithm.rollouts import Group
 from bapo.engines.torch.checkpoints import pack_groups, unpack_groups
 from bapo.engines.verl import advantages, checkpoints, critic, embeddings, losses, run_directory, settings
 from bapo.engines.verl.batches import Rows, lay_out
@@ -48,8 +49,9 @@ from bapo.engines.verl.replay_buffer import MethodReplayBuffer
 from bapo.engines.verl.rows import Asked, StepRows, put_columns
 from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
+from bapo.experiments import budgets
 from bapo.methods import Batch
-from bapo.rollouts import Group
+from bapo.store import records, runs, tracking
 
 #: trainer states kept: the newest, and one to fall back on
 KEPT = 2
@@ -63,7 +65,7 @@ class MethodTrainer(PPOTrainerSync):
     """One run of one method. ``config.bapo`` holds the project's own configuration and the run's folder."""
 
     def __init__(self, config: DictConfig) -> None:
-        self.run = config.bapo.config  # the configuration of bapo.config
+        self.run = config.bapo.config  # the configuration of bapo.experiments.compose
         self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
         self.method = methods.build(self.run.method, batch_size=self.run.train.batch_size, seed=self.run.seed)
         super().__init__(config)

@@ -17,10 +17,10 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from bapo import config as configuration
 from bapo import methods
 from bapo.engines.verl import checkpoints, cpu, settings
 from bapo.errors import UserError
+from bapo.experiments import compose as configuration
 
 #: what verl imports in each of its processes
 PLUGIN = "bapo.engines.verl.plugin"

@@ -16,9 +16,9 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import documents
 from bapo.evaluation.tasks import Sampled
-from bapo.tasks import golds
 from bapo.tasks.base import Problem
-from bapo.tasks.source_lock import SourceLock
+from bapo.tasks.real import golds
+from bapo.tasks.real.lock import SourceLock
 
 #: Environment variable: a folder with copies of the sets, instead of the hub.
 DATA_FOLDER = "BAPO_DATA_FOLDER"
@@ -146,7 +146,8 @@ def _document(problem: Problem, where: str) -> dict[str, Any]:
 def _countdown(
     split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
 ) -> list[Problem]:
-    from bapo.tasks import countdown, countdown_hub
+    from bapo.tasks.countdown import hub as countdown_hub
+    from bapo.tasks.countdown import task as countdown
 
     rows = countdown_hub.load(hub, sizes, folder, lock)[split]
     return [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
@@ -155,7 +156,7 @@ def _countdown(
 def _mathematics(
     split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
 ) -> list[Problem]:
-    from bapo.tasks import mathematics_hub
+    from bapo.tasks.mathematics import hub as mathematics_hub
 
     return mathematics_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
 
@@ -163,7 +164,7 @@ def _mathematics(
 def _geometry(
     split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
 ) -> list[Problem]:
-    from bapo.tasks import geometry_hub
+    from bapo.tasks.geometry import hub as geometry_hub
 
     return geometry_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
 

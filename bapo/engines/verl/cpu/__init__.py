@@ -10,7 +10,7 @@ def register() -> None:
     """Put platform and rollout into verl's registries. Light: it runs inside ``import verl``."""
     from verl.workers.rollout import base, replica
 
-    from bapo.engines.torch import processors
+    from bapo.engines.shared import processors
     from bapo.engines.verl.cpu import platform  # noqa: F401 (registers itself)
 
     base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = "bapo.engines.verl.cpu.rollout.Adapter"

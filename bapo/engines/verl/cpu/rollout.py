@@ -15,9 +15,9 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from bapo.engines.torch import models
-from bapo.engines.torch.images import Images, reads_images
-from bapo.engines.torch.sampler import SamplingParameters, sample
+from bapo.engines.shared import models
+from bapo.engines.shared.images import Images, reads_images
+from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.engines.verl.images import prepared
 
 #: seconds to wait for more requests before a batch begins

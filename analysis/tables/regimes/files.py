@@ -1,0 +1,245 @@
+"""Difficulty regimes: for which share of training prompts at 0/8 BAPO beats GRPO, at equal steps, rollouts, updates
+and compute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis import reading, results, statistics, text
+from analysis.figures.common import plain_title
+from analysis.results import AVERAGE, Result
+from analysis.study import Block, Study
+from analysis.tables.comparison import interval, seeds_of
+from analysis.tables.layout import Page, Table, at_scale
+from analysis.tables.regimes import figure as regimes_figure
+from bapo.errors import UserError
+
+SUBJECT = "bapo"
+#: what both runs have the same of -> (the method that ends with it, the totals of summary.json that it sums)
+BUDGETS = {
+    "steps": (SUBJECT, ("steps",)),
+    "rollouts": (f"{SUBJECT}+rollouts", ("rollouts",)),
+    "updates": (f"{SUBJECT}+updates", ("updates",)),
+    "compute": (f"{SUBJECT}+compute", ("forward_flops", "backward_flops")),
+}
+#: fewer seeds than this leave the interval wide; said below the table
+ENOUGH_SEEDS = 5
+
+
+@dataclass(frozen=True)
+class Start:
+    """How hard the training prompts are for the base model. share: of prompts without a correct answer in ``samples``.
+
+    by_seed: the share that each seed's probe found; prompts: probed ones.
+    """
+
+    by_seed: tuple[float, ...]
+    prompts: int
+    samples: int
+
+    @property
+    def share(self) -> float:
+        return float(np.mean(self.by_seed))
+
+
+@dataclass(frozen=True)
+class Regime:
+    """BAPO minus the reference from one base model, under one budget; the average of the benchmarks.
+
+    difference: its error covers new problems and new seeds, seeds paired (problems alone where there is one seed).
+    by_seed: seed -> difference; used: BAPO's share of what should be equal, 1 where it is; adjusted: Holm's p over the
+    study; seeds_p: the paired t test over seeds, on these problems; short: seeds whose run ended before its budget.
+    """
+
+    block: Block
+    budget: str
+    start: Start
+    difference: statistics.Estimate
+    by_seed: Mapping[int, float]
+    used: float
+    seeds_p: float
+    adjusted: float = math.nan
+    short: tuple[int, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        if not self.adjusted < results.LEVEL:
+            return "cannot tell"
+        return "better" if self.difference.mean > 0 else "worse"
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+def start(block: Block, study: Study) -> Start:
+    """The probes of step 0, of the reference's runs where there are any. Raises UserError where nothing was probed."""
+    method = study.reference if study.reference in block.methods else next(iter(block.methods))
+    probes = reading.probes(block, method, study)
+    lacking = [seed for seed, frame in probes.items() if 0 not in frame]
+    if lacking:
+        raise UserError(
+            f"{block.title}, {method}, seed {lacking[0]}: the base model was not probed (no step 0); `{study.command}`"
+        )
+    first = next(iter(probes.values()))
+    shares = tuple(float((frame[0] == 0).mean()) for frame in probes.values())
+    return Start(shares, len(first), first.attrs["samples"])
+
+
+def paired(subject: Result, reference: Result, column: str) -> tuple[statistics.Estimate, dict[int, float], float]:
+    """(difference, by seed, p of the paired t test over seeds) of two rows, seeds paired by number.
+
+    Each benchmark becomes a table [S, n] of differences, seed by seed and problem by problem; its mean has the error of
+    a crossed design (:func:`statistics.mean_over_seeds`). What two runs of one seed share (base, prompts, their
+    order) cancels. Raises ValueError where they have no seed in common.
+    """
+    common = sorted(set(subject.seeds) & set(reference.seeds))
+    if not common:
+        raise ValueError(f"{subject.method} and {reference.method} have no seed in common")
+    pick = [[row.seeds.index(s) for s in common] for row in (subject, reference)]
+    tables = [a[pick[0]] - b[pick[1]] for a, b in zip(subject.column(column), reference.column(column), strict=True)]
+    found = statistics.mean_over_seeds(*tables)
+    over_seeds = statistics.clustered(np.array(found.seed_means))
+    estimate = found.both if len(common) > 1 else found.problems
+    return estimate, dict(zip(common, found.seed_means, strict=True)), over_seeds.p
+
+
+def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
+    found = [reading.summary(c.run, study) for c in block.methods[method]]
+    return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in found]))
+
+
+def compare(study: Study) -> list[Regime]:
+    """Every base model and budget of the study, Holm's correction over all of them."""
+    found: list[Regime] = []
+    for block in study.blocks:
+        rows = {r.method: r for r in results.collect(block, study)}
+        if study.reference not in rows:
+            continue
+        hard = start(block, study)
+        for budget, (method, keys) in BUDGETS.items():
+            if method not in rows:
+                continue
+            difference, by_seed, p = paired(rows[method], rows[study.reference], AVERAGE)
+            used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
+            short = tuple(reading.short_of_budget(block.methods[method], study))
+            found.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
+    adjusted = statistics.holm([r.difference.p for r in found])
+    return [Regime(**{**r.__dict__, "adjusted": float(p)}) for r, p in zip(found, adjusted, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------ words
+
+
+def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Regime]]]:
+    """The regimes of each base model by budget, the easiest start first."""
+    blocks: dict[tuple[str, str], dict[str, Regime]] = {}
+    for r in regimes:
+        blocks.setdefault((r.block.task, r.block.model), {})[r.budget] = r
+    rows = [(found[next(iter(found))].block, found[next(iter(found))].start, found) for found in blocks.values()]
+    return sorted(rows, key=lambda row: row[1].share)
+
+
+def sentence(block: Block, hard: Start, found: Mapping[str, Regime], names: tuple[str, str]) -> str:
+    """One base model in words. names: of BAPO and of the reference."""
+    said = [
+        f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {interval(r.difference)})"
+        for budget, r in found.items()
+    ]
+    return (
+        f"{block.title}: {100 * hard.share:.0f}% of the training prompts at 0/{hard.samples} before training. "
+        f"{names[0]} against {names[1]}: {'; '.join(said)}."
+    )
+
+
+def conclusions(rows: Sequence[tuple[Block, Start, Mapping[str, Regime]]]) -> list[str]:
+    """For each budget: from which bases the comparison could be decided, by their share at 0/8."""
+    said = []
+    for budget in BUDGETS:
+        listed = [(hard, found[budget]) for _, hard, found in rows if budget in found]
+        if not listed:
+            continue
+        words = []
+        for verdict in ("better", "worse", "cannot tell"):
+            shares = [f"{100 * hard.share:.0f}%" for hard, r in listed if r.verdict == verdict]
+            words += [f"{verdict} at {', '.join(shares)}"] if shares else []
+        said.append(f"Equal {budget}, by share at 0/{listed[0][0].samples}: {'; '.join(words)}.")
+    return said
+
+
+def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
+    seeds = [len(r.by_seed) for r in regimes]
+    few = (
+        f"Fewer than {ENOUGH_SEEDS} seeds: the intervals are wide, and 'cannot tell' is the likely answer whatever "
+        "is true."
+    )
+    return [
+        *([study.note] if study.note else []),
+        "Share at 0/8: training prompts without a correct answer in the probe of the base model (step 0, a fixed "
+        "sample of the training prompts), mean over seeds.",
+        f"Differences of the average accuracy in points, last checkpoints, {text.counted(seeds, 'seed')}: paired by "
+        "seed (two runs of a seed share the base model and the order of the prompts) and by problem. 95% t interval, "
+        "error of a crossed design over problems and seeds (Cornfield and Tukey), Satterthwaite's degrees of "
+        "freedom; not corrected.",
+        f"better, worse: p below {results.LEVEL:.2g} after Holm's correction for all {len(regimes)} comparisons of "
+        "this table; cannot tell: neither.",
+        "used: BAPO's amount of what the column holds equal, as a multiple of the reference's; a run ends with the "
+        "first step that reaches its budget, or before, at the limit of its steps (not reached: these seeds).",
+        *([few] if min(seeds) < ENOUGH_SEEDS else []),
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def _cell(r: Regime | None) -> str:
+    if r is None:
+        return text.MISSING
+    size = f"{text.signed(100 * r.difference.mean)} ({interval(r.difference)})"
+    short = f", not reached: {seeds_of(r.short)}" if r.short else ""
+    return f"{size}: {r.verdict} [used {text.number(r.used, 2)}{short}]"
+
+
+def frame(regimes: Sequence[Regime]) -> Any:
+    """A DataFrame, one row a base model and budget; accuracies in points."""
+    import pandas as pd
+
+    return pd.DataFrame([
+        {
+            "task": r.block.task, "model": r.block.model, "model_title": r.block.model_title,
+            "share_at_zero": r.start.share, "lowest_share": min(r.start.by_seed),
+            "highest_share": max(r.start.by_seed), "prompts": r.start.prompts, "samples": r.start.samples,
+            "equal": r.budget, "used": r.used, "not_reached": len(r.short),
+            "seeds": len(r.by_seed), "difference": 100 * r.difference.mean,
+            "se": 100 * r.difference.se, "low": 100 * r.difference.low, "high": 100 * r.difference.high,
+            "p": r.difference.p, "p_holm": r.adjusted, "p_seeds_only": r.seeds_p, "verdict": r.verdict,
+            **{f"seed_{s}": 100 * d for s, d in r.by_seed.items()},
+        }
+        for r in regimes
+    ])  # fmt: skip
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """regimes.csv, .md and .tex, and regimes_figure.pdf, .png, .svg and .csv. Raises UserError without a comparison."""
+    regimes = compare(study)
+    if not regimes:
+        wanted = ", ".join(method for method, _ in BUDGETS.values())
+        raise UserError(f"study {study.name}: no base has runs of {study.reference} and of one of {wanted}")
+    rows = by_base(regimes)
+    block = rows[0][0]
+    names = SUBJECT.upper(), plain_title(block, study.reference)
+    header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
+    cells = [
+        [b.title, f"{100 * hard.share:.1f}%", *(_cell(found.get(budget)) for budget in BUDGETS)]
+        for b, hard, found in rows
+    ]
+    said = [sentence(b, hard, found, names) for b, hard, found in rows] + conclusions(rows)
+    table = Table(f"{names[0]} minus {names[1]}, average accuracy", header, cells, "lr" + "l" * len(BUDGETS), said)
+    data = frame(regimes)
+    page = Page(at_scale("Difficulty regimes", study.scale), [table], notes(study, regimes))
+    return page.write(out, "regimes", data) + regimes_figure.write(data, names, study.note, out)

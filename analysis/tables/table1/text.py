@@ -1,0 +1,118 @@
+"""What Table 1 shows, in sentences: BAPO's claims, what the baselines learn, and how to read the numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from analysis import results, text
+from analysis.results import AVERAGE, Comparison
+from analysis.study import Study
+from analysis.tables.table1.numbers import Section
+
+#: (a, b): the comparisons that the paper's claims rest on, one sentence each below the table
+CLAIMS = (("bapo", "grpo"), ("bapo", "dapo"))
+#: methods whose gain over the base is stated
+LEARNERS = ("grpo", "dapo")
+
+
+def sentences(section: Section) -> list[str]:
+    """Everything that is said below a part of the table about one block."""
+    return claim_sentences(section) + learning_sentences(section)
+
+
+def _interval(c: Comparison) -> str:
+    e = c.difference.tested
+    return f"{text.signed(100 * e.low)} to {text.signed(100 * e.high)}, {text.p_value(e.p)}"
+
+
+def _verdict(c: Comparison, a: str, b: str) -> str:
+    if c.differ and not c.real:
+        return "these trained models differ; with one training seed the methods cannot be told apart"
+    if not c.real:
+        return "no real difference (the rule is in the notes)"
+    return f"{a} is really {'above' if c.difference.mean > 0 else 'below'} {b}"
+
+
+def claim_sentences(section: Section) -> list[str]:
+    """BAPO against GRPO and against DAPO: difference, interval, p, rollouts; and what the paper reports."""
+    found = []
+    for a, b in CLAIMS:
+        c = section.comparison(AVERAGE, a, b)
+        if not c:
+            continue
+        name_a, name_b = (x.title.lstrip("+").replace(" (Ours)", "") for x in (c.a, c.b))
+        each = []
+        for column, title in section.block.benchmarks:
+            d = section.comparison(column, a, b)
+            each.append(f"{title} {text.signed(100 * d.difference.mean)} ({_interval(d)})")
+        line = (
+            f"{name_a} minus {name_b}, Avg: {text.signed(100 * c.difference.mean)} points "
+            f"(95% interval {_interval(c)}, Holm-adjusted {text.p_value(c.adjusted)}): {_verdict(c, name_a, name_b)}."
+        )
+        line += f" {'; '.join(each)}."
+        rollouts = [x.costs["rollouts"] for x in (c.a, c.b)]
+        if all(np.isfinite(rollouts)) and rollouts[1] > 0:
+            amounts = f"{text.thousands(rollouts[0])} against {text.thousands(rollouts[1])}"
+            line += f" Rollouts: {rollouts[0] / rollouts[1]:.2f} times those of {name_b} ({amounts})."
+        printed = [section.paper.value(m, AVERAGE) if section.paper else None for m in (a, b)]
+        if None not in printed:
+            line += f" The paper reports {text.signed(printed[0] - printed[1], 2)} points with {section.paper.title}."
+        found.append(line)
+    return found
+
+
+def learning_sentences(section: Section) -> list[str]:
+    """How far GRPO and DAPO end above the base on average, for the worst and the best seed."""
+    rows = {r.method: r for r in section.rows}
+    if results.BASE not in rows:
+        return []
+    start = rows[results.BASE].mean(AVERAGE).mean
+    found = []
+    for row in (rows[m] for m in LEARNERS if m in rows):
+        gains = sorted(100 * (v - start) for v in row.mean(AVERAGE).seed_means)
+        amount = f"{text.signed(gains[0])} to {text.signed(gains[-1])}" if len(gains) > 1 else text.signed(gains[0])
+        found.append(f"{row.title.lstrip('+')} minus base, Avg, over its seeds: {amount} points.")
+    return found
+
+
+def notes(sections: list[Section], study: Study) -> list[str]:
+    """The lines below the table: what the scale can show, what a cell is, the rule of the marks, the paper's part."""
+    rows = [r for s in sections for r in s.rows]
+    seeds = [len(r.seeds) for r in rows if not r.is_base]
+    samples = [o.samples for r in rows for o in r.outcomes.values()]
+    problems = dict.fromkeys(
+        f"{len(s.rows[0].outcomes[name].problems)} problems of {title}"
+        for s in sections
+        for name, title in s.block.benchmarks
+    )
+    lines = [study.note] if study.note else []
+    single, several = min(seeds) < 2, max(seeds) > 1
+    lines.append(
+        f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}, "
+        f"{text.span(samples)} samples a problem, {', '.join(problems)}. "
+        "±: half-width of the 95% t interval for new problems (problems are the clusters), the trained models given; "
+        "it does not cover the variance between training seeds. "
+        + ("With one seed nothing here does. " if single else "")
+        + ("(sd): standard deviation between seeds. " if several else "")
+        + "Avg: mean of a domain's benchmarks, each with the same weight; SE: its standard error, sqrt(sum SE_b^2)/B. "
+        "Rollouts: responses generated in training, re-evaluations included, mean over seeds."
+    )
+    over = "over problems and training seeds" if several else "over problems"
+    over += ", over problems alone where there is one seed" if single and several else ""
+    alone = (
+        " A row with one training seed is one trained model and not its method: no difference with it is marked, and "
+        "each speaks of these models only."
+    )
+    lines.append(
+        "Bold: the best of a column, only where it is really above every other row; underlined: then the second, "
+        f"only where it is really above all below it. Real: paired t test on the same problems, error {over}, "
+        f"p below {results.LEVEL:.2g} after Holm's correction for all pairs of rows in that column (within a model). "
+        "No mark: no such difference was found." + (alone if single else "")
+    )
+    titles = list(dict.fromkeys(s.paper.title for s in sections if s.paper))
+    if titles:
+        lines.append(
+            f"In italics: the numbers that the paper prints in Table 1 for {', '.join(titles)}, in the column of the "
+            f"benchmark whose part ours plays; {text.MISSING}: it prints none."
+        )
+    return lines

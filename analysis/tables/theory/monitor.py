@@ -1,0 +1,234 @@
+"""The theory monitor: the terms of Theorem 3.2 along BAPO's runs, and how often its bound says nothing.
+
+Of every step: K1 to K3, the estimated total-variation distances of the trained policy to the policies that wrote the
+batch, and the bound
+
+- as printed: sum over the subsets in the batch of L_i - 2 K_i TV(pi, alpha_i) - 2 TV(pi_t, alpha_i);
+- repaired: factor 1 for both 2s (rewards are in [0, 1]), each subset weighted by its share of the batch's prompts, and
+  K2 over everything that eq. 6 admits (:func:`bapo.algorithm.theory.k2_worst`).
+
+TV(pi_t, alpha_i) is not recorded. It is 0 for X2, and for X1 where the rollout policy is the current one; elsewhere 0
+is put in its place, which only raises the bound. L_i is recorded as ``surrogate_x1`` to ``surrogate_x3``; a run
+without them has the ceilings alone (:func:`bapo.algorithm.theory.ceiling`): the largest value that any L_i would allow.
+
+What is wrong with the estimate of TV, all of it: :data:`BIAS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis import reading, text
+from analysis.figures.common import require_runs
+from analysis.study import Block, Study
+from analysis.tables.layout import Page, Table, at_scale
+from bapo.algorithm import theory
+from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTS = (1, 2, 3)
+COLUMNS = ["staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k") for i in PARTS)]
+#: of the ceilings and of the estimates, where a run has them
+FORMS = ("ceiling_printed", "ceiling_repaired", "bound_printed", "bound_repaired")
+TITLES = {
+    "ceiling_printed": "as printed, its largest value", "ceiling_repaired": "repaired, its largest value",
+    "bound_printed": "as printed, estimated", "bound_repaired": "repaired, estimated",
+}  # fmt: skip
+BIAS = (
+    "TV is estimated by the mean of |pi/alpha - 1| / 2 over the responses of the step's mini-batches, each at the "
+    "policy of its own mini-batch: pi is somewhere between the policy before the step and the one after it, so the "
+    "whole step's distance is understated. Responses that alpha seldom draws and pi likes carry most of TV, few "
+    "samples miss them, and the usual estimate is too low; a single hit can push it above 1. Responses stand in the "
+    "batch because of their rewards (0/G and G/G are never there): where the policy moves with the reward, the mean "
+    "over them is no longer TV, in either direction. Nothing of this is corrected."
+)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the theorem needs of a run's configuration. k2: the worst case of what eq. 6 admits in groups of G."""
+
+    group: int
+    k2: float
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Constants | None:
+        """None where the method has no c1: it is no variant of BAPO."""
+        c1, group = config.get("method", {}).get("c1"), config.get("train", {}).get("group_size")
+        if c1 is None or group is None:
+            return None
+        try:
+            return Constants(int(group), theory.k2_worst(float(c1), int(group)))
+        except ValueError:  # nothing lies between c1 and 1
+            return Constants(int(group), math.nan)
+
+
+def step_terms(row: Mapping[str, float], constants: Constants) -> dict[str, float]:
+    """The bound's forms in one step, from a row of steps.parquet; NaN where the batch is empty or a term is unknown."""
+    present = [i for i in PARTS if row[f"x{i}"] > 0]
+    total = sum(row[f"x{i}"] for i in present)
+    found = dict.fromkeys(FORMS, math.nan)
+    if not present:
+        return found
+    tv = {i: float(row[f"tv_x{i}"]) for i in present}
+    printed = {i: float(row[f"k{i}"]) for i in present}
+    worst = {**printed, 2: constants.k2}
+    gain = {i: float(row.get(f"surrogate_x{i}", math.nan)) for i in present}
+    share = {i: row[f"x{i}"] / total for i in present}
+    found["ceiling_printed"] = sum(_known(theory.ceiling(printed[i], tv[i]), printed[i], tv[i]) for i in present)
+    found["ceiling_repaired"] = sum(
+        share[i] * _known(theory.ceiling(worst[i], tv[i], factor=1.0), worst[i], tv[i]) for i in present
+    )
+    found["bound_printed"] = sum(
+        _known(theory.lower_bound([gain[i]], printed[i], tv[i], 0.0), gain[i], printed[i], tv[i]) for i in present
+    )
+    found["bound_repaired"] = sum(
+        share[i] * _known(theory.lower_bound([gain[i]], worst[i], tv[i], 0.0, factor=1.0), gain[i], worst[i], tv[i])
+        for i in present
+    )
+    return found
+
+
+def _known(value: float, *terms: float) -> float:
+    """The value, NaN where one of its terms is: comparisons in the formulas would take NaN for 0."""
+    return math.nan if any(math.isnan(t) for t in terms) else value
+
+
+def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
+    """One row a seed and step: the recorded terms and the forms of the bound; None where the method is not BAPO's."""
+    import pandas as pd
+
+    parts = []
+    for cell in block.methods[method]:
+        constants = Constants.of(reading.config(cell, study))
+        if constants is None:
+            return None
+        frame = reading.table(cell, "steps.parquet", study)
+        missing = [c for c in COLUMNS if c not in frame]
+        if missing:
+            raise UserError(
+                f"{cell.run}/steps.parquet has no column '{missing[0]}' (an older version wrote it); delete its "
+                f"summary.json and give `{study.command}` again"
+            )
+        extra = [c for c in (f"surrogate_x{i}" for i in PARTS) if c in frame]
+        rows = frame[["step", *COLUMNS, *extra]]
+        terms = pd.DataFrame([step_terms(r, constants) for r in rows.to_dict("records")], columns=list(FORMS))
+        names = {"task": block.task, "model": block.model, "method": method, "seed": cell.seed}
+        parts.append(pd.concat([rows.reset_index(drop=True), terms], axis=1).assign(k2_repaired=constants.k2, **names))
+    found = pd.concat(parts, ignore_index=True)
+    return found[[*names, *(c for c in found if c not in names)]]
+
+
+# ------------------------------------------------------------------------------------------------ how often
+
+
+@dataclass(frozen=True)
+class Silence:
+    """How often one form of the bound says nothing. steps: all; unknown: NaN (an empty batch, or a term is missing)."""
+
+    steps: int
+    unknown: int
+    not_positive: int
+
+    @property
+    def share(self) -> float:
+        """Of the steps, in which the bound promises no improvement: not positive, or not known."""
+        return (self.unknown + self.not_positive) / self.steps if self.steps else math.nan
+
+
+def silence(values: pd.Series) -> Silence:
+    unknown = int(values.isna().sum())
+    return Silence(len(values), unknown, int((values <= 0).sum()))
+
+
+def _silent(found: Silence) -> str:
+    if found.unknown == found.steps:
+        return "not recorded"
+    detail = f", {found.unknown} unknown" if found.unknown else ""
+    return f"{100 * found.share:.1f}% ({found.not_positive} of {found.steps} steps not positive{detail})"
+
+
+def _distances(frame: pd.DataFrame) -> list[str]:
+    """Median and 95th percentile of each TV, over the steps that have it."""
+    words = []
+    for i in PARTS:
+        values = frame[f"tv_x{i}"].dropna()
+        words.append(
+            f"{values.median():.3f} ({values.quantile(0.95):.3f}; {len(values)})" if len(values) else text.MISSING
+        )
+    return words
+
+
+def _constants(frame: pd.DataFrame) -> list[str]:
+    words = []
+    for name in ("k1", "k2", "k2_repaired", "k3"):
+        values = frame[name].dropna()
+        ends = [f"{v:.2f}" for v in (values.min(), values.max())] if len(values) else [text.MISSING]
+        words.append(" to ".join(dict.fromkeys(ends)))
+    return words
+
+
+def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
+    """What the runs' terms were, and how often each form of the bound says nothing."""
+    terms, silent = [], []
+    for block, method, frame in frames:
+        name = f"{block.title}, {block.method_title(method).lstrip('+')}"
+        terms.append([name, *_constants(frame), *_distances(frame)])
+        silent.append([name, *(_silent(silence(frame[form])) for form in FORMS)])
+    header = ["Runs", "K1", "K2", "K2, worst case", "K3", "TV to X1's policy", "TV to X2's policy", "TV to X3's policy"]
+    below = [
+        "TV: median over steps and seeds (95th percentile; number of steps with such samples).",
+        "Largest value: no gain of the new policy could make the bound greater. Where that is not positive, the bound "
+        "says nothing about the step, whatever the policy did.",
+    ]
+    return [
+        Table("The constants and the distances", header, terms, "l" + "r" * 7, below[:1]),
+        Table("How often the bound says nothing (not positive, or unknown)", ["Runs", *TITLES.values()], silent,
+              "l" + "r" * len(FORMS), below[1:]),
+    ]  # fmt: skip
+
+
+def notes(study: Study, frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[str]:
+    recorded = any("surrogate_x1" in frame for _, _, frame in frames)
+    return [
+        "As printed: the sum over X1, X2, X3 of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha). Its largest value is the "
+        "sum of (1 - K) TV: K is at least 1 for 0/1 rewards, since sigma is at most 1/2, so it is never positive.",
+        "Repaired: factor 1 for both 2s, subsets weighted by their share of the batch, K2 over all that is admitted. "
+        "Its largest value is the weighted TV itself, which rules nothing out; whether a step's bound is positive "
+        "takes L, the gain over the samples.",
+        "TV(pi_t, alpha) is 0 for X2, and for X1 when the rollout policy is the current one; where it is not "
+        "recorded, 0 stands for it, which makes every number here an upper limit of the bound.",
+        BIAS,
+        "L is estimated from the same responses, with the same reservations; a group's advantages sum to 0, so before "
+        "the first update of a step after which nothing was replayed it is 0."
+        if recorded
+        else "These runs recorded no L (an older version wrote them), so only the largest values can be given.",
+        *([study.note] if study.note else []),
+    ]
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """theory_monitor.csv, .md, .tex and a figure, theory_monitor.pdf, .png and .svg, of the study's BAPO runs.
+
+    Raises UserError where runs are missing or none is BAPO's.
+    """
+    import pandas as pd
+
+    from analysis.tables.theory import figure as theory_figure
+
+    require_runs(study)
+    methods = [(b, m) for b in study.blocks for m in (["bapo"] if "bapo" in b.methods else b.methods)]
+    frames = [(b, m, f) for b, m in methods if (f := monitor(b, m, study)) is not None]
+    if not frames:
+        raise UserError("the theory monitor needs a run of BAPO (a method with the option c1); the study has none")
+    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables(frames), notes(study, frames))
+    every = pd.concat([f for _, _, f in frames], ignore_index=True)
+    figures = theory_figure.write(frames, every, study.note, out)
+    paths = page.write(out, "theory_monitor", every)
+    return paths + [p for p in figures if p.suffix != ".csv"]

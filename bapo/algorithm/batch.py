@@ -1,0 +1,81 @@
+"""Which groups make up X1 (paper, eq. 5 and A.3), and how a batch is cut into mini-batches."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from omegaconf import DictConfig
+
+from bapo import seeds
+from bapo.algorithm.rollouts import Group, between
+
+if TYPE_CHECKING:
+    from bapo.methods import Method
+
+
+def informative(group: Group) -> bool:
+    """1/G <= mu <= (G-1)/G: not all wrong and not all correct."""
+    return between(group.mean, 1 / group.size, (group.size - 1) / group.size)
+
+
+def range_filter(groups: list[Group]) -> list[Group]:
+    """Mode 1: drop only the groups without an advantage."""
+    return [g for g in groups if informative(g)]
+
+
+def gaussian_filter(groups: list[Group], mean: float, std: float, rng: np.random.Generator) -> list[Group]:
+    """Mode 2: of the informative groups, keep each with probability N(mu | mean, std) / N(mean | mean, std).
+
+    The paper gives mean 0.5 and std 0.2 (Table 3) and no formula; its glossary calls the density a weight for sampling.
+    """
+    draws = rng.random(len(groups))
+    return [
+        g for g, u in zip(groups, draws, strict=True)
+        if informative(g) and u < np.exp(-0.5 * ((g.mean - mean) / std) ** 2)
+    ]  # fmt: skip
+
+
+def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) -> list[Group]:
+    """Mode 3: ``share`` of all groups at random, also those without an advantage, in their order."""
+    count = round(share * len(groups))
+    chosen = sorted(rng.choice(len(groups), size=count, replace=False)) if count else []
+    return [groups[i] for i in chosen]
+
+
+def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
+    """The mini-batches of a step, as often through the batch as the method says."""
+    passes = range(method.passes(step))
+    return [part for number in passes for part in _one_pass(method, train, seed, step, groups, number)]
+
+
+def _one_pass(
+    method: Method, train: DictConfig, seed: int, step: int, groups: list[Group], number: int
+) -> list[list[Group]]:
+    """The batch, shuffled and cut; the method says which groups stay together.
+
+    train: the configuration's ``train`` node. An underfilled batch gives fewer updates of the usual size, or as many
+    updates as ever on smaller mini-batches; an empty one gives none.
+    """
+    purpose = ("mini-batches", step) if number == 0 else ("mini-batches", step, "pass", number)
+    rng = seeds.generator(seed, *purpose)
+    parts = sorted({method.separate(g) for g in groups})
+    return [
+        cut
+        for part in parts
+        for cut in _cut(method.units([g for g in groups if method.separate(g) == part]), train, rng)
+    ]
+
+
+def _cut(units: list[list[Group]], train: DictConfig, rng: np.random.Generator) -> list[list[Group]]:
+    """Units in a random order, as mini-batches."""
+    units = [units[i] for i in rng.permutation(len(units))]
+    if train.underfilled == "fewer-updates":
+        size = train.mini_batch_size
+        cut = [units[i : i + size] for i in range(0, len(units), size)]
+    else:
+        count = min(train.batch_size // train.mini_batch_size, len(units))
+        edges = [round(i * len(units) / count) for i in range(count + 1)]
+        cut = [units[a:b] for a, b in pairwise(edges)]
+    return [[g for unit in part for g in unit] for part in cut]

@@ -1,0 +1,131 @@
+"""Replay buffers. Each is a few lines over an ordered container, with ``state``/``restore`` for checkpoints."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from bapo.algorithm.rollouts import Group, Prompt, between
+
+
+@dataclass(frozen=True)
+class HardPrompt:
+    """An entry of B_bad: the prompt and the mean reward of the group that brought it in."""
+
+    key: str
+    prompt: Prompt
+    mean: float
+
+
+class HardPrompts:
+    """B_bad (paper, section 3.2): prompts with a group mean of at most c1, first in, first out.
+
+    One entry a prompt: a prompt seen again moves to the back. Only prompts are kept, since X2 regenerates the
+    responses with the current policy (eq. 6).
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._entries: OrderedDict[str, HardPrompt] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[HardPrompt]:
+        return iter(self._entries.values())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
+
+    def add(self, prompt: Prompt, mean: float = 0.0, key: str | None = None) -> None:
+        """``key`` tells entries apart (default: the prompt's id)."""
+        entry = HardPrompt(key or prompt.id, prompt, mean)
+        self._entries.pop(entry.key, None)
+        self._entries[entry.key] = entry
+        while len(self._entries) > self.capacity:
+            self._entries.popitem(last=False)
+
+    def discard(self, key: str) -> None:
+        self._entries.pop(key, None)
+
+    def candidates(self, limit: int, order: str = "oldest") -> list[HardPrompt]:
+        """At most ``limit`` entries to re-evaluate, from the front ("oldest") or the back ("newest") of the queue."""
+        entries = list(self._entries.values())
+        return entries[:limit] if order == "oldest" else entries[::-1][:limit]
+
+
+class HighQuality:
+    """B_high (paper, section 3.2): whole groups of the last ``steps`` steps, first in, first out.
+
+    ``capacity`` (groups) bounds it as well, whichever is tighter; None means no further bound.
+    """
+
+    def __init__(self, steps: int, capacity: int | None = None, eviction: str = "age") -> None:
+        self.steps, self.capacity, self.eviction = steps, capacity, eviction
+        self._groups: deque[Group] = deque()
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups)
+
+    def add(self, groups: Iterable[Group]) -> None:
+        self._groups.extend(groups)
+        if self.capacity is None or len(self._groups) <= self.capacity:
+            return
+        if self.eviction == "overflow":
+            self._drop_before(self._groups[-1].step - self.steps)
+        while len(self._groups) > self.capacity:
+            self._groups.popleft()
+
+    def drop_stale(self, step: int) -> None:
+        """Forget groups that were generated before step ``step - steps``: at step t, steps t-3 .. t-1 remain.
+
+        With ``eviction="overflow"`` (the authors' code) age counts only when the buffer is over its capacity.
+        """
+        if self.eviction == "age":
+            self._drop_before(step - self.steps)
+
+    def _drop_before(self, step: int) -> None:
+        while self._groups and self._groups[0].step < step:
+            self._groups.popleft()
+
+    def within(self, low: float, high: float) -> list[Group]:
+        """Groups whose *stored* mean reward lies in [low, high] (eq. 5, third term)."""
+        return [g for g in self._groups if between(g.mean, low, high)]
+
+    def remove(self, groups: Iterable[Group]) -> None:
+        gone = {id(g) for g in groups}
+        self._groups = deque(g for g in self._groups if id(g) not in gone)
+
+    def restore(self, groups: Iterable[Group]) -> None:
+        self._groups = deque(groups)
+
+
+class ResponseCache:
+    """RePO's memory: for each prompt the last ``capacity`` single responses (SihengLi99/RePO, replay_grpo_trainer)."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._responses: dict[str, deque[Group]] = {}
+
+    def add(self, group: Group) -> None:
+        entries = self._responses.setdefault(group.prompt.id, deque(maxlen=self.capacity))
+        entries.extend(group.select([i]) for i in range(group.size))
+
+    def of(self, prompt_id: str) -> list[Group]:
+        """Single-response groups, oldest first."""
+        return list(self._responses.get(prompt_id, ()))
+
+    def forget(self, prompt_id: str) -> None:
+        self._responses.pop(prompt_id, None)
+
+    def all(self) -> list[Group]:
+        return [g for entries in self._responses.values() for g in entries]
+
+    def restore(self, groups: Iterable[Group]) -> None:
+        self._responses = {}
+        for g in groups:
+            self._responses.setdefault(g.prompt.id, deque(maxlen=self.capacity)).append(g)

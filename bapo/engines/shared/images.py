@@ -1,0 +1,227 @@
+"""Images in prompts: prepared by the model's processor, seen by its vision tower once a prompt.
+
+Models of the Qwen2-VL and Qwen2.5-VL families. Their language model takes an image as a run of embeddings in the places
+of its image tokens, with positions in three dimensions (time, height, width) that text behind it goes on from in all
+three alike.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bapo.engines.fast import vision as vision_qwen2_5
+from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+#: Stands in a prompt's text for each of its images.
+PLACEHOLDER = "<image>"
+FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+#: Images that the processor takes at a time.
+_CHUNK = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """The images of one prompt as the model wants them.
+
+    pixel_values: float32 [patches of all images, values of a patch]; image_grid_thw: int64 [images, 3], the patches of
+    each along time, height and width.
+    """
+
+    pixel_values: np.ndarray
+    image_grid_thw: np.ndarray
+
+
+@dataclass
+class View:
+    """One prompt as the language model takes it.
+
+    features: [image tokens, hidden], the vision tower's output; places: int64 [image tokens], their columns in the
+    prompt; positions: int64 [3, tokens of the prompt].
+    """
+
+    features: Tensor
+    places: np.ndarray
+    positions: np.ndarray
+
+    @property
+    def following(self) -> int:
+        """The position of the first token behind the prompt."""
+        return int(self.positions.max()) + 1
+
+    def followed(self, count: int) -> View:
+        """The same with ``count`` tokens of text behind it."""
+        behind = np.broadcast_to(self.following + np.arange(count), (3, count))
+        return View(self.features, self.places, np.concatenate([self.positions, behind], 1))
+
+
+def reads_images(config: Any) -> bool:
+    """Whether a model of this Hugging Face configuration has a vision tower."""
+    return getattr(config, "vision_config", None) is not None
+
+
+# ------------------------------------------------------------------------------------------------ preparing
+
+
+def to_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages whose text has placeholders, as processors want them: a list of texts and images each."""
+    found = []
+    for message in messages:
+        parts: list[dict[str, str]] = []
+        for number, text in enumerate(message["content"].split(PLACEHOLDER)):
+            parts += [{"type": "image"}] if number else []
+            parts += [{"type": "text", "text": text}] if text else []
+        found.append({"role": message["role"], "content": parts})
+    return found
+
+
+def prepare(
+    processor: Any, texts: Sequence[str], images: Sequence[Sequence[Any]]
+) -> list[tuple[list[int], Images | None]]:
+    """Tokens, with a placeholder for each image token, and prepared images of every prompt.
+
+    texts: prompts in the model's own template; images: each prompt's, as bytes of a file or as Pillow images. Raises
+    ValueError where a prompt's images are not as many as its text has places for, or are no images.
+    """
+    found: list[tuple[list[int], Images | None]] = []
+    for start in range(0, len(texts), _CHUNK):
+        chunk = [[_opened(i) for i in each] for each in images[start : start + _CHUNK]]
+        inputs: dict[str, Any] = {"text": list(texts[start : start + _CHUNK])}
+        if any(chunk):
+            inputs["images"] = chunk
+        encoded = processor(**inputs, return_tensors=None)
+        grids = np.asarray(encoded.get("image_grid_thw", np.empty((0, 3))), dtype=np.int64)
+        pixels = np.asarray(encoded.get("pixel_values", np.empty((0, 1))), dtype=np.float32)
+        grid = patch = 0
+        for tokens, own in zip(encoded["input_ids"], chunk, strict=True):
+            own_grid = grids[grid : grid + len(own)]
+            count = int(own_grid.prod(1).sum())
+            prepared = Images(pixels[patch : patch + count], own_grid) if own else None
+            found.append((list(tokens), prepared))
+            grid, patch = grid + len(own), patch + count
+    return found
+
+
+def _opened(image: Any) -> Any:
+    from PIL import Image
+
+    if isinstance(image, Image.Image):
+        return image.convert("RGB")
+    return Image.open(io.BytesIO(image)).convert("RGB")
+
+
+# ------------------------------------------------------------------------------------------------ seeing
+
+
+def look(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None]
+) -> list[View | None]:
+    """Run the vision tower once over the images of all prompts; None for a prompt without any.
+
+    Raises UserError for a model of another family, and where a prompt's image tokens are not what its images need.
+    """
+    shown = [i for i, own in enumerate(images) if own is not None]
+    views: list[View | None] = [None] * len(prompts)
+    if not shown:
+        return views
+    config = model.config
+    if config.model_type not in FAMILIES:
+        raise UserError(
+            f"model_type {config.model_type}: the torch engine reads images with {' and '.join(FAMILIES)} only; use "
+            "engine=verl"
+        )
+    merge = config.vision_config.spatial_merge_size
+    counts = [int(images[i].image_grid_thw.prod(1).sum()) // merge**2 for i in shown]
+    features = tower(model, [images[i] for i in shown]).split(counts)
+    for i, count, own in zip(shown, counts, features, strict=True):
+        tokens = np.asarray(prompts[i])
+        places = np.flatnonzero(tokens == config.image_token_id)
+        if len(places) != count:
+            raise UserError(
+                f"prompt {i} has {len(places)} image tokens, but its images need {count}; prepare both with the "
+                "model's own processor"
+            )
+        views[i] = View(own, places, positions(tokens, images[i].image_grid_thw, config.image_token_id, merge))
+    return views
+
+
+def look_once(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None]
+) -> list[View | None]:
+    """:func:`look` for prompts that come several times, each time with the same object as their images.
+
+    Equal prompts have the same View.
+    """
+    first: dict[tuple[int, tuple[int, ...]], int] = {}
+    owner = [first.setdefault((id(own), tuple(p)), n) for n, (p, own) in enumerate(zip(prompts, images, strict=True))]
+    chosen = list(first.values())
+    seen = dict(zip(chosen, look(model, [prompts[i] for i in chosen], [images[i] for i in chosen]), strict=True))
+    return [seen[row] for row in owner]
+
+
+def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
+    """The image tokens of all images in order, [tokens, hidden of the language model]; gradients flow."""
+    weight = model.get_input_embeddings().weight
+    pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in images])).to(weight.device)
+    grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])).to(weight.device)
+    visual = model.model.visual
+    if vision_qwen2_5.supports(visual, grids):
+        return vision_qwen2_5.forward(visual, pixels, grids)
+    return visual(pixels.to(visual.dtype), grid_thw=grids).pooler_output.to(weight.dtype)
+
+
+def positions(tokens: np.ndarray, grid: np.ndarray, image_token: int, merge: int) -> np.ndarray:
+    """int64 [3, L]: time, height and width of every token of a prompt, as the library's ``get_rope_index`` counts."""
+    sizes = tuple((int(t), int(h) // merge, int(w) // merge) for t, h, w in grid)
+    return _positions(tuple((tokens == image_token).tolist()), sizes)
+
+
+@lru_cache(maxsize=256)  # most prompts are laid out alike
+def _positions(is_image: tuple[bool, ...], sizes: tuple[tuple[int, int, int], ...]) -> np.ndarray:
+    parts, next_position, place, shown = [], 0, 0, 0
+    while place < len(is_image):
+        if is_image[place]:
+            t, h, w = sizes[shown]
+            parts.append(next_position + np.indices((t, h, w)).reshape(3, -1))
+            next_position, place, shown = next_position + max(h, w), place + t * h * w, shown + 1
+        else:
+            count = is_image.index(True, place) - place if True in is_image[place:] else len(is_image) - place
+            parts.append(np.broadcast_to(next_position + np.arange(count), (3, count)))
+            next_position, place = next_position + count, place + count
+    return np.concatenate(parts, 1)
+
+
+def embed(
+    model: PreTrainedModel, ids: Tensor, begins: Sequence[int], lengths: Sequence[int], views: Sequence[View | None]
+) -> tuple[Tensor, Tensor]:
+    """(embeddings [N, L, hidden], positions int64 [3, N, L]) of padded rows for the library's own forward.
+
+    ids: int64 [N, L]; begins, lengths: N, the column that each row's prompt begins in and its tokens; views: of its
+    prompt. What follows a prompt is text, whatever its tokens are.
+    """
+    columns = torch.arange(ids.shape[1], device=ids.device)
+    starts = torch.tensor(list(begins), device=ids.device)
+    where = (columns - starts[:, None]).clamp(min=0).expand(3, -1, -1).clone()
+    x = model.get_input_embeddings()(ids)
+    rows, places, features = [], [], []
+    for row, (begin, length, view) in enumerate(zip(begins, lengths, views, strict=True)):
+        if view is not None:
+            where[:, row, begin : begin + length] = torch.from_numpy(view.positions).to(ids.device)
+            where[:, row, begin + length :] += view.following - length
+            rows += [row] * len(view.places)
+            places.append(view.places + begin)
+            features.append(view.features)
+    if rows:
+        index = (torch.tensor(rows, device=ids.device), torch.from_numpy(np.concatenate(places)).to(ids.device))
+        x = x.index_put(index, torch.cat(features).to(x.dtype))
+    return x, where

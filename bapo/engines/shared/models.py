@@ -1,0 +1,203 @@
+"""Hugging Face models for the torch engine: build, load, save, and their log-probabilities."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from bapo import seeds, tasks
+from bapo.engines.fast import scoring as scoring_qwen2
+from bapo.engines.shared import images, processors
+from bapo.engines.shared.images import Images
+from bapo.engines.shared.imports import load_transformers
+from bapo.errors import UserError
+from bapo.tasks.job import base_folder
+
+#: Families whose logits are lm_head(last hidden state) with no further scaling, so that the head can be applied to
+#: response positions alone. Every other model goes through its full forward.
+_PLAIN_HEAD = {"qwen2", "qwen3", "llama", "mistral", "gpt2", *images.FAMILIES}
+
+#: What the configurations of models that read images call the ids of these tokens.
+_VISION_TOKENS = {
+    "image": "image_pad",
+    "video": "video_pad",
+    "vision_start": "vision_start",
+    "vision_end": "vision_end",
+}
+
+
+def device_of(config: DictConfig) -> torch.device:
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise UserError("device=cuda: no CUDA device is visible; use device=cpu or device=auto")
+    if config.device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(config.device)
+
+
+def prepare_process(threads: int) -> None:
+    """Single-purpose process settings: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    torch.set_num_threads(threads)
+    load_transformers().utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
+    # bf16-free float32 on CUDA would otherwise silently use tf32 in some releases
+    torch.set_float32_matmul_precision("highest")
+
+
+def build_scratch(config: DictConfig) -> tuple[Any, Any]:
+    """(model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``.
+
+    A model that reads images has ``vision_config`` and ``text_config`` in its architecture; the ids of its image tokens
+    are the tokenizer's.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    tokenizer = tasks.get(config.task.name).build_tokenizer(config)
+    architecture = OmegaConf.to_container(config.model.architecture, resolve=True)
+    kind = architecture.pop("model_type")
+    vocabulary = {
+        "vocab_size": len(tokenizer),
+        "bos_token_id": None,
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
+    sees = "vision_config" in architecture
+    if sees:
+        text = {**architecture.pop("text_config"), **vocabulary}
+        text["tie_word_embeddings"] = architecture.get("tie_word_embeddings", False)
+        marks = {f"{name}_token_id": f"<|{word}|>" for name, word in _VISION_TOKENS.items()}
+        vocabulary = {"text_config": text, **{k: tokenizer.convert_tokens_to_ids(t) for k, t in marks.items()}}
+    hf_config = AutoConfig.for_model(kind, **vocabulary, **architecture)
+    torch.manual_seed(seeds.key64(config.base.seed, "initial weights") % 2**63)
+    family = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+    model = family.from_config(hf_config, attn_implementation=config.model.attention)
+    return model.to(getattr(torch, config.model.dtype)), tokenizer
+
+
+def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[Any, Any]:
+    """(model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+
+    if isinstance(path, Path) and not (path / "config.json").is_file():
+        raise UserError(f"{path}: no checkpoint here (config.json is missing); train it first or correct the path")
+    revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
+    try:
+        sees = images.reads_images(AutoConfig.from_pretrained(path, **revision))
+        family = AutoModelForImageTextToText if sees else AutoModelForCausalLM
+        model = family.from_pretrained(
+            path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **revision
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path, **revision)
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be loaded as a Hugging Face model: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # safetensors raises its own class for truncated files
+        if type(error).__name__ == "SafetensorError":
+            raise UserError(
+                f"{path}: model.safetensors is damaged ({error}); delete the folder and train again"
+            ) from error
+        raise
+    return model.to(device).eval(), tokenizer
+
+
+def start_path(config: DictConfig) -> Path | str:
+    """Where the model that reinforcement learning starts from lies: the trained base, or the pretrained checkpoint."""
+    return config.model.path if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
+
+
+def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
+    """(model, tokenizer) that reinforcement learning starts from."""
+    return load(start_path(config), config, device)
+
+
+def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple[int, ...], int]:
+    """(tokens that end a response, padding token); not every tokenizer names both.
+
+    generation: the model's ``generation_config``; a chat model's may name more end tokens. The tokenizer's comes first.
+    """
+    end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
+    more = getattr(generation, "eos_token_id", None)
+    ends = [end, *(more if isinstance(more, list | tuple) else [more])]
+    return tuple(dict.fromkeys(int(e) for e in ends if e is not None)), (pad if pad is not None else end or 0)
+
+
+def load_processor(model: Any, path: Path | str, config: DictConfig) -> Any | None:
+    """The processor beside a model that reads images; None for other models. Raises UserError where it is missing."""
+    if not images.reads_images(model.config):
+        return None
+    return processors.load(path, None if isinstance(path, Path) else config.model.revision)
+
+
+def save(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Weights as safetensors, configuration and tokenizer (or the processor that holds it), in Hugging Face format."""
+    with contextlib.suppress(AttributeError):  # sampling is configured by us, never by a file beside the weights
+        model.generation_config.do_sample = True
+    model.save_pretrained(folder, safe_serialization=True)
+    tokenizer.save_pretrained(folder)
+
+
+def parameter_count(model: Any) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+@dataclass
+class Scored:
+    """logprobs [N, T] of the response tokens, and the entropy [N, T] of each distribution where asked for."""
+
+    logprobs: Tensor
+    entropy: Tensor | None
+
+
+def score(
+    model: Any,
+    ids: Tensor,
+    starts: Tensor,
+    width: int,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    lengths: Tensor | None = None,
+    pictures: Sequence[Images | None] | None = None,
+) -> Scored:
+    """Log-probabilities of response tokens under ``model``.
+
+    ids: int64 [N, L], prompt then response, padded on the right (a causal model never looks right, so no mask is
+    needed); starts: int64 [N], where each response begins (at least 1); width: T, the longest response. Positions
+    beyond a sequence's end give numbers that the caller masks. ``temperature`` divides the logits, as in sampling.
+    lengths: int64 [N], the responses' own lengths; with them small Qwen2 models take the faster way of scoring_qwen2.
+    pictures: of each row's prompt, where there are any; the vision tower sees equal ones (the same object) once.
+    """
+    if lengths is not None and scoring_qwen2.supports(model):
+        return Scored(*scoring_qwen2.score(model, ids, starts, lengths, width, temperature, entropy, pictures))
+    positions = (starts[:, None] - 1 + torch.arange(width, device=ids.device)).clamp(max=ids.shape[1] - 2)
+    targets = ids.gather(1, positions + 1)
+    if model.config.model_type in _PLAIN_HEAD:
+        hidden = model.base_model(**inputs(model, ids[:, :-1], starts, pictures), use_cache=False).last_hidden_state
+        hidden = hidden.gather(1, positions[:, :, None].expand(-1, -1, hidden.shape[-1]))
+        logits = model.get_output_embeddings()(hidden)
+    else:
+        logits = model(**inputs(model, ids[:, :-1], starts, pictures), use_cache=False).logits
+        logits = logits.gather(1, positions[:, :, None].expand(-1, -1, logits.shape[-1]))
+    logits = logits.float()
+    if temperature != 1.0:
+        logits = logits / temperature
+    logp = torch.log_softmax(logits, -1)
+    return Scored(
+        logp.gather(2, targets[:, :, None])[:, :, 0],
+        -(logp.exp() * logp).sum(-1) if entropy else None,
+    )
+
+
+def inputs(model: Any, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None) -> dict[str, Tensor]:
+    """What the library's forward takes for rows of tokens [N, L] whose prompts end at ``starts`` and have images."""
+    if pictures is None or not any(p is not None for p in pictures):
+        return {"input_ids": ids}
+    lengths = starts.tolist()
+    views = images.look_once(model, [row[:n] for row, n in zip(ids.tolist(), lengths, strict=True)], pictures)
+    embeddings, positions = images.embed(model, ids, [0] * len(ids), lengths, views)
+    return {"inputs_embeds": embeddings, "position_ids": positions}

@@ -1,0 +1,278 @@
+"""Sampling responses from a causal language model, many at a time, with reproducible random numbers.
+
+:func:`sample` works with any Hugging Face causal model (``kv_cache.py``: the model's own forward and a static cache)
+and is faster with small Qwen2 models on the CPU (``sampler_qwen2.py``). Both ways share what is in this file: one
+prefill a prompt, one uniform number a token, inversion of the cumulative distribution, and rows that leave the batch
+when they are finished.
+
+A response depends on (key, prompt key, number of the sample), on the prompt and on the weights, and not on the other
+prompts, their order or the batch size, up to float rounding: a matrix product may round differently in another batch,
+which changes a token only where its uniform number lies within that rounding of a boundary (about once in a million).
+The same call on the same machine gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bapo import seeds
+from bapo.algorithm.rollouts import Samples
+from bapo.engines.fast import sampler as sampler_qwen2
+from bapo.engines.shared import kv_cache
+from bapo.engines.shared.images import Images, View, look, look_once
+from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+#: Finished rows leave the batch once they are this share of it. Leaving costs about one token's work a row.
+DROP_SHARE = 1 / 8
+#: Probabilities are computed for so many (row, token) pairs at a time, 64 MB in float32.
+BLOCK = 2**24
+
+
+@dataclass(frozen=True)
+class SamplingParameters:
+    """How to draw the next token, and when to stop.
+
+    temperature: divides the logits; 0 takes the most probable token. top_k: only the k most probable tokens (-1: all);
+    top_p: of those, the smallest set with at least this probability. Filters apply in the order temperature, top_k,
+    top_p, as in vLLM and Hugging Face. max_tokens: the longest response. eos_ids: tokens that end a response (they are
+    part of it; none: every response has max_tokens). pad_id: fills the places behind a response's end.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    max_tokens: int = 0
+    eos_ids: tuple[int, ...] = ()
+    pad_id: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < float("inf"):
+            raise UserError(f"sampling: temperature={self.temperature} must be 0 (greedy) or a positive number")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"sampling: top_p={self.top_p} must be in (0, 1]; 1 switches it off")
+        if self.top_k != -1 and self.top_k < 1:
+            raise UserError(f"sampling: top_k={self.top_k} must be -1 (off) or at least 1")
+        if self.max_tokens < 1:
+            raise UserError(f"sampling: max_tokens={self.max_tokens} must be at least 1")
+
+
+def sample(
+    model: PreTrainedModel,
+    prompts: Sequence[Sequence[int]],
+    group_size: int,
+    prompt_keys: np.ndarray,
+    key: int,
+    parameters: SamplingParameters,
+    max_rows: int = 1024,
+    first_sample: int | Sequence[int] = 0,
+    fast: bool = True,
+    images: Sequence[Images | None] | None = None,
+    beginnings: Sequence[Sequence[int]] | None = None,
+) -> list[Samples]:
+    """Draw ``group_size`` responses to each prompt.
+
+    model: a Hugging Face causal language model; it is used in evaluation mode and left in the mode it was in.
+    prompts: P sequences of token ids, of any lengths of at least 1. prompt_keys: uint64 [P], one number a prompt
+    (``bapo.seeds.key64`` of its id). key: 64 bits, from (seed, purpose, step). max_rows: at most so many responses are
+    decoded at once, which bounds the memory. first_sample: the number of each prompt's first response (one for all, or
+    P of them), so that 8 responses and later 24 more are the same as 32 at once. fast: False takes the general way for
+    every model. images: of each prompt, where there are any; the vision tower sees them once, however many responses
+    there are. beginnings: P sequences of tokens that the responses to each prompt go on from; they are no part of what
+    is returned, ``max_tokens`` counts what is new, and so do the random numbers.
+
+    Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group,
+    padded with ``pad_id``; lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of
+    each token under the distribution that it was drawn from (after temperature and filters, so with top_k and top_p
+    off it is log_softmax(logits / temperature); 0 for greedy tokens), and 0 behind the end.
+
+    Raises UserError for a prompt that is empty, has unknown tokens or leaves no room for the response, and for a model
+    whose logits are not finite.
+    """
+    keys = np.asarray(prompt_keys, dtype=np.uint64)
+    if len(keys) != len(prompts) or group_size < 1 or max_rows < 1:
+        raise ValueError(f"{len(prompts)} prompts, {len(keys)} keys, group_size={group_size}, max_rows={max_rows}")
+    first = np.broadcast_to(np.asarray(first_sample, dtype=np.int64), len(prompts))
+    begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
+    sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
+    _check_prompts(model, sequences, parameters.max_tokens)
+    by_hand = fast and sampler_qwen2.supports(model)
+    mixed_lengths = by_hand or kv_cache.pads_left(model)
+    training = [m for m in model.modules() if m.training]
+    model.eval()
+    try:
+        # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
+        with torch.inference_mode() if by_hand else torch.no_grad():
+            make = sampler_qwen2.Qwen2Decoder if by_hand else kv_cache.decoder_for
+            decoder = make(model, parameters.max_tokens) if prompts else None
+            views = _views(model, prompts, images, begun) if images is not None else None
+            parts: list[list[Samples]] = [[] for _ in prompts]
+            for start in range(0, group_size, max_rows):
+                size = min(max_rows, group_size - start)
+                for chunk in _chunks(sequences, max(1, max_rows // size), mixed_lengths):
+                    numbers = first[chunk, None] + start + np.arange(size)
+                    chosen = [sequences[i] for i in chunk]
+                    seen = None if views is None else [views[i] for i in chunk]
+                    drawn = _decode(decoder, chosen, keys[chunk], key, numbers, parameters, seen)
+                    for i, samples in zip(chunk, drawn, strict=True):
+                        parts[i].append(samples)
+    finally:
+        for module in training:
+            module.training = True
+    return [p[0] if len(p) == 1 else _join(p, parameters.pad_id) for p in parts]
+
+
+def _views(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None], begun: list[tuple]
+) -> list[View | None]:
+    """What the language model takes of each prompt; a response that has begun is text, whatever its tokens are."""
+    if not any(begun):
+        return look(model, prompts, images)
+    views = look_once(model, prompts, images)  # several responses go on from one prompt
+    return [v and v.followed(len(b)) for v, b in zip(views, begun, strict=True)]
+
+
+def _check_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
+    config = model.config.get_text_config()
+    positions = getattr(config, "max_position_embeddings", None)
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    for i, prompt in enumerate(prompts):
+        if len(prompt) == 0:
+            raise UserError(f"prompt {i} is empty; a model needs at least one token to continue from")
+        if positions and len(prompt) + max_tokens > positions:
+            raise UserError(
+                f"prompt {i} has {len(prompt)} tokens, which with max_tokens={max_tokens} is more than the model's "
+                f"{positions} positions; shorten the prompt or lower max_tokens"
+            )
+        if not 0 <= min(prompt) <= max(prompt) < vocabulary:
+            raise UserError(
+                f"prompt {i} has a token outside the model's vocabulary of {vocabulary}; use the model's own tokenizer"
+            )
+
+
+def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -> list[np.ndarray]:
+    """Indices of prompts to decode together, at most ``count``: neighbours in length, so that padding stays short."""
+    lengths = np.array([len(p) for p in prompts])
+    order = np.argsort(lengths, kind="stable")
+    cuts = [] if mixed_lengths else np.flatnonzero(np.diff(lengths[order])) + 1
+    return [run[i : i + count] for run in np.split(order, cuts) for i in range(0, len(run), count)]
+
+
+def _decode(
+    decoder: sampler_qwen2.Qwen2Decoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
+    prompts: list[Sequence[int]],
+    prompt_keys: np.ndarray,
+    key: int,
+    numbers: np.ndarray,
+    parameters: SamplingParameters,
+    views: list[View | None] | None = None,
+) -> list[Samples]:
+    """One batch from the prefill to the last token; numbers: [P, G]. Row i is sample i % G of prompt i // G."""
+    size, longest, device = numbers.shape[1], parameters.max_tokens, decoder.device
+    rows = numbers.size
+    uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), numbers.ravel(), longest)
+    uniforms = torch.from_numpy(np.ascontiguousarray(uniforms.T)).to(device)
+    ends = torch.tensor(parameters.eos_ids, device=device)
+    tokens = torch.full((longest, rows), parameters.pad_id, device=device)
+    probabilities = torch.ones(longest, rows, device=device)
+
+    place = torch.arange(rows, device=device)  # the row that each row of the decoder belongs to
+    finished = torch.zeros(rows, dtype=torch.bool, device=device)
+    logits = decoder.prefill(prompts, size, views).repeat_interleave(size, 0)
+    for t in range(longest):
+        token, probability = draw(logits, uniforms[t, place], parameters)
+        tokens[t, place], probabilities[t, place] = token, probability
+        finished |= (token[:, None] == ends).any(1)
+        left = len(place) - int(finished.sum())
+        if t == longest - 1 or not left:
+            break
+        if left <= (1 - DROP_SHARE) * len(place):
+            holes = finished[:left].nonzero()[:, 0]
+            movers = (~finished[left:]).nonzero()[:, 0] + left
+            decoder.keep(left, holes, movers)
+            for values in (place, token):
+                values[holes] = values[movers]
+            place, token, finished = place[:left], token[:left], finished.new_zeros(left)
+        logits = decoder.step(token)
+    return _collect(tokens, probabilities, ends, size, parameters.pad_id)
+
+
+def _collect(tokens: Tensor, probabilities: Tensor, ends: Tensor, size: int, pad_id: int) -> list[Samples]:
+    """[T, rows] as one Samples a prompt. Rows that were finished but not yet dropped hold tokens behind their end."""
+    tokens, logprobs = tokens.T.cpu().numpy().astype(np.int32), probabilities.T.log().cpu().numpy()
+    is_end = np.isin(tokens, ends.cpu().numpy())
+    lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, tokens.shape[1]).astype(np.int32)
+    behind = np.arange(tokens.shape[1]) >= lengths[:, None]
+    tokens[behind], logprobs[behind] = pad_id, 0.0
+    if not np.isfinite(logprobs).all():
+        raise UserError("the model's logits are not finite; its weights have diverged: lower the learning rate")
+    groups = []
+    for start in range(0, len(tokens), size):
+        rows = slice(start, start + size)
+        width = lengths[rows].max()
+        groups.append(Samples(tokens[rows, :width].copy(), lengths[rows], logprobs[rows, :width].copy()))
+    return groups
+
+
+def _join(parts: list[Samples], pad_id: int) -> Samples:
+    joined = Samples.concatenate(parts)
+    joined.tokens[np.arange(joined.tokens.shape[1]) >= joined.lengths[:, None]] = pad_id
+    return joined
+
+
+def draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
+    """One token a row: the first whose cumulative probability, in the order of token ids, exceeds the uniform number.
+
+    logits [n, V]; uniforms float32 [n] in (0, 1). Returns tokens int64 [n] and their probabilities float32 [n].
+    """
+    if parameters.temperature == 0:
+        token = logits.argmax(-1)
+        return token, torch.where(logits.isnan().any(-1), torch.nan, 1.0)
+    block = max(1, BLOCK // logits.shape[1])
+    if len(logits) <= block:
+        return _draw(logits, uniforms, parameters)
+    parts = [_draw(x, u, parameters) for x, u in zip(logits.split(block), uniforms.split(block), strict=True)]
+    return torch.cat([token for token, _ in parts]), torch.cat([p for _, p in parts])
+
+
+def _draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
+    probabilities, filtered = _distribution(logits, parameters)
+    cumulative = probabilities.cumsum(-1)
+    total = cumulative[:, -1:]
+    # u * total < total for the greatest float32 below 1, and equal steps of the sum are passed over: a token of
+    # probability 0 is never the first to exceed it. The clamp only guards the gather against NaN.
+    token = torch.searchsorted(cumulative, uniforms[:, None] * total, right=True).clamp_(max=logits.shape[1] - 1)
+    probability = probabilities.gather(1, token)
+    if logits.is_cuda:  # a parallel sum may step down by a rounding error, and then lead to such a token
+        best = probabilities.max(-1, keepdim=True)
+        token = torch.where(probability == 0, best.indices, token)
+        probability = torch.where(probability == 0, best.values, probability)
+    if filtered:
+        probability = probability / total
+    return token[:, 0], probability[:, 0]
+
+
+def _distribution(logits: Tensor, parameters: SamplingParameters) -> tuple[Tensor, bool]:
+    """Probabilities [n, V] after temperature and filters, and whether a filter leaves their sum below 1."""
+    logits = logits.float()
+    if parameters.temperature != 1.0:
+        logits = logits / parameters.temperature
+    filtered = False
+    if 0 < parameters.top_k < logits.shape[1]:
+        least = logits.topk(parameters.top_k).values[:, -1:]
+        logits = logits.masked_fill(logits < least, -torch.inf)
+    probabilities = logits.softmax(-1)
+    if parameters.top_p < 1.0:
+        ordered, index = probabilities.sort(dim=-1, descending=True, stable=True)
+        above = ordered.cumsum(-1) - ordered >= parameters.top_p
+        probabilities = probabilities.masked_fill(torch.zeros_like(above).scatter_(1, index, above), 0.0)
+        filtered = True
+    return probabilities, filtered

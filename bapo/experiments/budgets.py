@@ -1,0 +1,134 @@
+"""When a run ends: after train.steps, or when it has used what another method's run used (``train.budget``).
+
+So two methods can be compared at equal rollouts, equal updates or equal compute, whatever a step of theirs costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.store import runs
+
+#: unit -> the columns of steps.parquet, and totals of summary.json, that it sums
+UNITS = {
+    "rollouts": ("fresh_rollouts", "regenerated_rollouts"),
+    "updates": ("updates",),
+    "flops": ("forward_flops", "backward_flops"),
+}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A run ends with the first step after which it has spent ``amount``, and after ``most`` steps in any case.
+
+    unit: one of UNITS, or "steps"; spent, amount: counts of it.
+    """
+
+    unit: str
+    amount: float
+    most: int
+
+    def spent(self, rows: Iterable[Mapping[str, Any]]) -> float:
+        """What the steps of these rows of steps.parquet have cost."""
+        if self.unit == "steps":
+            return float(sum(1 for _ in rows))
+        return float(sum(row[column] for row in rows for column in UNITS[self.unit]))
+
+    def finished(self, spent: float, step: int) -> bool:
+        return spent >= self.amount or step >= self.most
+
+    def probes(self, before: float, after: float, step: int, points: int) -> bool:
+        """Whether a probe is due after a step that took the spending from ``before`` to ``after``.
+
+        ``points`` probes are spread evenly over the budget, the first step and the last included.
+        """
+        if self.finished(after, step):
+            return True
+        shares = [round(i * self.amount / (points - 1)) for i in range(1, points - 1)] if points > 1 else []
+        return any(before < share <= after for share in shares)
+
+
+def outcome(budget: Budget, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """What ``summary.json`` says of a finished run's budget; None where its steps count. rows: of steps.parquet.
+
+    reached: False where the run ended at ``most`` steps, with less spent than the run that it is compared with.
+    """
+    if budget.unit == "steps":
+        return None
+    rows = list(rows)
+    spent = budget.spent(rows)
+    # one that ended before the most steps had reached it, whatever rounding a sum in another order has
+    reached = spent >= budget.amount or len(rows) < budget.most
+    return {"unit": budget.unit, "amount": budget.amount, "spent": spent, "reached": reached}
+
+
+def like_directory(config: DictConfig) -> Path | None:
+    """The folder of the run that sets the budget; None where the run ends after its steps."""
+    budget = config.train.budget
+    if budget.unit == "steps":
+        return None
+    return configuration.run_directory(config, budget.like)
+
+
+def steps(config: DictConfig, problems: int) -> int:
+    """How many steps the configuration asks for, given the number of training problems. Raises UserError for none."""
+    if config.train.steps is not None:
+        return config.train.steps
+    if problems < config.train.batch_size:
+        raise UserError(
+            f"train.batch_size={config.train.batch_size}: larger than the {problems} problems of "
+            f"train.epochs={config.train.epochs}; there would be no step"
+        )
+    return config.train.epochs * (problems // config.train.batch_size)
+
+
+def of(config: DictConfig, steps: int) -> Budget:
+    """The budget of a run whose configuration asks for ``steps``. Raises UserError as :func:`amount` does."""
+    return within(config, steps, amount(config))
+
+
+def within(config: DictConfig, steps: int, limit: float | None) -> Budget:
+    """The budget with the :func:`amount` that is already known."""
+    if limit is None:
+        return Budget("steps", steps, steps)
+    return Budget(config.train.budget.unit, limit, max(1, round(steps * config.train.budget.most)))
+
+
+def amount(config: DictConfig) -> float | None:
+    """How many rollouts, updates or floating-point operations a run has; None where its steps count.
+
+    Raises UserError where the run that sets it is missing, unfinished, damaged, or started from another model.
+    """
+    folder = like_directory(config)
+    if folder is None:
+        return None
+    unit, method = config.train.budget.unit, config.train.budget.like
+    if not (folder / runs.SUMMARY).exists():
+        raise UserError(
+            f"train.budget.like={method}: {folder} holds no finished run to take the number of {unit} from; train it "
+            "first, with the same scale, task, model and seed"
+        )
+    totals = runs.verify_files(folder)["totals"]
+    start = runs.read_json(folder / runs.MANIFEST).get("base_identity")
+    if start != configuration.base_identity(config):
+        raise UserError(
+            f"train.budget.like={method}: the run in {folder} started from another base model; train it again first"
+        )
+    return float(sum(totals[column] for column in UNITS[unit]))
+
+
+def identity(config: DictConfig) -> str:
+    """The run's identity: that of its configuration and, with a budget, what the other run came to.
+
+    Raises UserError as :func:`amount` does.
+    """
+    limit = amount(config)
+    own = configuration.train_identity(config)
+    return own if limit is None else configuration.digest([own, config.train.budget.unit, limit])

@@ -1,0 +1,187 @@
+"""Every key of the configuration, its type and its default; what methods add is in their own classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+
+@dataclass
+class ScaleConfig:
+    name: str = MISSING  # results/<name>/...
+    title: str = ""
+    note: str = ""  # the line below every table: what this scale can and cannot show
+    engine: str = "torch"  # what its runs are trained with, unless engine=... says otherwise
+
+
+@dataclass
+class TaskConfig:
+    name: str = MISSING
+    title: str = ""
+
+
+@dataclass
+class DataConfig:
+    source: str = "generated"  # generated | hub
+    seed: int = 0
+    split_sizes: dict[str, int] = field(default_factory=dict)  # split -> problems
+    generator: dict[str, Any] = field(default_factory=dict)  # parameters of the task's generator
+    prompt: str = MISSING  # the task's prompt template
+    hub: dict[str, Any] = field(default_factory=dict)  # repository, revision, files of each split: docs/data.md
+    cleaning: dict[str, str] = field(default_factory=dict)  # decisions on what is wrong with a real set: docs/data.md
+
+
+@dataclass
+class ModelConfig:
+    name: str = MISSING
+    title: str = ""
+    kind: str = MISSING  # scratch | pretrained
+    path: str | None = None  # hub name or local folder (pretrained)
+    revision: str | None = None
+    parameters: float | None = None  # count, for cost estimates (pretrained)
+    context_length: int | None = None  # positions; a prompt and its response must fit (pretrained)
+    architecture: dict[str, Any] = field(default_factory=dict)  # Hugging Face configuration (scratch)
+    dtype: str = "float32"
+    attention: str = "sdpa"
+
+
+@dataclass
+class BaseConfig:
+    """Supervised training of a scratch model, before any reinforcement learning."""
+
+    seed: int = 0
+    threads: int = 1  # nothing else can run before the base model exists
+    iterations: int = 0
+    batch_size: int = 64
+    learning_rate: float = 3e-3
+    warmup: int = 50
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
+    weight_decay: float = 0.01
+    grad_clip: float = 1.0
+
+
+@dataclass
+class SamplingConfig:
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1  # -1: off
+    max_prompt_tokens: int = MISSING
+    max_response_tokens: int = MISSING
+
+
+@dataclass
+class BudgetConfig:
+    """When a run ends, other than after train.steps: bapo/experiments/budgets.py."""
+
+    unit: str = "steps"  # steps (or epochs) | rollouts | updates | flops
+    like: str | None = None  # the method whose finished run of the same base and seed says how many
+    most: float = 4.0  # times train.steps: the end of a run that does not get there
+
+
+@dataclass
+class TrainConfig:
+    steps: int | None = None  # exactly one of steps and epochs
+    epochs: int | None = None
+    batch_size: int = MISSING  # prompts a step (B)
+    mini_batch_size: int = MISSING  # prompts an update
+    micro_batch_size: int | None = None  # sequences a forward pass; None: the whole mini-batch
+    group_size: int = MISSING  # responses a prompt (G)
+    learning_rate: float = MISSING
+    warmup_updates: int = 0
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    weight_decay: float = 0.01
+    grad_clip: float = 1.0
+    kl_coef: float = 0.001
+    entropy_coef: float = 0.001
+    underfilled: str = "fewer-updates"  # or "smaller-mini-batches": always batch_size / mini_batch_size updates
+    budget: BudgetConfig = field(default_factory=BudgetConfig)
+
+
+@dataclass
+class ProbeConfig:
+    prompts: int = 0  # of each probed set
+    samples: int = 8
+    points: int = 5  # equally spaced, the first step and the last included
+
+
+@dataclass
+class VllmConfig:
+    """lm-eval's vLLM model: one engine in this process serves every benchmark."""
+
+    dtype: str = "bfloat16"
+    tensor_parallel_size: int = 1  # GPUs
+    gpu_memory_utilization: float = 0.9  # share of each GPU's memory
+    max_model_len: int | None = None  # None: sampling.max_prompt_tokens + sampling.max_response_tokens
+
+
+@dataclass
+class ServerConfig:
+    """An OpenAI-compatible server that somebody has started; OPENAI_API_KEY holds its key where it wants one."""
+
+    base_url: str | None = None  # http://127.0.0.1:8000/v1/completions
+    model: str | None = None  # the name under which it serves the checkpoint; None: the checkpoint's own
+    num_concurrent: int = 32  # requests in flight
+    timeout: float = 600.0  # seconds for one answer
+    max_attempts: int = 3  # of one request
+
+
+@dataclass
+class EvaluationConfig:
+    benchmarks: list[str] = field(default_factory=list)
+    backend: str = "torch"  # torch | vllm | server
+    samples: int = 32
+    temperature: float = 1.0
+    top_p: float = 1.0
+    seed: int = 1234  # no meaning for backend=server: its samples cannot be repeated
+    batch_size: int = 1024  # rows in flight (torch)
+    curve_samples: int = 8  # a problem, of every kept checkpoint: the paper's curves are mean@8
+    validation: str | None = "probe"  # the split to choose a checkpoint on; null: none was kept out of training
+    images: str = "own"  # own | shuffled: a control, every problem with the images of another one
+    vllm: VllmConfig = field(default_factory=VllmConfig)
+    server: ServerConfig = field(default_factory=ServerConfig)
+
+
+@dataclass
+class CheckpointConfig:
+    every: int = 25  # steps
+    keep_models: bool = True  # keep the weights of every checkpoint (not the optimiser's)
+
+
+@dataclass
+class TrackingConfig:
+    kind: str = "wandb"  # wandb | none
+    mode: str = "offline"
+    project: str = "bapo"
+
+
+@dataclass
+class PathsConfig:
+    results: str = "results"
+    data_folder: str | None = None  # local copies of the real sets, instead of the hub
+    lock: str | None = "auto"  # SHA-256 of the real sets' files; auto: data.lock.json in experiments/; null: none
+
+
+@dataclass
+class Config:
+    seed: int = 1
+    engine: str = "${scale.engine}"  # torch | verl
+    device: str = "auto"  # auto | cpu | cuda
+    threads: int = 1
+    scale: ScaleConfig = field(default_factory=ScaleConfig)
+    task: TaskConfig = field(default_factory=TaskConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    base: BaseConfig = field(default_factory=BaseConfig)
+    regimes: dict[str, int] = field(default_factory=dict)  # base.iterations of weaker bases: experiments/variant/hard
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    paths: PathsConfig = field(default_factory=PathsConfig)
+    variant: dict[str, str] = field(default_factory=dict)  # what experiments/variant/ laid over it: name -> title
+    verl: dict[str, Any] = field(default_factory=dict)  # how verl runs a job: bapo/engines/verl/verl_config.py
+    method: Any = None

@@ -1,0 +1,272 @@
+"""Where a result comes from: ``python -m bapo provenance FILE``, and the record that tables and figures leave.
+
+A run, the problems, a base model and an evaluation carry a manifest and a summary with the SHA-256 of their files
+(bapo/store/runs.py). What ``python -m analysis`` writes carries ``.provenance/NAME.json`` beside it: the files and the inputs
+with their SHA-256, the command, the code, packages and hardware. Nothing here imports torch or pandas.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bapo import __version__
+from bapo.errors import UserError
+from bapo.store import runs
+
+FOLDER = ".provenance"
+CHECKSUMS = "checksums.json"
+DEPTH = 6  # folders from a file of a checkpoint up to its run
+#: of a run's folder: what an analysis may have read
+SUMMARIES = (runs.SUMMARY, f"eval/{runs.SUMMARY}", f"curve/{runs.SUMMARY}")
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]) -> list[Path]:
+    """Write a record for ``files`` beside them, one for those that differ by their suffix only; returns the records.
+
+    command: the words of ``python -m``; inputs: files that exist, of which those called summary.json have an identity.
+    Paths are kept relative to the folder of the files, so a results folder may be moved. Raises UserError where a
+    record cannot be written.
+    """
+    groups: dict[Path, list[Path]] = {}
+    for file in map(Path, files):
+        if file.is_file():
+            groups.setdefault(_record_of(file), []).append(file)
+    read = {path: _input(path) for path in inputs if path.is_file()} if groups else {}
+    made_by = {
+        "command": shlex.join(["python", "-m", *command]),
+        "code": {"version": __version__, **runs.git_state()},
+        "packages": runs.package_versions(),
+        "hardware": runs.hardware(),
+        "written": runs.timestamp(),
+    }
+    for path, of_one in groups.items():
+        folder = path.parent.parent
+        content = {"files": {f.name: runs.sha256(f) for f in of_one}, **made_by}
+        runs.write_json(path, content | {"inputs": {os.path.relpath(p, folder): known for p, known in read.items()}})
+    return list(groups)
+
+
+def _record_of(file: Path) -> Path:
+    return file.parent / FOLDER / f"{file.stem}.json"
+
+
+def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
+    """The study files, and the summaries that exist in the runs and the base models that they name."""
+    found: dict[Path, None] = {}
+    for path in paths:
+        found[Path(path)] = None
+        content = runs.read_json(path)
+        for entry in (*content.get("cells", []), *content.get("bases", [])):
+            found |= dict.fromkeys(p for name in SUMMARIES if (p := Path(entry["run"], name)).is_file())
+    return list(found)
+
+
+def inputs_of_sweep(trials: Path) -> list[Path]:
+    """A sweep's trials, and the summaries that exist of its runs and of the reference's."""
+    content = runs.read_json(trials)
+    folders = [seed["run"] for trial in content.get("trials", []) for seed in trial["seeds"].values()]
+    folders += content.get("reference", {}).get("runs", {}).values()
+    return [trials, *dict.fromkeys(p for run in folders if (p := Path(run, runs.SUMMARY)).is_file())]
+
+
+def robustness_reports(results: Path) -> list[list[Path]]:
+    """.md, .svg and .csv of every sweep's finished robustness report; the .csv is written last."""
+    found = [[p.with_suffix(s) for s in (".md", ".svg", ".csv")] for p in results.glob("sweeps/*/robustness.md")]
+    return sorted(files for files in found if all(p.exists() for p in files))
+
+
+def inputs_of_report(results: Path) -> list[Path]:
+    """What lies in a scale's folder that the page may show: tables, figures, sweeps, the ledger, the studies' runs."""
+    shown = [p for part in ("tables", "figures") for p in sorted((results / part).glob("*")) if p.is_file()]
+    shown += [p for files in robustness_reports(results) for p in files]
+    return [*shown, *sorted(results.glob("claims.*")), *inputs_of_studies(sorted((results / "studies").glob("*.json")))]
+
+
+def _input(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = {"sha256": runs.sha256(path)}
+    if path.name == runs.SUMMARY:
+        with contextlib.suppress(UserError):  # a damaged one is an input all the same
+            content["identity"] = runs.read_json(path).get("identity")
+    return content
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def of(path: Path) -> dict[str, Any]:
+    """Everything that is known about ``path``, with what has changed since.
+
+    Keys: file, kind, sha256, state, made (command, code, packages, hardware, times), inputs (a list of path, state,
+    identity and code), changed (sentences). Raises UserError where the file is missing or nothing is known about it.
+    """
+    if not path.exists():
+        raise UserError(f"{path} does not exist; name a file of a results folder")
+    found = _recorded(path) or _in_a_folder(path)
+    if found is None:
+        raise UserError(
+            f"{path}: no record of it in {path.parent / FOLDER} and no manifest of a run around it; it was not made by "
+            "this suite, or by a version before it kept records: make it again"
+        )
+    return found
+
+
+def _recorded(path: Path) -> dict[str, Any] | None:
+    """Of a file that ``python -m analysis`` wrote."""
+    folder = path.parent
+    if not path.is_file() or not _record_of(path).is_file():
+        return None
+    content = runs.read_json(_record_of(path))
+    if path.name not in content["files"]:
+        return None
+    state = "as it was written" if runs.sha256(path) == content["files"][path.name] else "changed since it was written"
+    inputs = [_since(folder, name, known) for name, known in content["inputs"].items()]
+    made = {k: content[k] for k in ("command", "code", "packages", "hardware", "written")}
+    return _checked(path, "analysis", state, made, inputs)
+
+
+def _since(folder: Path, name: str, known: Mapping[str, Any]) -> dict[str, Any]:
+    """One input of a record as it is now."""
+    path = Path(os.path.normpath(folder / name))
+    state = "missing"
+    if path.is_file():
+        state = "unchanged" if runs.sha256(path) == known["sha256"] else "changed"
+    line = {"path": str(path), "state": state, "identity": known.get("identity")}
+    if path.name == runs.SUMMARY:
+        line["code"] = None
+        with contextlib.suppress(UserError):  # a damaged manifest tells nothing
+            line["code"] = _around(path, runs.MANIFEST)[1].get("code")
+    return line
+
+
+def _in_a_folder(path: Path) -> dict[str, Any] | None:
+    """Of a file, or a folder, of a run, a base model, an evaluation or a task's problems."""
+    folder, manifest = _around(path, runs.MANIFEST)
+    home, content = _around(path, runs.SUMMARY)
+    if not manifest and "identity" not in content:
+        return None
+    home = folder if manifest else home
+    made = {"identity": content.get("identity"), **manifest}
+    if (home / runs.CONFIG).is_file():
+        made["config"] = str(home / runs.CONFIG)
+    return _checked(path, "run", _state(path), made, [_built_on(*built) for built in _foundations(home, manifest)])
+
+
+def _foundations(home: Path, manifest: Mapping[str, Any]) -> list[tuple[Path, str | None]]:
+    """(folder, identity) of what the work in ``home`` was built on: problems and base model, or the evaluated run."""
+    if home.name in ("eval", "curve"):
+        return [(home.parent, None)]
+    task, model = (home.parents[2], home.parents[1]) if home.name.startswith("seed") else (home.parents[1], home)
+    found = {"data_identity": task / "data", "base_identity": model / "base"}
+    return [(folder, manifest[key]) for key, folder in found.items() if key in manifest]
+
+
+def _built_on(folder: Path, identity: str | None) -> dict[str, Any]:
+    """The problems or the model that a manifest names, as they are now; identity None: whichever it has."""
+    summary = folder / runs.SUMMARY
+    state = "missing"
+    if summary.is_file():
+        content = runs.read_json(summary)
+        broken = runs.damaged_files(folder, content.get("files", {}))
+        identity = identity or content.get("identity")
+        state = "unchanged" if content.get("identity") == identity and not broken else "changed"
+    code = _around(summary, runs.MANIFEST)[1].get("code")
+    return {"path": str(summary), "state": state, "identity": identity, "code": code}
+
+
+def _state(path: Path) -> str:
+    """Whether a file has the contents that its folder's summary, or its checkpoint's checksums, say."""
+    if path.is_dir() or path.name in (runs.SUMMARY, CHECKSUMS):
+        folder = path if path.is_dir() else path.parent
+        if not (folder / runs.SUMMARY).is_file():
+            return "unfinished: no summary"
+        broken = runs.damaged_files(folder, runs.read_json(folder / runs.SUMMARY).get("files", {}))
+        return f"changed since it was written: {broken[0]}" if broken else "all files as they were written"
+    for folder in list(path.absolute().parents)[:DEPTH]:
+        for name in (runs.SUMMARY, CHECKSUMS):
+            if not (folder / name).is_file():
+                continue
+            content = runs.read_json(folder / name)
+            files = content.get("files", content) if isinstance(content, dict) else {}
+            known = files.get(path.absolute().relative_to(folder).as_posix())
+            if isinstance(known, Mapping) and "sha256" in known:
+                same = runs.sha256(path) == known["sha256"]
+                return "as it was written" if same else "changed since it was written"
+    return "not fingerprinted: whether it was changed cannot be told"
+
+
+def _around(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
+    """(folder, content) of the nearest JSON file of this name in the folders around ``path``; empty without one."""
+    path = path.absolute()
+    for folder in [*([path] if path.is_dir() else []), *list(path.parents)[:DEPTH]]:
+        if (folder / name).is_file():
+            return folder, runs.read_json(folder / name)
+    return path.parent, {}
+
+
+def _checked(
+    path: Path, kind: str, state: str, made: Mapping[str, Any], inputs: list[dict[str, Any]]
+) -> dict[str, Any]:
+    changed = [f"{path} was {state}"] if state.startswith("changed") else []
+    changed += [f"{line['path']} is {line['state']} since" for line in inputs if line["state"] != "unchanged"]
+    digest = runs.sha256(path) if path.is_file() else None
+    return {"file": str(path), "kind": kind, "sha256": digest, "state": state, "made": dict(made), "inputs": inputs,
+            "changed": changed}  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------ in words
+
+
+def code_in_words(code: Mapping[str, Any] | None) -> str:
+    """ "commit abc + uncommitted changes", or why that is not known."""
+    if not code:
+        return "not recorded"
+    if not code.get("commit"):
+        return f"version {code.get('version')}, not from a git checkout: the commit is not known"
+    return f"commit {code['commit'][:12]}" + (" + uncommitted changes" if code.get("dirty") else "")
+
+
+def as_text(found: Mapping[str, Any]) -> str:
+    """The same for people, the inputs a line each."""
+    made = found["made"]
+    lines = [found["file"], f"  state: {found['state']}"]
+    if found["sha256"]:
+        lines.append(f"  sha256: {found['sha256']}")
+    for key in ("identity", "config", "command", "seed", "device", "threads", "parameters"):
+        if made.get(key) is not None:
+            lines.append(f"  {'configuration hash' if key == 'identity' else key}: {made[key]}")
+    lines.append(f"  code: {code_in_words(made.get('code'))}")
+    for key in ("started", "ended", "written", "resumed"):
+        if made.get(key) is not None:
+            lines.append(f"  {key}: {made[key]}")
+    if made.get("packages"):
+        lines.append("  packages: " + ", ".join(f"{k} {v}" for k, v in made["packages"].items()))
+    if made.get("hardware"):
+        h = made["hardware"]
+        memory = f", {h['memory_bytes'] / 1e9:.0f} GB" if h.get("memory_bytes") else ""
+        lines.append(f"  hardware: {h.get('processor')}, {h.get('cores')} cores{memory}, {h.get('system')}")
+    if found["inputs"]:
+        lines.append(f"  inputs: {len(found['inputs'])}")
+    for line in found["inputs"]:
+        words = [line["state"], *([f"configuration {line['identity']}"] if line["identity"] else [])]
+        words += [f"code: {code_in_words(line['code'])}"] if "code" in line else []
+        lines.append(f"    {line['path']}: {'; '.join(words)}")
+    dirty = [line["path"] for line in found["inputs"] if (line.get("code") or {}).get("dirty")]
+    if dirty:
+        lines.append(f"  {len(dirty)} of the inputs were made by uncommitted code")
+    lines.append("  changed: " + ("; ".join(found["changed"]) if found["changed"] else "nothing that is recorded"))
+    return "\n".join(lines) + "\n"
+
+
+def main(file: str, as_json: bool = False) -> int:
+    """Print it. Exit status: 0, or 1 where the file or an input is not what it was."""
+    found = of(Path(file))
+    print(json.dumps(found, indent=2) if as_json else as_text(found), end="\n" if as_json else "")
+    return 1 if found["changed"] else 0

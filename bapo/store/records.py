@@ -1,0 +1,158 @@
+"""What a training step leaves in the run directory, for both engines: costs, rows of the tables, the summary."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bapo.algorithm import theory
+from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
+from bapo.experiments import budgets
+from bapo.methods import Batch, Method
+from bapo.store import runs
+
+#: metrics of a critic's update; nan for a method without one
+CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
+
+
+@dataclass
+class Ledger:
+    """What one step cost.
+
+    forwards: tokens that went forward during the update, once for each policy, or to be scored for the method.
+    critic_tokens: tokens of the rows that a critic of ``critic_parameters`` was trained on; they go forward twice, for
+    the values and for the update.
+    """
+
+    fresh_rollouts: int = 0
+    regenerated_rollouts: int = 0
+    generated_tokens: int = 0
+    prompt_tokens: int = 0
+    trained_tokens: int = 0
+    forwards: int = 0
+    critic_tokens: int = 0
+    critic_parameters: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
+
+    def add(self, groups: list[Group], origin: str, prompt_tokens: int) -> None:
+        """Groups that were just generated; one prefill a prompt."""
+        rollouts = sum(g.size for g in groups)
+        if origin == FRESH:
+            self.fresh_rollouts += rollouts
+        else:
+            self.regenerated_rollouts += rollouts
+        self.generated_tokens += int(sum(g.samples.lengths.sum() for g in groups))
+        self.prompt_tokens += prompt_tokens
+
+
+def step_row(
+    step: int, rollout_version: int, fresh: list[Group], batch: Batch, method: Method, parameters: int, ledger: Ledger,
+    update: dict[str, float], seconds: dict[str, float],
+) -> dict[str, Any]:  # fmt: skip
+    """One row of ``steps.parquet``.
+
+    parameters: of the model, a count. update: metrics of the policy update (none for an empty batch). seconds: by
+    phase; "total" is one of them.
+    """
+    nan = math.nan
+    # with a budget of tokens, what is known after a step are the groups whose last response ended in it
+    judged = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
+    means = np.array([g.mean for g in judged])
+    extra = {"generation_batches": 1.0, "reevaluated_prompts": 0.0, **dict.fromkeys(
+        ("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan), **batch.metrics}  # fmt: skip
+    c1 = getattr(method.config, "c1", None)
+    constants = (
+        theory.k1(fresh[0].size),
+        nan if c1 is None else theory.k2(c1),
+        nan if math.isnan(extra["c2"]) else theory.k3(extra["c2"], extra["c3"]),
+    )
+    generated = ledger.generated_tokens + ledger.prompt_tokens
+    critic = ledger.critic_parameters * ledger.critic_tokens
+    return {
+        "step": step,
+        "policy_version": step - 1,
+        "rollout_version": rollout_version,
+        "staleness": step - 1 - rollout_version,
+        # of the oldest group of the batch: how many steps of updates lie between its policy and this one
+        "batch_age": max((step - 1 - g.version for g in batch.groups if g.origin != DEMONSTRATED), default=0),
+        "reward_mean": float(means.mean()) if judged else nan,
+        "groups_fresh": len(fresh),
+        "groups_none_correct": int((means == 0).sum()),
+        "groups_all_correct": int((means == 1).sum()),
+        "batch_groups": len(batch.groups),
+        **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
+        **{name: float(value) for name, value in extra.items()},
+        "updates": int(update.get("updates", 0)),
+        **{name: update.get(name, nan) for name in ("loss", "gradient_norm", "clip_fraction", "kl", "entropy")},
+        "response_length": float(np.concatenate([g.samples.lengths for g in judged]).mean()) if judged else nan,
+        **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in ("tv", "surrogate") for i in (1, 2, 3)},
+        **{f"k{i}": value for i, value in enumerate(constants, start=1)},
+        **{name: update.get(name, nan) for name in CRITIC},
+        "learning_rate": update.get("learning_rate", nan),
+        "fresh_rollouts": ledger.fresh_rollouts,
+        "regenerated_rollouts": ledger.regenerated_rollouts,
+        "generated_tokens": ledger.generated_tokens,
+        "trained_tokens": ledger.trained_tokens,
+        # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
+        "forward_flops": 2.0 * (parameters * (generated + ledger.forwards) + 2 * critic),
+        "backward_flops": 4.0 * (parameters * ledger.trained_tokens + critic),
+        **{f"seconds_{phase}": value for phase, value in seconds.items()},
+    }
+
+
+def group_rows(step: int, batch: Batch) -> list[dict[str, Any]]:
+    """``groups.parquet``: every group of the step, used or not and why.
+
+    replayed: how many of its responses this step's rollout did not sample (stored ones, an expert's).
+    """
+    entries = [(g, True, "") for g in batch.groups] + [(g, False, why) for g, why in batch.rejected]
+    return [
+        {"step": step, "prompt_id": g.prompt.id, "origin": g.origin, "version": g.version, "generated_step": g.step,
+         "rewards": g.rewards.tolist(), "replayed": int(g.replayed.sum()), "mean": g.mean, "used": used, "reason": why}
+        for g, used, why in entries
+    ]  # fmt: skip
+
+
+class Tables:
+    """Rows of the three tables, in memory until they are written."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in runs.TABLES}
+
+    def write(self, folder: Path) -> None:
+        import pandas as pd
+
+        for name, rows in self.rows.items():
+            runs.write_parquet(folder / name, pd.DataFrame(rows))
+
+    def read(self, folder: Path) -> None:
+        for name in self.rows:
+            self.rows[name] = runs.read_table(folder / name).to_dict("records")
+
+
+def summary(
+    folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None = None
+) -> dict[str, Any]:
+    """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
+    steps = runs.read_table(folder / runs.STEPS)
+    sums = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens", "updates",
+            "forward_flops", "backward_flops")  # fmt: skip
+    totals = {name: steps[name].sum().item() for name in sums}
+    outcome = budget and budgets.outcome(budget, steps.to_dict("records"))
+    return {
+        "identity": identity,
+        "steps": total_steps,
+        "checkpoint": str(checkpoint.relative_to(folder)),
+        "totals": {
+            "rollouts": totals["fresh_rollouts"] + totals["regenerated_rollouts"],
+            **totals,
+            "seconds": float(steps["seconds_total"].sum() - steps["seconds_probe"].sum()),
+        },
+        **({"budget": outcome} if outcome else {}),
+        "final": {"reward_mean": float(steps["reward_mean"].tail(10).mean())},
+        "files": runs.fingerprints(folder, runs.TABLES),
+    }

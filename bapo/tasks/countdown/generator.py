@@ -1,0 +1,233 @@
+"""Countdown's two generators.
+
+The exact one is that of the public Countdown-Tasks-3to4 set: the target is drawn first, then the numbers again and
+again until a search solves the problem. The reduced one draws random chains of steps between small numbers, so that a
+small model with one token a number can learn the task on a laptop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bapo.errors import UserError
+from bapo.tasks.countdown.search import Step, solve_steps
+from bapo.tasks.countdown.splits import owned, owner, problem_id
+
+SIGNS = ("+", "-", "*", "/")
+
+
+class Instance(NamedTuple):
+    """A problem with one of its solutions."""
+
+    numbers: tuple[int, ...]
+    target: int
+    steps: list[Step]
+
+
+@dataclass(frozen=True)
+class ExactGenerator:
+    """Problems as in the paper: 3 or 4 numbers with equal chance, target uniform, numbers redrawn until solvable."""
+
+    number_max: int = 99
+    target_min: int = 10
+    target_max: int = 100
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.number_max <= 9999, "number_max", self.number_max, "must be in 1..9999")
+        _require(0 <= self.target_min <= self.target_max, "target_min", self.target_min, "must be in 0..target_max")
+
+    def draw(self, rng: np.random.Generator, sizes: tuple[int, ...] = (3, 4), split: str | None = None) -> Instance:
+        """One problem, with replacement of numbers and without de-duplication.
+
+        ``split``: only problems that this split owns. Raises UserError when a million draws find none.
+        """
+        size = int(rng.choice(sizes))
+        target = int(rng.integers(self.target_min, self.target_max + 1))
+        for _ in range(1_000_000):
+            numbers = tuple(rng.integers(1, self.number_max + 1, size).tolist())
+            if split is not None and owner(numbers, target) != split:
+                continue  # the hash is much cheaper than the search
+            steps = solve_steps(numbers, target)
+            if steps is not None:
+                return Instance(numbers, target, steps)
+        raise UserError(
+            f"data.generator.number_max={self.number_max}: no solvable problem with {size} numbers and target {target} "
+            f"for split '{split}' in a million draws; raise it"
+        )
+
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+        """``count`` distinct problems owned by ``split``; ``cd4`` has four numbers only."""
+        sizes = (4,) if split == "cd4" else (3, 4)
+        found: dict[str, Instance] = {}
+        for _ in range(20 * count):
+            if len(found) == count:
+                break
+            instance = self.draw(rng, sizes, split)
+            found.setdefault(problem_id(instance.numbers, instance.target), instance)
+        if len(found) < count:
+            raise _too_many(split, count, len(found))
+        return list(found.values())
+
+
+class Chains(NamedTuple):
+    """N random chains over k numbers. numbers: int64 [N, k] in the order of the prompt; targets: int64 [N];
+    steps: int64 [N, k-1, 4] holding a, index into SIGNS, b, result.
+    """
+
+    numbers: np.ndarray
+    steps: np.ndarray
+    targets: np.ndarray
+
+    def select(self, index: np.ndarray) -> Chains:
+        return Chains(self.numbers[index], self.steps[index], self.targets[index])
+
+
+@dataclass(frozen=True)
+class ReducedGenerator:
+    """Problems for a small model: numbers 1..number_max, every result 0..value_max, targets of target_min and more."""
+
+    number_max: int = 12
+    value_max: int = 60
+    target_min: int = 10
+    three_number_share: float = 0.4  # of the base documents
+    noise: float = 0.5  # share of the base documents whose target is permuted
+
+    _CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the seed
+
+    def __post_init__(self) -> None:
+        for key in ("three_number_share", "noise"):
+            _require(0 <= getattr(self, key) <= 1, key, getattr(self, key), "must be in 0..1")
+        _require(self.value_max <= 999, "value_max", self.value_max, "must be at most 999")
+        _require(1 <= self.number_max <= self.value_max, "number_max", self.number_max, "must be in 1..value_max")
+        _require(0 <= self.target_min <= self.value_max, "target_min", self.target_min, "must be in 0..value_max")
+
+    def draw(self, rng: np.random.Generator, count: int, size: int) -> Chains:
+        """Those of ``count`` random chains over ``size`` numbers that stay within the bounds (13-22% of them).
+
+        Each step takes two of the remaining numbers and one of + - * / at random.
+        """
+        numbers = rng.integers(1, self.number_max + 1, size=(count, size))
+        left = numbers.copy()
+        valid = np.ones(count, dtype=bool)
+        steps = np.empty((count, size - 1, 4), dtype=np.int64)
+        for i in range(size - 1):
+            order = np.argsort(rng.random(left.shape), axis=1)
+            left = np.take_along_axis(left, order, axis=1)
+            a, b = left[:, 0], left[:, 1]
+            sign = rng.integers(0, len(SIGNS), count)
+            divisor = np.where(b == 0, 1, b)
+            result = np.choose(sign, (a + b, a - b, a * b, a // divisor))
+            valid &= (sign != 3) | ((b != 0) & (a % divisor == 0))
+            valid &= (result >= 0) & (result <= self.value_max)
+            steps[:, i] = np.stack([a, sign, b, result], axis=1)
+            # rejected chains go on with a value that cannot overflow
+            left = np.concatenate([np.clip(result, 0, self.value_max)[:, None], left[:, 2:]], axis=1)
+        valid &= left[:, 0] >= self.target_min
+        return Chains(numbers[valid], steps[valid], left[valid, 0])
+
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+        """``count`` distinct problems owned by ``split``, in random order.
+
+        Half of them have three numbers, ``cd4`` none. Raises UserError if the split does not own as many.
+        """
+        threes = 0 if split == "cd4" else count // 2
+        found = self._distinct(rng, 3, threes, split) + self._distinct(rng, 4, count - threes, split)
+        return [found[i] for i in rng.permutation(len(found))]
+
+    def _distinct(self, rng: np.random.Generator, size: int, count: int, split: str) -> list[Instance]:
+        found: dict[str, Instance] = {}
+        barren = 0
+        while len(found) < count:
+            before = len(found)
+            chains = self.draw(rng, self._CHUNK, size)
+            for instance in _instances(chains.select(owned(chains.numbers, chains.targets, split))):
+                found.setdefault(problem_id(instance.numbers, instance.target), instance)
+            barren = barren + 1 if len(found) == before else 0
+            if barren == 50:
+                raise _too_many(split, count, len(found), f" with {size} numbers")
+        return list(found.values())[:count]
+
+    def documents(self, rng: np.random.Generator, count: int) -> list[Instance]:
+        """``count`` supervised documents in random order; problems repeat, with the same or other solutions.
+
+        A noisy document's target is not what its steps reach. Its prompt is a problem of the base split all the same.
+        """
+        threes = round(count * self.three_number_share)
+        made = self._documents(rng, 3, threes) + self._documents(rng, 4, count - threes)
+        return [made[i] for i in rng.permutation(count)]
+
+    def _documents(self, rng: np.random.Generator, size: int, count: int) -> list[Instance]:
+        parts: list[Chains] = []
+        while sum(len(part.targets) for part in parts) < count:
+            chains = self.draw(rng, self._CHUNK, size)
+            parts.append(chains.select(owned(chains.numbers, chains.targets, "base")))
+        if not parts:
+            return []
+        chains = Chains(*(np.concatenate(columns)[:count] for columns in zip(*parts, strict=True)))
+        asked = self._permuted(rng, chains)
+        return [
+            instance._replace(target=target)
+            for instance, target in zip(_instances(chains), asked.tolist(), strict=True)
+        ]
+
+    def _permuted(self, rng: np.random.Generator, chains: Chains) -> np.ndarray:
+        """The targets with a share ``noise`` permuted among themselves, without leaving the base split.
+
+        A permuted target may make a problem of another split: those are permuted again, and after 32 rounds keep
+        their own.
+        """
+        asked = chains.targets.copy()
+        waiting = np.flatnonzero(rng.random(len(asked)) < self.noise)
+        for _ in range(32):
+            if not len(waiting):
+                break
+            drawn = rng.permutation(chains.targets[waiting])
+            fits = owned(chains.numbers[waiting], drawn, "base")
+            asked[waiting[fits]] = drawn[fits]
+            waiting = waiting[~fits]
+        return asked
+
+
+def _instances(chains: Chains) -> list[Instance]:
+    rows = zip(chains.numbers.tolist(), chains.targets.tolist(), chains.steps.tolist(), strict=True)
+    return [
+        Instance(tuple(numbers), target, [Step(a, SIGNS[sign], b, result) for a, sign, b, result in steps])
+        for numbers, target, steps in rows
+    ]
+
+
+KINDS: dict[str, type[ExactGenerator] | type[ReducedGenerator]] = {"exact": ExactGenerator, "reduced": ReducedGenerator}
+
+
+def build(options: Mapping[str, Any], default_kind: str) -> ExactGenerator | ReducedGenerator:
+    """The generator of ``config.data.generator``; its key ``kind`` is "exact" or "reduced".
+
+    Raises UserError naming the key, the value and what is allowed.
+    """
+    values = dict(options)
+    kind = values.pop("kind", default_kind)
+    if kind not in KINDS:
+        raise UserError(f"data.generator.kind={kind}: must be one of {', '.join(KINDS)}")
+    allowed = {field.name: type(field.default) for field in fields(KINDS[kind])}
+    for key, value in values.items():
+        if key not in allowed:
+            raise UserError(f"data.generator.{key}: no such parameter; allowed: kind, {', '.join(allowed)}")
+        types = (int, float) if allowed[key] is float else (int,)
+        _require(type(value) in types, key, value, "must be a number" if len(types) > 1 else "must be a whole number")
+    return KINDS[kind](**values)
+
+
+def _require(ok: bool, key: str, value: Any, rule: str) -> None:
+    if not ok:
+        raise UserError(f"data.generator.{key}={value}: {rule}")
+
+
+def _too_many(split: str, count: int, found: int, what: str = "") -> UserError:
+    return UserError(
+        f"data.split_sizes.{split}: {count} distinct problems{what} are wanted but only {found} could be found; "
+        "ask for fewer or raise data.generator.number_max"
+    )

@@ -1,0 +1,184 @@
+"""Problems about diagrams: which angle is asked for, and the chain of steps that leads to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bapo.errors import UserError
+from bapo.tasks import splits
+from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
+
+#: Share of all diagrams that each split owns; there are far more than any split needs.
+SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
+#: What may be asked about each kind of diagram.
+QUESTIONS = {
+    "triangle": ("third", "exterior", "difference"),
+    "quadrilateral": ("fourth",),
+    "parallels": ("other",),
+}
+_CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like the seed
+
+
+class Instance(NamedTuple):
+    """A diagram and a question about it."""
+
+    diagram: Diagram
+    question: str
+
+    @property
+    def name(self) -> str:
+        return f"geometry:{self.diagram.name}:{self.question}"
+
+    @property
+    def prompt(self) -> str:
+        return f"<image>{self.diagram.kind} {self.question} :"
+
+
+def to_instance(name: str) -> Instance:
+    """The problem of a name. Raises UserError where no problem is called that."""
+    try:
+        task, kind, angles, pose, question = name.split(":")
+        diagram = Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(",")))
+        instance = Instance(diagram, question)
+        if task == "geometry" and question in QUESTIONS[kind] and len(diagram.angles) == KINDS[kind]:
+            return instance
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise UserError(f"{name}: not the name of a generated diagram's problem; make the data again")
+
+
+def chain(instance: Instance) -> tuple[str, int]:
+    """(the steps that lead to the answer, the answer in degrees), ``50 + 60 = 110 , 180 - 110 = 70`` and 70."""
+    diagram, question = instance
+    if question == "other":
+        red, blue = parallel_angles(diagram)
+        return (str(red), red) if red == blue else (f"180 - {red} = {blue}", blue)
+    red, blue = diagram.angles[:2]
+    if question == "difference":
+        more, less = max(red, blue), min(red, blue)
+        return f"{more} - {less} = {more - less}", more - less
+    total = f"{red} + {blue}"
+    if question == "exterior":
+        return f"{total} = {red + blue}", red + blue
+    if question == "third":
+        return f"{total} = {red + blue} , 180 - {red + blue} = {180 - red - blue}", 180 - red - blue
+    known = sum(diagram.angles[:3])
+    return f"{total} + {diagram.angles[2]} = {known} , 360 - {known} = {360 - known}", 360 - known
+
+
+def parallel_angles(diagram: Diagram) -> tuple[int, int]:
+    """The red and the blue angle of parallel lines, in degrees."""
+    slope = diagram.angles[0]
+    red, blue = (slope if place % 2 == 0 else 180 - slope for place in divmod(diagram.shape, 4))
+    return red, blue
+
+
+@dataclass(frozen=True)
+class DiagramGenerator:
+    """Diagrams whose angles are multiples of ``angle_step`` degrees, and questions about them.
+
+    angle_min: the least angle of a figure; tilt: the greatest rotation either way; size_min, canvas: the figure's least
+    size and the image's, in pixels; noise: the share of base documents whose steps belong to another diagram.
+    """
+
+    angle_step: int = 10
+    angle_min: int = 20
+    tilt: int = 15
+    size_min: int = 34
+    canvas: int = 48
+    noise: float = 0.5
+
+    def __post_init__(self) -> None:
+        def require(ok: bool, key: str, rule: str) -> None:
+            if not ok:
+                raise UserError(f"data.generator.{key}={getattr(self, key)}: {rule}")
+
+        require(0 <= self.noise <= 1, "noise", "must be in 0..1")
+        require(1 <= self.angle_step <= 15 and 180 % self.angle_step == 0, "angle_step", "must divide 180, at most 15")
+        require(10 <= self.angle_min <= 45, "angle_min", "must be in 10..45 degrees")
+        require(0 <= self.tilt <= 180, "tilt", "must be in 0..180 degrees")
+        require(24 <= self.canvas <= 1024, "canvas", "must be in 24..1024 pixels")
+        require(12 <= self.size_min <= self.canvas - 8, "size_min", f"must be in 12..{self.canvas - 8} pixels")
+
+    def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
+        """Those of ``count`` random diagrams of a kind whose angles and sides are neither too small nor too large."""
+        steps = np.arange(-(-self.angle_min // self.angle_step), 180 // self.angle_step)
+        angles = self.angle_step * rng.choice(steps, size=(count, KINDS[kind]))
+        shape = np.zeros(count, dtype=np.int64)
+        valid = angles.max(1) <= 180 - self.angle_min
+        if kind == "triangle":
+            angles[:, 2] = 180 - angles[:, :2].sum(1)
+            valid &= angles[:, 2] >= self.angle_min
+        elif kind == "quadrilateral":
+            angles[:, 3] = 360 - angles[:, :3].sum(1)
+            shape = rng.integers(50, 151, count)
+            valid &= (angles.min(1) >= 40) & (angles.max(1) <= 150)
+            valid &= quadrilateral_corners(angles, shape)[1]
+        else:
+            shape = rng.integers(0, 16, count)
+            valid &= (angles[:, 0] >= 40) & (angles[:, 0] <= 140)  # else the lines are far apart and the figure flat
+        pose = np.stack(
+            [
+                shape,
+                rng.integers(-self.tilt, self.tilt + 1, count),
+                rng.integers(0, 2, count),
+                rng.integers(self.size_min, self.canvas - 3, count),
+                rng.integers(0, 101, count),
+                rng.integers(0, 101, count),
+            ],
+            1,
+        )
+        rows = zip(angles[valid].tolist(), pose[valid].tolist(), strict=True)
+        return [Diagram(kind, tuple(a), *p) for a, p in rows]
+
+    def instances(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+        """``count`` problems about distinct diagrams that ``split`` owns, in random order, each kind equally often."""
+        found: list[Instance] = []
+        for number, kind in enumerate(KINDS):
+            wanted = count // len(KINDS) + (number < count % len(KINDS))
+            chosen: dict[str, Instance] = {}
+            barren = 0
+            while len(chosen) < wanted:
+                before = len(chosen)
+                for diagram in self.draw(rng, kind, _CHUNK):
+                    if len(chosen) < wanted and splits.owner(diagram.name, SHARES) == split:
+                        question = QUESTIONS[kind][int(rng.integers(len(QUESTIONS[kind])))]
+                        chosen.setdefault(diagram.name, Instance(diagram, question))
+                barren = barren + 1 if len(chosen) == before else 0
+                if barren == 50:
+                    raise UserError(
+                        f"data.split_sizes.{split}: {wanted} distinct diagrams of the kind {kind} are wanted but only "
+                        f"{len(chosen)} could be found; ask for fewer or lower data.generator.angle_step"
+                    )
+            found += chosen.values()
+        return [found[i] for i in rng.permutation(count)]
+
+    def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, str, bool]]:
+        """``count`` of (problem of the base split, steps, noisy); the steps of a noisy one belong to another diagram
+        about which the same is asked."""
+        made = self.instances(rng, count, "base")
+        steps = [chain(instance)[0] for instance in made]
+        noisy = rng.random(count) < self.noise
+        for question in sorted({instance.question for instance in made}):
+            places = np.flatnonzero(noisy & np.array([instance.question == question for instance in made]))
+            shuffled = [steps[i] for i in rng.permutation(places)]
+            for place, text in zip(places, shuffled, strict=True):
+                steps[place] = text
+        return [(i, text, text != chain(i)[0]) for i, text in zip(made, steps, strict=True)]
+
+
+def build(options: Mapping[str, Any]) -> DiagramGenerator:
+    """The generator of ``config.data.generator``. Raises UserError naming the key, the value and what is allowed."""
+    allowed = {field.name: type(field.default) for field in fields(DiagramGenerator)}
+    for key, value in options.items():
+        if key not in allowed:
+            raise UserError(f"data.generator.{key}: no such parameter; allowed: {', '.join(allowed)}")
+        if type(value) not in ((int, float) if allowed[key] is float else (int,)):
+            raise UserError(
+                f"data.generator.{key}={value}: must be a {'number' if allowed[key] is float else 'whole number'}"
+            )
+    return DiagramGenerator(**options)

@@ -1,0 +1,88 @@
+"""The data job (a task's problems as parquet files with a summary), and what later jobs find before they begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.store import runs
+from bapo.tasks.base import Progress
+from bapo.tasks.files import read_problems
+from bapo.tasks.real import golds
+
+
+def data_folder(config: DictConfig) -> Path:
+    """The folder of the problems that ``config`` asks for.
+
+    Raises UserError where they are missing, or were made under another configuration.
+    """
+    folder = configuration.data_directory(config)
+    command = f"python -m bapo data scale={config.scale.name} task={config.task.name}"
+    if not (folder / runs.SUMMARY).exists():
+        raise UserError(f"{folder}: the problems are missing; make them first with `{command}`")
+    summary = runs.read_json(folder / runs.SUMMARY)
+    problems = runs.damaged_files(folder, summary.get("files", {}))
+    if problems:
+        raise UserError(f"{problems[0]}; make the problems again: `{command}`")
+    if summary.get("identity") != configuration.data_identity(config):
+        raise UserError(f"{folder}: the problems were made under another configuration; make them again: `{command}`")
+    return folder
+
+
+def base_folder(config: DictConfig) -> Path:
+    """The folder of the trained base model of ``config``, whose model is trained from scratch.
+
+    Raises UserError where it is missing, damaged, or was trained under another configuration.
+    """
+    folder = configuration.base_directory(config)
+    if not (folder / runs.SUMMARY).exists():
+        names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
+        raise UserError(f"{folder}: the base model is missing; train it first with `python -m bapo base {names}`")
+    if runs.verify_files(folder)["identity"] != configuration.base_identity(config):
+        raise UserError(f"{folder}: the base model was trained under another configuration; train it again")
+    return folder
+
+
+def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:
+    """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints.
+
+    progress: called with a line of text for what was found and written. Raises UserError.
+    """
+    if config.data.cleaning and config.data.source != "hub":
+        raise UserError("data.cleaning: decisions on the real sets; data.source=generated has none, remove them")
+    folder = configuration.data_directory(config)
+    identity = configuration.data_identity(config)
+    runs.require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
+    with runs.remade(folder, identity):
+        task = tasks.get(config.task.name)
+        counts = task.write_data(config, folder, progress)
+        files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
+        for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
+            (folder / stale).unlink()
+        summary = {
+            "identity": identity,
+            "problems": counts,
+            "golds": {
+                name: _golds(task, folder / f"{name}.parquet")
+                for name in config.data.split_sizes
+                if name in task.benchmarks
+            },
+            "files": runs.fingerprints(folder, files),
+        }
+        runs.write_json(folder / runs.SUMMARY, summary)
+    return summary
+
+
+def golds_checked(config: DictConfig) -> dict[str, int]:
+    """Benchmark -> gold answers that its grader has accepted, as the data job's summary says."""
+    return runs.read_json(configuration.data_directory(config) / runs.SUMMARY).get("golds", {})
+
+
+def _golds(task: tasks.Task, path: Path) -> int:
+    """The number of gold answers of a benchmark's file, all accepted. Raises UserError naming the rows that are not."""
+    return golds.check(task, [(p.id, p.ground_truth) for p in read_problems(path)], path)

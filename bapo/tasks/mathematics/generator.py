@@ -1,0 +1,202 @@
+"""Arithmetic worked step by step: expressions to evaluate and equations to solve, graded by their number of steps.
+
+A problem is drawn from its answer: the answer is uniform, then a number is replaced again and again by two numbers and
+the operation that gives it. So every value on the way is a whole number of 1..value_max, and guessing pays nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bapo.errors import UserError
+from bapo.tasks.mathematics.splits import TIERS, Tier, owner
+from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_text
+
+
+class Instance(NamedTuple):
+    """A problem, its id, its answer and how to work it out."""
+
+    id: str
+    prompt: str
+    answer: int
+    plan: Plan
+
+
+class Draws:
+    """Uniform numbers from a NumPy generator, many times faster than asking it for one at a time."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.waiting: list[float] = []
+
+    def unit(self) -> float:
+        if not self.waiting:
+            self.waiting = self.rng.random(1 << 14).tolist()
+        return self.waiting.pop()
+
+    def below(self, bound: int) -> int:
+        """A whole number of 0..bound-1."""
+        return int(self.unit() * bound)
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        return options[self.below(len(options))]
+
+
+@lru_cache(maxsize=1 << 12)
+def _divisors(value: int) -> tuple[int, ...]:
+    """Those between 1 and ``value``."""
+    return tuple(d for d in range(2, value // 2 + 1) if value % d == 0)
+
+
+# ------------------------------------------------------------------------------------------------ the generator
+
+
+@dataclass(frozen=True)
+class Generator:
+    """Problems whose numbers, intermediate results and answers are all in 1..value_max."""
+
+    value_max: int = 64
+    answer_min: int = 2
+    noise: float = 0.25  # probability that a step of a base document slips: its result is off
+    slip_max: int = 9  # by how much, at most
+
+    def __post_init__(self) -> None:
+        _require(0 <= self.noise <= 1, "noise", self.noise, "must be in 0..1")
+        _require(8 <= self.value_max <= 999, "value_max", self.value_max, "must be in 8..999")
+        _require(1 <= self.answer_min < self.value_max, "answer_min", self.answer_min, "must be in 1..value_max - 1")
+        _require(1 <= self.slip_max < self.value_max, "slip_max", self.slip_max, "must be in 1..value_max - 1")
+
+    def draw(self, draws: Draws, tier: Tier, answer: int) -> Instance:
+        """A problem of ``tier`` with this answer, whichever split it belongs to."""
+        if tier.kind == "equation":
+            return self._equation(draws, tier.steps, answer)
+        tree = self._expression(draws, tier.steps, answer, tier.kind == "running")
+        plan: Plan = []
+        to_plan(tree, plan)
+        return Instance(f"mathematics:{canonical(tree)}", f"{to_text(tree)} =", answer, plan)
+
+    def _expression(self, draws: Draws, size: int, value: int, running: bool) -> Node | int:
+        """``size`` operations with this value; ``running``: the right operand is always a number."""
+        if not size:
+            return value
+        top = self.value_max
+        fits = (value > 1, value < top, bool(_divisors(value)), 2 * value <= top)
+        sign = draws.choice([sign for sign, fit in zip("+-*/", fits, strict=True) if fit])
+        if sign == "+":
+            a = 1 + draws.below(value - 1)
+            b = value - a
+        elif sign == "-":
+            b = 1 + draws.below(top - value)
+            a = value + b
+        elif sign == "*":
+            a = draws.choice(_divisors(value))
+            b = value // a
+        else:
+            b = 2 + draws.below(top // value - 1)
+            a = value * b
+        left = size - 1 if running else draws.below(size)
+        right = size - 1 - left
+        return Node(self._expression(draws, left, a, running), sign, self._expression(draws, right, b, running))
+
+    def _equation(self, draws: Draws, size: int, x: int) -> Instance:
+        """``size`` operations with numbers done to x and undone again, the last one first."""
+        side: Node | str = X
+        value, undo = x, []
+        top = self.value_max
+        for _ in range(size):
+            fits = (value < top, value > 1, 2 * value <= top, bool(_divisors(value)))
+            sign = draws.choice([sign for sign, fit in zip("+-*/", fits, strict=True) if fit])
+            if sign == "+":
+                b = 1 + draws.below(top - value)
+            elif sign == "-":
+                b = 1 + draws.below(value - 1)
+            elif sign == "*":
+                b = 2 + draws.below(top // value - 1)
+            else:
+                b = draws.choice(_divisors(value))
+            side, value = Node(side, sign, b), compute(value, sign, b)
+            undo.append((INVERSE[sign], b))
+        plan = [(-done if done else value, sign, b) for done, (sign, b) in enumerate(reversed(undo))]
+        return Instance(f"mathematics:{canonical(side)}={value}", f"{to_text(side)} = {value} , {X} =", x, plan)
+
+    # -------------------------------------------------------------------------------------------- splits
+
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+        """``count`` distinct problems owned by ``split``, its tiers and all answers equally often, in random order.
+
+        Raises UserError if so many cannot be found.
+        """
+        found: dict[str, Instance] = {}
+        draws = Draws(rng)
+        for tier, answer in self._wanted(rng, count, split):
+            for _ in range(10_000):
+                instance = self.draw(draws, tier, answer)
+                if instance.id not in found and owner(instance.id) == split:
+                    found[instance.id] = instance
+                    break
+            else:
+                raise UserError(
+                    f"data.split_sizes.{split}: {count} distinct problems are wanted but only {len(found)} could be "
+                    "found; ask for fewer or raise data.generator.value_max"
+                )
+        made = list(found.values())
+        return [made[i] for i in rng.permutation(count)]
+
+    def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, list[Step]]]:
+        """``count`` supervised documents of the base split in random order; problems may repeat."""
+        draws, made = Draws(rng), []
+        for tier, answer in self._wanted(rng, count, "base"):
+            instance = self.draw(draws, tier, answer)
+            while owner(instance.id) != "base":
+                instance = self.draw(draws, tier, answer)
+            made.append((instance, self._slip(draws, instance.plan)))
+        return [made[i] for i in rng.permutation(count)]
+
+    def _wanted(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:
+        """``count`` pairs of a tier and an answer."""
+        answers = np.arange(self.answer_min, self.value_max + 1)
+        drawn = np.concatenate([rng.permutation(answers) for _ in range(-(-count // len(answers)))])[:count].tolist()
+        tiers = TIERS[split]
+        return [(tiers[i % len(tiers)], answer) for i, answer in enumerate(drawn)]
+
+    def _slip(self, draws: Draws, plan: Plan) -> list[Step]:
+        """The steps of a plan, some of whose results are wrong; the steps after a slip go on from what it gave."""
+        steps: list[Step] = []
+        for left, sign, right in plan:
+            a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))
+            result = compute(a, sign, b)
+            if draws.unit() < self.noise:
+                off = 1 + draws.below(self.slip_max)
+                result += off if draws.unit() < 0.5 else -off
+            steps.append(Step(a, sign, b, min(max(result, 0), self.value_max)))
+        return steps
+
+
+def to_plan(term: Node | int, plan: Plan) -> int:
+    """Append the steps of an expression, the left operand's first. Returns what stands for its value."""
+    if not isinstance(term, Node):
+        return term
+    left, right = to_plan(term.left, plan), to_plan(term.right, plan)
+    plan.append((left, term.sign, right))
+    return -len(plan)
+
+
+def build(options: Mapping[str, Any]) -> Generator:
+    """The generator of ``config.data.generator``. Raises UserError naming the key, the value and what is allowed."""
+    allowed = {field.name: type(field.default) for field in fields(Generator)}
+    for key, value in options.items():
+        if key not in allowed:
+            raise UserError(f"data.generator.{key}: no such parameter; allowed: {', '.join(allowed)}")
+        types = (int, float) if allowed[key] is float else (int,)
+        _require(type(value) in types, key, value, "must be a number" if len(types) > 1 else "must be a whole number")
+    return Generator(**options)
+
+
+def _require(ok: bool, key: str, value: Any, rule: str) -> None:
+    if not ok:
+        raise UserError(f"data.generator.{key}={value}: {rule}")

@@ -1,0 +1,160 @@
+"""The decisions of ``data.cleaning`` carried out on a training set, and all that was found on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+from bapo.errors import UserError
+from bapo.tasks.real import cleaning
+from bapo.tasks.real.cleaning import Item
+
+#: Every decision and its choices; the first is the default, which is what the paper did wherever that can be done.
+CHOICES = {
+    "empty_answers": ("drop", "error"),
+    "not_available": ("keep", "drop"),
+    "long_prompts": ("drop", "keep"),
+    "duplicates": ("keep", "first", "agreeing"),
+    "figures": ("keep", "drop", "drop-undrawn"),
+    "overlap": ("keep", "drop"),
+    "shared_diagrams": ("keep", "drop"),
+}
+
+
+def _unusable(items: Sequence[Item], check: Callable[[Sequence[str], str], Any]) -> dict[str, str]:
+    """id -> why no response could ever be right: an empty gold, or one that the grader refuses to read."""
+    found = {}
+    for item in items:
+        try:
+            check(item.golds, f"problem {item.id}")
+        except UserError as error:
+            found[item.id] = str(error)
+    return found
+
+
+def clean(
+    splits: Mapping[str, Sequence[Item]],
+    decisions: Mapping[str, str],
+    check: Callable[[Sequence[str], str], Any],
+    texts_alone: bool = True,
+) -> tuple[list[Item], dict[str, Any]]:
+    """(the training problems that stay, findings). ``splits`` holds ``train`` and the benchmarks, as they were read.
+
+    check: the grader's check of golds, which raises UserError for an empty or unreadable one. texts_alone: a text is a
+    whole problem; False: without its diagram it is not, and short texts are not compared. Raises UserError for such a
+    gold in a benchmark, or in training where the decision on empty answers is ``error``.
+    """
+    train = list(splits.get("train", ()))
+    tests = {name: list(items) for name, items in splits.items() if name != "train"}
+    for name, items in tests.items():
+        for reason in _unusable(items, check).values():
+            raise UserError(f"data.hub.{name}: {reason}")
+    unusable = _unusable(train, check)
+    if unusable and decisions["empty_answers"] == "error":
+        raise UserError(
+            f"data.hub.train: {len(unusable)} golds cannot be used; the first: {next(iter(unusable.values()))}"
+        )
+    findings: dict[str, Any] = {
+        "rows": {name: len(items) for name, items in splits.items()},
+        "empty_answers": [item.id for item in train if cleaning.is_empty(item.golds)],
+        "unreadable_answers": [i.id for i in train if i.id in unusable and not cleaning.is_empty(i.golds)],
+        "not_available": [item.id for item in train if cleaning.is_not_available(item.golds)],
+        "duplicates": {name: _duplicates(cleaning.duplicates(items)) for name, items in splits.items()},
+    }
+    reasons = {"empty_answers": set(unusable)}
+    if "not_available" in decisions:
+        reasons["not_available"] = set(findings["not_available"])
+    if "long_prompts" in decisions:
+        findings["long_prompts"] = [item.id for item in train if cleaning.pieces(item.text) > cleaning.LONGEST]
+        reasons["long_prompts"] = set(findings["long_prompts"])
+    usable = [item for item in train if item.id not in unusable]  # of a problem's rows one with a gold is kept
+    reasons["duplicates"] = _superfluous(cleaning.duplicates(usable), decisions["duplicates"])
+    if "figures" in decisions:
+        findings["figures"], reasons["figures"] = _figures(train, decisions["figures"])
+    findings["overlap"], near = _overlap(splits, texts_alone)
+    if "overlap" in decisions:
+        reasons["overlap"] = near
+    if "shared_diagrams" in decisions:
+        findings["shared_diagrams"], reasons["shared_diagrams"] = _shared_diagrams(splits)
+    gone: dict[str, str] = {}
+    for reason, ids in reasons.items():
+        for name in ids if decisions[reason] != "keep" else ():
+            gone.setdefault(name, reason)
+    findings["dropped"] = dict(Counter(gone.values()))
+    return [item for item in train if item.id not in gone], findings
+
+
+def _duplicates(groups: Sequence[Sequence[Item]]) -> dict[str, Any]:
+    differing = [g for g in groups if len({item.golds for item in g}) > 1]
+    return {
+        "groups": len(groups),
+        "rows": sum(map(len, groups)),
+        "differing_text": len(differing),  # of the answers
+        "conflicting": sum(map(cleaning.conflicting, groups)),  # also after layout is taken away
+        "listed": [{"ids": [i.id for i in g], "golds": [list(i.golds) for i in g]} for g in differing],
+    }
+
+
+def _superfluous(groups: Sequence[Sequence[Item]], decision: str) -> set[str]:
+    if decision == "keep":
+        return set()
+    drop = {item.id for group in groups for item in group[1:]}
+    if decision == "agreeing":
+        drop |= {item.id for group in groups if cleaning.conflicting(group) for item in group}
+    return drop
+
+
+def _figures(train: Sequence[Item], decision: str) -> tuple[dict[str, Any], set[str]]:
+    mentions = {item.id: cleaning.mentions(item.text) for item in train}
+    mentioning = {name for name, kinds in mentions.items() if kinds}
+    undrawn = {item.id for item in train if item.id in mentioning and not cleaning.is_drawn(item.text)}
+    counts = Counter(kind for kinds in mentions.values() for kind in kinds)
+    found = {
+        "problems": len(mentioning), "undrawn": len(undrawn), "by_mention": dict(counts), "ids_undrawn": sorted(undrawn)
+    }  # fmt: skip
+    return found, {"keep": set(), "drop": mentioning, "drop-undrawn": undrawn}[decision]
+
+
+def _overlap(splits: Mapping[str, Sequence[Item]], short: bool) -> tuple[list[dict[str, Any]], set[str]]:
+    """A finding for each pair of splits, and the training problems that nearly are one of a benchmark's."""
+    made = {name: cleaning.grams([item.text for item in items], short=short) for name, items in splits.items()}
+    names = sorted(splits, key=lambda name: name != "train")
+    found, near = [], set()
+    for first, second in combinations(names, 2):
+        best: dict[int, tuple[float, int]] = {}
+        for (theirs, ours), share in cleaning.shares(made[first], made[second]).items():
+            if share > best.get(theirs, (0.0, -1))[0]:
+                best[theirs] = (share, ours)
+            if first == "train" and share >= cleaning.NEAR:
+                near.add(splits[first][ours].id)
+        pairs = [
+            {"id": splits[second][t].id, "of": splits[first][o].id, "share": round(share, 3)}
+            for t, (share, o) in sorted(best.items())
+            if share >= cleaning.NEAR
+        ]
+        found.append({
+            "first": first, "second": second, "problems": len(splits[second]),
+            "compared": int((made[second].counts > 0).sum()),
+            "any": len(best), "near": len(pairs), "all": sum(share >= 1 for share, _ in best.values()), "pairs": pairs,
+        })  # fmt: skip
+    return found, near
+
+
+def _shared_diagrams(splits: Mapping[str, Sequence[Item]]) -> tuple[list[dict[str, Any]], set[str]]:
+    found, shared = [], set()
+    for first, second in combinations(sorted(splits, key=lambda name: name != "train"), 2):
+        theirs = {item.diagram for item in splits[second] if item.diagram}
+        ours = {item.diagram for item in splits[first] if item.diagram}
+        here = [item.id for item in splits[first] if item.diagram in theirs]
+        there = [item for item in splits[second] if item.diagram in ours]
+        questions = {(item.diagram, cleaning.same_problem(item.text)) for item in splits[first]}
+        found.append({
+            "first": first, "second": second, "diagrams": len(ours & theirs), "first_problems": len(here),
+            "second_problems": len(there), "ids": [item.id for item in there],
+            "same_question": [i.id for i in there if (i.diagram, cleaning.same_problem(i.text)) in questions],
+        })  # fmt: skip
+        if first == "train":
+            shared |= set(here)
+    return found, shared

@@ -1,0 +1,248 @@
+"""The real sets: their files, from the hub or a folder of the user's, checked against the lock file and read as rows.
+
+An entry of ``config.data.hub`` describes one split: which files of which repository at which commit, how many rows they
+hold, and which column is what. ``docs/data.md`` has the whole list.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bapo.errors import UserError
+from bapo.tasks.real.lock import SourceLock
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_LINES = (".jsonl", ".jsonl.gz")
+
+
+class Row(NamedTuple):
+    """One row of a set. where: file and place, for messages; index: its number in the set, from 0."""
+
+    where: str
+    index: int
+    values: dict[str, Any]  # by our names of the columns
+    file: Path
+
+
+@dataclass(frozen=True)
+class Source:
+    """An entry of ``config.data.hub``. The last three say how the file in ``paths.data_folder`` differs."""
+
+    where: str  # data.hub.<split>
+    repository: str
+    revision: str | None = None  # a commit; None: what the lock file records, else the newest
+    split: str = "train"  # begins the names of the repository's files, where ``files`` does not name them
+    files: tuple[str, ...] = ()  # names or patterns in the repository
+    rows: int | None = None  # how many there must be
+    columns: Mapping[str, str] = field(default_factory=dict)  # our name -> the column's
+    start: int = 0
+    file: str | None = None
+    file_rows: int | None = None
+    file_columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.repository.rstrip("/").rpartition("/")[2]
+
+
+KEYS = tuple(name for name in Source.__dataclass_fields__ if name != "where")
+
+
+def source(hub: Mapping[str, Any], split: str) -> Source:
+    """The entry of ``split``. Raises UserError naming the key and the cure."""
+    where, entry = f"data.hub.{split}", hub.get(split)
+    if not isinstance(entry, Mapping) or not entry.get("repository"):
+        raise UserError(f"{where}.repository has no value: name the set that split '{split}' is taken from")
+    unknown = sorted(set(entry) - set(KEYS))
+    if unknown:
+        raise UserError(f"{where}.{unknown[0]}: no such key; allowed: {', '.join(KEYS)}")
+    values: dict[str, Any] = {key: value for key, value in entry.items() if value is not None}
+    for key in ("start", "rows", "file_rows"):
+        if not isinstance(values.get(key, 0), int) or values.get(key, 0) < 0:
+            raise UserError(f"{where}.{key}={values[key]}: must be a row number, 0 or more")
+    if isinstance(values.get("files", ()), str):
+        raise UserError(f"{where}.files={values['files']}: must be a list of file names")
+    return Source(where, **values | {"files": tuple(values.get("files", ()))})
+
+
+class Opened(NamedTuple):
+    """The files of a source, found and checked, and what they should hold."""
+
+    files: list[Path]
+    rows: int | None
+    columns: Mapping[str, str]
+
+
+def find(entry: Source, data_folder: str | None, lock: SourceLock) -> Opened:
+    """The files of a source: those in ``data_folder`` where it is given, else from the hub (through its cache)."""
+    if data_folder:
+        return _in_folder(entry, Path(data_folder), lock)
+    home = Path(entry.repository)
+    files = _parts(entry, home)  # a repository that somebody has downloaded
+    if files:
+        for path in files:
+            lock.check_folder(entry.where, f"{entry.name}/{path.relative_to(home).as_posix()}", path)
+        return Opened(files, entry.rows, entry.columns)
+    return Opened(_from_hub(entry, lock), entry.rows, entry.columns)
+
+
+def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]:
+    """The rows from ``start`` on, with our names for the columns. Raises UserError naming file, row and cure.
+
+    The number of all rows is checked first where the source gives it.
+    """
+    if opened.rows is not None:
+        found = sum(_count(path) for path in opened.files)
+        if found != opened.rows:
+            raise UserError(
+                f"{opened.files[0]}: {found} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
+                f"correct {entry.where}.{'rows' if entry.file is None else 'rows or file_rows'} if this one is meant"
+            )
+    theirs = {ours: opened.columns.get(ours, ours) for ours in columns}
+
+    def all_rows() -> Iterator[Row]:
+        index = 0
+        for path in opened.files:
+            for where, values in _read(path):
+                missing = [name for name in theirs.values() if name not in values]
+                if missing:
+                    raise UserError(
+                        f"{where}: no column '{missing[0]}' (it has {', '.join(map(str, values))}); "
+                        f"set {entry.where}.columns"
+                    )
+                yield Row(where, index, {o: values[t] for o, t in theirs.items()}, path)
+                index += 1
+
+    return islice(all_rows(), entry.start, None)
+
+
+# ------------------------------------------------------------------------------------------------ finding
+
+
+def _in_folder(entry: Source, folder: Path, lock: SourceLock) -> Opened:
+    """``file``, else the set's name with a suffix or as a folder laid out as on the hub."""
+    rows, columns = entry.rows, entry.columns
+    files: list[Path] = []
+    tried = [entry.file] if entry.file else []
+    if entry.file and (folder / entry.file).is_file():
+        files = [folder / entry.file]
+        rows = entry.file_rows if entry.file_rows is not None else entry.rows
+        columns = {**entry.columns, **entry.file_columns}
+    for suffix in (".parquet", *_LINES, ".json", ""):
+        path = folder / f"{entry.name}{suffix}"
+        tried.append(path.name)
+        if not files:
+            files = [path] if path.is_file() else _parts(entry, path)
+    if not files:
+        raise UserError(
+            f"{folder}: holds none of {', '.join(tried)} for {entry.where}; put the set there, set {entry.where}.file "
+            "or correct paths.data_folder"
+        )
+    for path in files:
+        lock.check_folder(entry.where, path.relative_to(folder).as_posix(), path)
+    return Opened(files, rows, columns)
+
+
+def _parts(entry: Source, folder: Path) -> list[Path]:
+    """The entry's files in a folder laid out as the repository is; [] where there are none."""
+    if not folder.is_dir():
+        return []
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    return [folder / name for name in _matching(entry, names)]
+
+
+def _matching(entry: Source, names: Sequence[str]) -> list[str]:
+    patterns = entry.files or (f"{entry.split}*.parquet", f"*/{entry.split}*.parquet")
+    return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+
+
+def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
+    """Download what is not in the hub client's cache yet. What the lock file records needs no look at the hub."""
+    from huggingface_hub import HfApi
+
+    api, repository = HfApi(), entry.repository
+    try:
+        pinned = bool(_COMMIT.fullmatch(entry.revision or ""))
+        revision = entry.revision if pinned else lock.revision(repository)
+        revision = revision or api.dataset_info(repository, revision=entry.revision).sha
+        names = [name for name in entry.files if not set(name) & set("*?[")]
+        if len(names) != len(entry.files) or not names:
+            known = lock.files(repository) if revision == lock.revision(repository) else []
+            names = _matching(entry, known) or _matching(
+                entry, sorted(api.list_repo_files(repository, repo_type="dataset", revision=revision))
+            )
+        if not names:
+            raise ValueError(f"it has no file that matches {entry.files or entry.split}")
+        paths = [Path(api.hf_hub_download(repository, name, repo_type="dataset", revision=revision)) for name in names]
+    except Exception as error:  # the client raises many kinds, and those of the libraries below it
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(
+            f"{entry.where}: {repository} cannot be loaded ({reason[0]}); try again with a network, name a mirror in "
+            f"HF_ENDPOINT, or set paths.data_folder to a folder with {entry.file or entry.name + '.parquet or .jsonl'}"
+        ) from None
+    for name, path in zip(names, paths, strict=True):
+        lock.check_hub(entry.where, repository, str(revision), name, path)
+    return paths
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def _read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(where, row) of a parquet file, of JSON lines or of a JSON array."""
+    return _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
+
+
+def _count(path: Path) -> int:
+    if path.suffix != ".parquet":
+        return sum(1 for _ in _json_rows(path))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(path).num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(f"{path}: not a parquet file ({error}); get it again") from None
+
+
+def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Through ``datasets``, streamed: nothing is copied into its cache, and images stay the bytes that they are."""
+    import datasets
+
+    index = 0
+    try:
+        data = datasets.load_dataset("parquet", data_files=[str(path)], split="train", streaming=True)
+        for batch in data.with_format("arrow").iter(batch_size=1024):
+            for row in batch.to_pylist():
+                yield f"{path} row {index}", row
+                index += 1
+    except UserError:
+        raise
+    except Exception as error:  # the library's own kinds and Arrow's
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise UserError(f"{path}: not a readable parquet file ({reason[0]}); get it again") from None
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Not through ``datasets``, which makes the number 25 of the text "025" where a column also holds lists."""
+    lines = path.name.endswith(_LINES)
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
+            found = map(json.loads, file) if lines else iter(json.load(file))
+            for number, row in enumerate(found, 1):
+                if not isinstance(row, dict):
+                    raise TypeError(f"a row is {type(row).__name__}")
+                yield f"{path} {'line' if lines else 'row'} {number if lines else number - 1}", row
+    except (ValueError, TypeError, RecursionError, OSError, EOFError, zlib.error) as error:
+        kind = "one JSON object a line" if lines else "a JSON array of objects"
+        raise UserError(f"{path}: not {kind} after row {number} ({type(error).__name__}: {error})") from None
