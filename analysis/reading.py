@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.study import Base, Block, Cell, Study
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import CONFIG, PROBE, STEPS, SUMMARY, read_table, verify_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,16 +61,16 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
 
 def summary(folder: Path, study: Study) -> dict[str, Any]:
     """The verified summary of a finished folder. Raises UserError naming the folder and the command that makes it."""
-    if not (folder / runs.SUMMARY).exists():
-        raise UserError(f"{folder}: not finished ({runs.SUMMARY} is missing); make it with `{study.command}`")
-    return runs.verify_files(folder)
+    if not (folder / SUMMARY).exists():
+        raise UserError(f"{folder}: not finished ({SUMMARY} is missing); make it with `{study.command}`")
+    return verify_files(folder)
 
 
 def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
     """One table of a finished training run; only ``columns``, if given."""
     summary(cell.run, study)
     path = cell.run / name
-    frame = runs.read_table(path)
+    frame = read_table(path)
     missing = [c for c in columns or () if c not in frame]
     if missing:
         raise UserError(f"{path} has no column '{missing[0]}' (an older version wrote it?); {_again(cell.run, study)}")
@@ -82,12 +82,12 @@ def config(cell: Cell, study: Study) -> dict[str, Any]:
     import yaml
 
     try:
-        return yaml.safe_load((cell.run / runs.CONFIG).read_text(encoding="utf-8")) or {}
+        return yaml.safe_load((cell.run / CONFIG).read_text(encoding="utf-8")) or {}
     except FileNotFoundError:
         return {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"{cell.run / runs.CONFIG} is damaged ({reason}); {_again(cell.run, study)}") from None
+        raise UserError(f"{cell.run / CONFIG} is damaged ({reason}); {_again(cell.run, study)}") from None
 
 
 def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
@@ -95,7 +95,7 @@ def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
     folder = cell.run / "eval"
     summary(folder, study)
     path = folder / f"{benchmark}.parquet"
-    frame = runs.read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
+    frame = read_table(path, columns=["problem_id", "sample", "correct", "parsed"])
     frame = frame.sort_values(["problem_id", "sample"], kind="stable")
     problems, counts = np.unique(frame["problem_id"].to_numpy(str), return_counts=True)
     if not len(problems):
@@ -137,7 +137,7 @@ def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
     folder = cell.run / "curve"
     summary(folder, study)
     path = folder / f"{benchmark}.parquet"
-    frame = runs.read_table(path, columns=["step", "problem_id", "correct", "samples"])
+    frame = read_table(path, columns=["step", "problem_id", "correct", "samples"])
     counts = frame.groupby(["step", "problem_id"]).size()
     wide = frame.drop_duplicates(["step", "problem_id"]).pivot(index="step", columns="problem_id", values="correct")
     if frame.empty or (counts != 1).any() or wide.isna().to_numpy().any() or frame["samples"].nunique() != 1:
@@ -178,7 +178,7 @@ def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd
 
     parts = []
     for cell in block.methods[method]:
-        frame = table(cell, runs.STEPS, study, ["step", *columns])
+        frame = table(cell, STEPS, study, ["step", *columns])
         parts.append(frame.assign(seed=cell.seed)[["seed", "step", *columns]])
     return pd.concat(parts, ignore_index=True)
 
@@ -190,15 +190,15 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
     """
     found = {}
     for cell in block.methods[method]:
-        frame = table(cell, runs.PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
+        frame = table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
         frame = frame[frame["set"] == probed]
         if frame.empty:
             raise UserError(
-                f"{cell.run / runs.PROBE}: no prompt of the set '{probed}' was probed; set probe.prompts above 0"
+                f"{cell.run / PROBE}: no prompt of the set '{probed}' was probed; set probe.prompts above 0"
             )
         wide = frame.pivot(index="prompt_id", columns="step", values="correct")
         if wide.isna().to_numpy().any():
-            raise UserError(f"{cell.run / runs.PROBE}: not every prompt has every step; {_again(cell.run, study)}")
+            raise UserError(f"{cell.run / PROBE}: not every prompt has every step; {_again(cell.run, study)}")
         wide = wide.astype(int)
         wide.attrs["samples"] = int(frame["samples"].max())
         found[cell.seed] = wide
@@ -206,4 +206,4 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
 
 
 def _again(folder: Path, study: Study) -> str:
-    return f"delete {folder / runs.SUMMARY} and give `{study.command}` again"
+    return f"delete {folder / SUMMARY} and give `{study.command}` again"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.store.runs import read_json
+from bapo.store.files import read_json
 
 #: the paper's row order; a method that it does not name comes before BAPO's own variants
 ORDER = ("grpo", "dapo", "mopps", "grpo_v5", "repo", "remix")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import text
-from bapo.store.runs import atomic
+from bapo.store.files import atomic
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bapo.store.runs import write_text
+from bapo.store.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd

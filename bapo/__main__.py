@@ -174,19 +174,20 @@ def _evaluate(config: Any, arguments: Any) -> int:
 
     from bapo.evaluation.run import evaluate
     from bapo.experiments import budgets
-    from bapo.experiments import compose as configuration
+    from bapo.experiments.identity import base_identity
+    from bapo.experiments.places import base_directory, run_directory
 
     if arguments.curve:
         return _curve(config, arguments)
     if arguments.checkpoint:
         checkpoint, home = Path(arguments.checkpoint), Path(arguments.checkpoint)
     elif arguments.base:
-        home = configuration.base_directory(config)
+        home = base_directory(config)
         if config.model.kind == "scratch":
-            _require_identity(home, configuration.base_identity(config))
+            _require_identity(home, base_identity(config))
         checkpoint = config.model.path if config.model.kind == "pretrained" else home / "checkpoint"
     else:
-        home = configuration.run_directory(config)
+        home = run_directory(config)
         checkpoint = home / _require_identity(home, budgets.identity(config))["checkpoint"]
     # a control must not take the place of the evaluation that the tables read
     usual = "eval" if config.evaluation.images == "own" else f"eval_{config.evaluation.images}_images"
@@ -203,11 +204,11 @@ def _curve(config: Any, arguments: Any) -> int:
 
     from bapo.evaluation import curve
     from bapo.experiments import budgets
-    from bapo.experiments import compose as configuration
+    from bapo.experiments.places import run_directory
 
     if arguments.base or arguments.checkpoint:
         raise UserError("--curve takes all checkpoints of a run: leave out --base and --checkpoint")
-    home = configuration.run_directory(config)
+    home = run_directory(config)
     _require_identity(home, budgets.identity(config))
     summary = curve.evaluate_curve(config, home, Path(arguments.out) if arguments.out else home / curve.FOLDER)
     for name, result in summary["benchmarks"].items():
@@ -218,9 +219,9 @@ def _curve(config: Any, arguments: Any) -> int:
 
 def _require_identity(home: Any, identity: str) -> dict[str, Any]:
     """The summary of what was trained in ``home``. Raises UserError where that was something else."""
-    from bapo.store import runs
+    from bapo.store.files import SUMMARY, read_json
 
-    summary = runs.read_json(home / runs.SUMMARY)
+    summary = read_json(home / SUMMARY)
     if summary.get("identity") != identity:
         raise UserError(f"{home}: this was trained under another configuration; train it again, or correct the command")
     return summary

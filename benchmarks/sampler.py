@@ -28,13 +28,13 @@ def main() -> None:
     from bapo.engines.shared import models
     from bapo.engines.shared.data import read_prompts
     from bapo.engines.shared.sampler import SamplingParameters, sample
-    from bapo.experiments import compose as configuration
+    from bapo.experiments.places import data_directory
 
     config = world.make(options.results)
     models.prepare_process(1)
     model, tokenizer = models.load_start(config, torch.device("cpu"))
     assert sampler_qwen2.supports(model)
-    problems = read_prompts(configuration.data_directory(config) / "train.parquet", tokenizer, 16)[:32]
+    problems = read_prompts(data_directory(config) / "train.parquet", tokenizer, 16)[:32]
     prompts, keys = [p.row.tokens for p in problems], np.array([p.row.key for p in problems], dtype=np.uint64)
     pad, longest = tokenizer.pad_token_id, config.sampling.max_response_tokens
     width = max(map(len, prompts))

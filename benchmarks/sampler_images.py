@@ -27,13 +27,13 @@ def main() -> None:
     from bapo.engines.shared import models
     from bapo.engines.shared.data import read_prompts
     from bapo.engines.shared.sampler import SamplingParameters, sample
-    from bapo.experiments import compose as configuration
+    from bapo.experiments.places import data_directory
 
     config = world.make(options.results, "task=geometry", small=SMALL)
     models.prepare_process(1)
     model, tokenizer = models.load_start(config, torch.device("cpu"))
     processor = models.load_processor(model, models.start_path(config), config)
-    data = configuration.data_directory(config) / "train.parquet"
+    data = data_directory(config) / "train.parquet"
     rows = [p.row for p in read_prompts(data, tokenizer, config.sampling.max_prompt_tokens, processor)[:32]]
     prompts, keys = [r.tokens for r in rows], np.array([r.key for r in rows], dtype=np.uint64)
     images = [r.images for r in rows]

@@ -40,8 +40,8 @@ def main() -> None:
 
     from bapo import tasks
     from bapo.engines.torch.trainer import Trainer
-    from bapo.experiments import compose as configuration
-    from bapo.store import runs
+    from bapo.experiments.places import base_directory, data_directory
+    from bapo.store.files import STEPS, read_table
 
     warnings.filterwarnings("ignore")
     config = world.make(
@@ -51,7 +51,7 @@ def main() -> None:
     per_step = t.batch_size // t.mini_batch_size
     ours = Trainer(config, Path(mkdtemp(prefix="bapo-benchmark-run-")), "benchmark")
 
-    table = runs.read_table(configuration.data_directory(config) / "train.parquet", ["prompt", "reward_model"])
+    table = read_table(data_directory(config) / "train.parquet", ["prompt", "reward_model"])
     task = tasks.get(config.task.name)
     dataset = Dataset.from_dict(
         {
@@ -83,7 +83,7 @@ def main() -> None:
             self.begun = time.perf_counter()
 
     trainer = GRPOTrainer(
-        model=str(configuration.base_directory(config) / "checkpoint"),
+        model=str(base_directory(config) / "checkpoint"),
         reward_funcs=reward,
         train_dataset=dataset,
         callbacks=[TakeTurns()],
@@ -103,7 +103,7 @@ def main() -> None:
     trainer.train()
 
     trl, own = (np.array(seconds[name][1:]) for name in ("trl", "ours"))  # the first step warms up
-    rows = ours.rows[runs.STEPS][1:]
+    rows = ours.rows[STEPS][1:]
     print(f"\n{world.machine()}")
     print(f"TRL GRPOTrainer  {world.spread(trl * 1000, '{:.0f}')} ms a step")
     print(f"our engine       {world.spread(own * 1000, '{:.0f}')} ms a step")

@@ -11,8 +11,12 @@ from pathlib import Path
 
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
+from bapo.experiments.places import options
+from bapo.experiments import identity
+from bapo.experiments.hardware import on_gpus
 from bapo.store import provenance
-from bapo.store import runs
+from bapo.store.lock import locked
+from bapo.store.files import sha256
 from bapo.experiments import studies
 from bapo.experiments import targets
 from bapo.errors import UserError
@@ -33,7 +37,7 @@ def user_errors(function):
 @user_errors
 def hold_working_directory():
     """One Snakemake at a time. The kernel's lock ends with the process, so kill -9 leaves nothing to clean up."""
-    HELD.enter_context(runs.locked(Path(".snakemake", "bapo"), patience=0))
+    HELD.enter_context(locked(Path(".snakemake", "bapo"), patience=0))
 
 
 def unlimited_starts():
@@ -87,36 +91,36 @@ def configuration_of(wildcards):
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
 # title, `tracking` and the place of the results are not part of it.
 def data_identity(wildcards):
-    return configuration.data_identity(configuration_of(wildcards))
+    return identity.data_identity(configuration_of(wildcards))
 
 
 def base_identity(wildcards):
-    return configuration.base_identity(configuration_of(wildcards))
+    return identity.base_identity(configuration_of(wildcards))
 
 
 def train_identity(wildcards):
-    return configuration.train_identity(configuration_of(wildcards))
+    return identity.train_identity(configuration_of(wildcards))
 
 
 def evaluation_identity(wildcards):
-    return configuration.evaluation_identity(configuration_of(wildcards))
+    return identity.evaluation_identity(configuration_of(wildcards))
 
 
 def curve_identity(wildcards):
-    return configuration.curve_identity(configuration_of(wildcards))
+    return identity.curve_identity(configuration_of(wildcards))
 
 
 def study_identity(wildcards):
     content = user_errors(studies.study_content)(study_of(wildcards.study), SETTINGS)
-    return configuration.digest(content)
+    return identity.digest(content)
 
 
 def analysis_identity(wildcards):
     """Tables and figures take seconds: they are made again when any file of the analysis changes."""
     root = Path(workflow.basedir)
     files = sorted(p for p in (root / "analysis").rglob("*") if p.suffix in (".py", ".yaml"))
-    files += [root / "bapo" / name for name in ("runs.py", "seeds.py", "theory.py")]  # what it computes with
-    return configuration.digest([p.read_text(encoding="utf-8") for p in files])
+    files += [root / "bapo" / name for name in ("store/files.py", "seeds.py", "algorithm/theory.py")]  # what it computes with
+    return identity.digest([p.read_text(encoding="utf-8") for p in files])
 
 
 def report_identity(wildcards):
@@ -127,8 +131,8 @@ def report_identity(wildcards):
         p for table in map(Path, comparison_files(wildcards)) for p in sorted(table.parent.glob(f"{table.stem}*"))
     ]
     beyond += [p for parts in provenance.robustness_reports(SCALE) for p in parts]
-    texts = [runs.sha256(p) for p in (*files, *beyond)]
-    return configuration.digest([analysis_identity(wildcards), *texts])
+    texts = [sha256(p) for p in (*files, *beyond)]
+    return identity.digest([analysis_identity(wildcards), *texts])
 
 
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
@@ -225,7 +229,7 @@ def gpus(wildcards):
     config = configuration_of(wildcards)
     if config.engine == "torch":
         return int(config.device == "cuda")
-    return config.verl.get("gpus_per_node", 8) if configuration.on_gpus(config) else 0
+    return config.verl.get("gpus_per_node", 8) if on_gpus(config) else 0
 
 
 def base_gpus(wildcards):

@@ -2,7 +2,7 @@
 
 
 # `runs_figure6` and the like: all runs of one study (experiments/study/) with their evaluations, nothing drawn.
-for study_name in configuration.options("study"):
+for study_name in options("study"):
 
     rule:
         name:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analysis.audit import SETUP, Finding, audit, load
 from bapo.errors import UserError
-from bapo.store.runs import write_text
+from bapo.store.files import write_text
 
 
 def markdown(findings: list[Finding]) -> str:

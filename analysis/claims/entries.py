@@ -12,8 +12,8 @@ import yaml
 
 from analysis.claims import FOLDER
 from analysis.claims.registry import QUERIES, load, words
-from bapo.errors import UserError
-from bapo.experiments.compose import options, unknown
+from bapo.errors import UserError, unknown
+from bapo.experiments.places import options
 
 #: the rules; an entry gives exactly one, and with above or below perhaps a tolerance of the paper's size
 RULES = ("above", "below", "within", "near", "always")

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from analysis.claims.measures import Measure, NotTestable
-from bapo.errors import UserError
-from bapo.experiments.compose import unknown
+from bapo.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from analysis.claims.view import View

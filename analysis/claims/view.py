@@ -14,7 +14,7 @@ from analysis.claims.measures import NotTestable
 from analysis.claims.registry import BASE, CHANCE
 from analysis.results import AVERAGE
 from analysis.study import Base, Block, Cell, Study, load
-from bapo.store import runs
+from bapo.store.files import STEPS, SUMMARY, read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ def load_studies(files: Sequence[Path]) -> dict[str, Study]:
     """Study files by their name. A study's target is the one that makes its runs."""
     named = {}
     for path in files:
-        name = str(runs.read_json(path).get("name") or path.stem)
+        name = str(read_json(path).get("name") or path.stem)
         named[name] = load(path, f"runs_{name}")
     return named
 
@@ -53,7 +53,7 @@ def pruned(block: Block, evaluated: bool) -> Block:
 
 def finished(cell: Cell | Base, evaluated: bool) -> bool:
     needed = [cell.run / "eval"] if isinstance(cell, Base) else [cell.run, cell.run / "eval"]
-    return all((folder / runs.SUMMARY).exists() for folder in (needed if evaluated else needed[:1]))
+    return all((folder / SUMMARY).exists() for folder in (needed if evaluated else needed[:1]))
 
 
 class Reader:
@@ -129,7 +129,7 @@ class View:
     def curves(self, method: str, column: str = AVERAGE) -> list[reading.Curve]:
         """The kept checkpoints of all seeds on one benchmark, or on each."""
         cells = self.cells(method)
-        if not all((c.run / "curve" / runs.SUMMARY).exists() for c in cells):
+        if not all((c.run / "curve" / SUMMARY).exists() for c in cells):
             raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
         found = []
         for name in self._benchmarks(column):
@@ -140,7 +140,7 @@ class View:
 
     def steps(self, method: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """steps.parquet of each seed, in the order of the steps."""
-        return self.tables(method, runs.STEPS, columns)
+        return self.tables(method, STEPS, columns)
 
     def tables(self, method: str, name: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""

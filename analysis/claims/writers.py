@@ -12,7 +12,7 @@ from analysis import text
 from analysis.claims import VERDICTS
 from analysis.claims.ledger import ALL, Line, as_dictionary
 from analysis.study import Study
-from bapo.store.runs import write_text
+from bapo.store.files import write_text
 
 INTRODUCTION = """\
 Every quantitative sentence of the paper that the runs can be asked about. An interval is a 95% t interval for new

@@ -11,7 +11,7 @@ import numpy as np
 from analysis import style, text
 from analysis.study import Block, Study
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +32,7 @@ def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -
     return found
 
 
-def require_runs(study: Study, files: Sequence[str] = (runs.SUMMARY,)) -> None:
+def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
     """Raises UserError naming every run of the study without these files and the command that makes it."""
     cells = [c for b in study.blocks for found in b.methods.values() for c in found]
     missing: dict[str, list[str]] = {}

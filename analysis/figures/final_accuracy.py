@@ -10,7 +10,7 @@ import numpy as np
 from analysis import reading, style
 from analysis.statistics import Estimate, SeedMean, mean_over_seeds
 from analysis.study import Base, Block, Cell, Study
-from bapo.store.runs import SUMMARY
+from bapo.store.files import SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd

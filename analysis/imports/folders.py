@@ -7,7 +7,20 @@ from pathlib import Path
 from typing import Any
 
 from analysis.imports.formats import Settings, Tables, detect, read
-from bapo.store import runs
+from bapo.store import manifest
+from bapo.store.files import (
+    CONFIG,
+    GROUPS,
+    MANIFEST,
+    PROBE,
+    STEPS,
+    SUMMARY,
+    fingerprints,
+    sha256,
+    write_json,
+    write_parquet,
+    write_text,
+)
 
 STUDY = "study.json"
 
@@ -22,7 +35,7 @@ def import_log(
     name = name or detect(path)
     tables = read(path, settings, name)
     folder = out / task / model / method / f"seed{seed}"
-    source = {"file": path.name, "sha256": runs.sha256(path), "format": name, **asdict(settings)}
+    source = {"file": path.name, "sha256": sha256(path), "format": name, **asdict(settings)}
     write(folder, tables, source, settings.batch)
     write_study(out / task)
     return folder
@@ -30,27 +43,27 @@ def import_log(
 
 def write(folder: Path, tables: Tables, source: dict[str, Any], batch_size: int) -> None:
     """A finished run directory; its identity and manifest say that nothing here was trained by this project."""
-    frames = {runs.STEPS: tables.steps, runs.GROUPS: tables.groups, runs.PROBE: tables.probe}
+    frames = {STEPS: tables.steps, GROUPS: tables.groups, PROBE: tables.probe}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / runs.SUMMARY).unlink(missing_ok=True)
+    (folder / SUMMARY).unlink(missing_ok=True)
     for file, frame in frames.items():
-        runs.write_parquet(folder / file, frame)
-    runs.write_text(folder / runs.CONFIG, f"train:\n  batch_size: {batch_size}\n")
-    runs.write_json(folder / runs.MANIFEST, {"imported": source, "notes": tables.notes, "code": runs.git_state()})
+        write_parquet(folder / file, frame)
+    write_text(folder / CONFIG, f"train:\n  batch_size: {batch_size}\n")
+    write_json(folder / MANIFEST, {"imported": source, "notes": tables.notes, "code": manifest.git_state()})
     rollouts = tables.steps.get("fresh_rollouts")
     summary = {
         "identity": f"imported:{source['sha256'][:16]}" if "sha256" in source else "what-if",
         "steps": int(tables.steps["step"].max()),
         "totals": {"rollouts": None if rollouts is None else int(rollouts.sum())},
-        "files": runs.fingerprints(folder, list(frames)),
+        "files": fingerprints(folder, list(frames)),
     }
-    runs.write_json(folder / runs.SUMMARY, summary)
+    write_json(folder / SUMMARY, summary)
 
 
 def write_study(folder: Path) -> Path:
     """``folder/study.json``: every run of the task below it, for ``python -m analysis figure ... --study``."""
     cells = []
-    for summary in sorted(folder.glob(f"*/*/seed*/{runs.SUMMARY}")):
+    for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
         model, method, seed = summary.parent.relative_to(folder).parts
         cells.append(
             {
@@ -61,5 +74,5 @@ def write_study(folder: Path) -> Path:
     note = "Imported: runs of others, from their published logs; manifest.json of each says what was assumed."
     benchmarks = {folder.name: [["none", "not evaluated"]]}
     content = {"scale": "imported", "note": note, "cells": cells, "bases": [], "benchmarks": benchmarks}
-    runs.write_json(folder / STUDY, content)
+    write_json(folder / STUDY, content)
     return folder / STUDY

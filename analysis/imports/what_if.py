@@ -14,7 +14,7 @@ from analysis.imports.formats import Tables
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, ORIGINS, Group, Prompt
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import GROUPS, PROBE, read_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,10 +52,10 @@ def what_if(
     """
     import pandas as pd
 
-    groups = runs.read_table(run / runs.GROUPS)
+    groups = read_table(run / GROUPS)
     groups = groups[groups["origin"] == FRESH]
     if groups.empty:
-        raise UserError(f"{run / runs.GROUPS}: no groups are recorded; a what-if needs the rewards of every group")
+        raise UserError(f"{run / GROUPS}: no groups are recorded; a what-if needs the rewards of every group")
     size = batch_size or int(groups.groupby("step").size().max())
     try:
         method = methods.build({"algorithm": algorithm, **options}, size, seed)
@@ -83,7 +83,7 @@ def what_if(
         f"batches that {algorithm} would have drawn from the fresh groups of {run.name} under {run.parent.name}",
         "the policy is the recorded run's; a re-evaluated prompt has the accuracy of its next recorded group",
     ]
-    return Tables(pd.DataFrame(rows), groups.iloc[:0], runs.read_table(run / runs.PROBE), notes), size
+    return Tables(pd.DataFrame(rows), groups.iloc[:0], read_table(run / PROBE), notes), size
 
 
 def write_what_if(run: Path, out: Path, algorithm: str, options: dict[str, Any], batch_size: int | None = None) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 
 from analysis import text
 from bapo.errors import UserError
-from bapo.store.runs import read_json
+from bapo.store.files import read_json
 
 #: the verdicts and how they look; another verdict looks like the last
 VERDICTS = {"reproduced": "good", "contradicted": "bad", "underpowered": "open", "not testable at this scale": "none"}

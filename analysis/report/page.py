@@ -18,7 +18,7 @@ from analysis.audit import SETUP, audit
 from analysis.audit import load as load_audit
 from analysis.report import claims, files, provenance
 from bapo.errors import UserError
-from bapo.store.runs import write_text
+from bapo.store.files import write_text
 
 FOLDER = Path(__file__).resolve().parent / "templates"
 SCRIPTS = ("common.js", "tables.js", "figures.js", "runs.js")

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.store import runs
-from bapo.store.runs import read_json
+from bapo.store.files import CONFIG, MANIFEST, SUMMARY, flat, read_json
 
 #: the method of the model before training
 BASE = "base"
@@ -109,21 +108,21 @@ class _Reader:
     def read(self, run: Run) -> None:
         folder = Path(run.folder)
         try:
-            if (folder / runs.MANIFEST).exists():
-                self._manifest(run, read_json(folder / runs.MANIFEST))
+            if (folder / MANIFEST).exists():
+                self._manifest(run, read_json(folder / MANIFEST))
                 run.status = "interrupted or running"
-            if (folder / runs.CONFIG).exists():
-                run.configuration = self._configuration(folder / runs.CONFIG)
-            if (folder / runs.SUMMARY).exists():
-                summary = read_json(folder / runs.SUMMARY)
+            if (folder / CONFIG).exists():
+                run.configuration = self._configuration(folder / CONFIG)
+            if (folder / SUMMARY).exists():
+                summary = read_json(folder / SUMMARY)
                 run.totals = summary.get("totals") or {k: summary[k] for k in ("seconds",) if k in summary}
                 run.status = "finished"
-            if (folder / "eval" / runs.SUMMARY).exists():
-                evaluated = read_json(folder / "eval" / runs.SUMMARY)
+            if (folder / "eval" / SUMMARY).exists():
+                evaluated = read_json(folder / "eval" / SUMMARY)
                 run.accuracy = {k: v["accuracy"] for k, v in evaluated.get("benchmarks", {}).items()}
             for name in ("eval", "curve"):  # of the last checkpoint; of the kept ones
-                if (folder / name / runs.SUMMARY).exists():
-                    run.evaluation_seconds += float(read_json(folder / name / runs.SUMMARY).get("seconds") or 0.0)
+                if (folder / name / SUMMARY).exists():
+                    run.evaluation_seconds += float(read_json(folder / name / SUMMARY).get("seconds") or 0.0)
         except UserError as error:
             run.status = str(error)
         except (TypeError, KeyError, AttributeError, ValueError, OSError) as error:
@@ -164,7 +163,7 @@ class _Reader:
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     """{"method.v": "5"}: a configuration by dotted keys; lists and scalars as JSON."""
     return {key: value if isinstance(value, str) and not _ambiguous(value) else json.dumps(value, default=str)
-            for key, value in runs.flat(config).items()}  # fmt: skip
+            for key, value in flat(config).items()}  # fmt: skip
 
 
 def _ambiguous(value: str) -> bool:

@@ -13,7 +13,7 @@ from analysis.robustness.sensitivity import Region, Sensitivity, against_referen
 from analysis.statistics import Estimate
 from analysis.tables.comparison import interval
 from analysis.tables.layout import Page, Table, at_scale
-from bapo.store.runs import write_text
+from bapo.store.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd

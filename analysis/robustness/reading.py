@@ -14,7 +14,7 @@ import numpy as np
 
 from analysis import statistics
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files
 
 COMPLETE, PRUNED, FAIL = "complete", "pruned", "fail"
 
@@ -90,7 +90,7 @@ def told(found: statistics.Estimate) -> statistics.Estimate:
 
 def load(path: Path) -> Sweep:
     """Raises UserError naming the file or run that is missing, damaged, or about other problems."""
-    content = runs.read_json(path)
+    content = read_json(path)
     probes = _Probes(str(content["validation"]["set"]), path)
     seeds = [str(s) for s in content["seeds"]]
     reference = probes.table([content["reference"]["runs"][s] for s in seeds])
@@ -129,14 +129,14 @@ class _Probes:
         if folder in self.read:
             return self.read[folder]
         place = Path(folder)
-        if not (place / runs.SUMMARY).exists():
+        if not (place / SUMMARY).exists():
             raise UserError(f"{place}: not finished, but {self.source} names it; run the sweep again")
-        runs.verify_files(place)
-        frame = runs.read_table(place / runs.PROBE, ["step", "set", "prompt_id", "mean"])
+        verify_files(place)
+        frame = read_table(place / PROBE, ["step", "set", "prompt_id", "mean"])
         last = frame[(frame["set"] == self.name) & (frame["step"] == frame["step"].max())].sort_values("prompt_id")
         problems = list(last["prompt_id"].astype(str))
         self.problems = self.problems or problems
         if not problems or problems != self.problems:
-            raise UserError(f"{place / runs.PROBE}: other validation problems than the first run of {self.source} has")
+            raise UserError(f"{place / PROBE}: other validation problems than the first run of {self.source} has")
         self.read[folder] = last["mean"].to_numpy(float)
         return self.read[folder]

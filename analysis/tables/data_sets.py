@@ -12,7 +12,7 @@ from analysis import paper, reading, text
 from analysis.study import Block, Study
 from analysis.tables.layout import Page, Table, at_scale
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import SUMMARY, read_json, read_table, verify_files
 
 #: written beside real sets by the data job: sources, rows read, rows removed
 CLEANING = "cleaning.json"
@@ -43,14 +43,14 @@ def data_folder(block: Block, study: Study) -> Path:
     """``results/<scale>/<task>/data`` of the block's runs. Raises UserError where it is not finished."""
     run = next(iter(block.methods.values()))[0].run
     folder = run.parents[2] / "data" if len(run.parts) > 3 else run / "data"
-    if not (folder / runs.SUMMARY).exists():
-        raise UserError(f"{folder}: no problems of {block.task_title} ({runs.SUMMARY} is missing); `{study.command}`")
+    if not (folder / SUMMARY).exists():
+        raise UserError(f"{folder}: no problems of {block.task_title} ({SUMMARY} is missing); `{study.command}`")
     return folder
 
 
 def splits(folder: Path) -> dict[str, Split]:
     """Every problem file of a data folder, checked against its summary's fingerprints."""
-    files = runs.verify_files(folder)["files"]
+    files = verify_files(folder)["files"]
     return {Path(name).stem: _split(folder / name) for name in files if name.endswith(".parquet")}
 
 
@@ -61,11 +61,11 @@ def _split(path: Path) -> Split:
     names = parquet.read_schema(path).names
     images = ["images"] if "images" in names else []
     if "extra_info" in names:
-        frame = runs.read_table(path, columns=["prompt", "extra_info", *images])
+        frame = read_table(path, columns=["prompt", "extra_info", *images])
         prompts = ["\n".join(m["content"] for m in messages if m["role"] == "user") for messages in frame["prompt"]]
         ids = [str(info["id"]) for info in frame["extra_info"]]
     else:
-        frame = runs.read_table(path, columns=["id", "prompt", *images])
+        frame = read_table(path, columns=["id", "prompt", *images])
         prompts, ids = [str(p) for p in frame["prompt"]], [str(i) for i in frame["id"]]
     marks = [_digest(row) for row in frame["images"]] if images else [""] * len(frame)
     return Split(path.stem, tuple(ids), tuple(prompts), tuple(p + m for p, m in zip(prompts, marks, strict=True)))
@@ -121,7 +121,7 @@ def rows(block: Block, study: Study) -> list[dict[str, Any]]:
     folder = data_folder(block, study)
     first = next(iter(block.methods.values()))[0]
     config = reading.config(first, study)
-    counts = runs.read_json(folder / runs.SUMMARY).get("problems", {})
+    counts = read_json(folder / SUMMARY).get("problems", {})
     wanted, dropped = sources(config), removed(folder)[0]
     printed = {e["split"]: e for e in paper.read("table4")["sets"] if e["task"] == block.task}
     order = list(config.get("data", {}).get("split_sizes", {})) or None

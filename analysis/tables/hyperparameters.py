@@ -11,7 +11,7 @@ from analysis import paper, reading, text
 from analysis.study import Block, Study
 from analysis.tables.layout import Page, Table, at_scale
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import CONFIG, flat
 
 #: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
 SUBJECTS = ("bapo", "bapo_corrected", "bapo_code")
@@ -29,9 +29,9 @@ def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, 
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for method, cells in block.methods.items():
         for cell in cells:
-            config = runs.flat(reading.config(cell, study))
+            config = flat(reading.config(cell, study))
             if not config:
-                raise UserError(f"{cell.run}: no {runs.CONFIG}; make the run with `{study.command}`")
+                raise UserError(f"{cell.run}: no {CONFIG}; make the run with `{study.command}`")
             found.setdefault(method, {})[cell.seed] = config
     return found
 

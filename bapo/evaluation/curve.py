@@ -26,8 +26,10 @@ from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, scores
 from bapo.evaluation import run as evaluation
-from bapo.experiments import compose as configuration
-from bapo.store import runs
+from bapo.experiments.identity import curve_identity, digest
+from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
+from bapo.store.lock import remade
+from bapo.store.manifest import peak_memory
 from bapo.store.progress import Progress
 from bapo.tasks.job import base_folder, data_folder, golds_checked
 from bapo.tasks.real import golds
@@ -54,15 +56,15 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
     data = data_folder(config)
     checkpoints = {0: _start(config), **kept(run, config.checkpoint.every)}
     digests = {step: evaluation.checkpoint_digest(path, config.model.revision) for step, path in checkpoints.items()}
-    identity = configuration.digest(
-        {"curve": configuration.curve_identity(config), "checkpoints": digests, "version": scores.VERSION}
+    identity = digest(
+        {"curve": curve_identity(config), "checkpoints": digests, "version": scores.VERSION}
         | evaluation.origin(config, names)
     )
     before = evaluation.finished(folder, identity)
     if before is not None:
         return before
     backends.check(config)
-    with runs.remade(folder, identity):
+    with remade(folder, identity):
         frames = {name: evaluation.intact(folder, name, identity) for name in names}
         done = set.intersection(*(set() if f is None else set(f["step"]) for f in frames.values()))
         frames = {n: None if f is None else f[f["step"].isin(done)] for n, f in frames.items()}
@@ -75,7 +77,7 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
         for step, counts in counted:
             for name in names:
                 frames[name] = _with_step(frames[name], step, counts[name], e.curve_samples, identity, name)
-                runs.write_parquet(folder / f"{name}.parquet", frames[name])
+                write_parquet(folder / f"{name}.parquet", frames[name])
         summary = {
             "identity": identity,
             "steps": list(checkpoints),
@@ -83,10 +85,10 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
             "validation": e.validation,
             "benchmarks": {name: _summarise(frames[name]) for name in names},
             "seconds": round(time.monotonic() - begun, 3),
-            "peak_memory_bytes": runs.peak_memory(),
-            "files": runs.fingerprints(folder, [f"{name}.parquet" for name in names]),
+            "peak_memory_bytes": peak_memory(),
+            "files": fingerprints(folder, [f"{name}.parquet" for name in names]),
         }
-        runs.write_json(folder / runs.SUMMARY, summary)
+        write_json(folder / SUMMARY, summary)
     return summary
 
 
@@ -117,7 +119,7 @@ def kept(run: Path, every: int) -> dict[int, Path]:
     Others, which an interruption leaves behind, are passed over, so that all runs have the same steps. Raises UserError
     naming the first that is missing.
     """
-    summary = runs.read_json(run / runs.SUMMARY)
+    summary = read_json(run / SUMMARY)
     last, final = int(summary["steps"]), run / summary["checkpoint"]
     found = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
     for step, folder in found.items():
@@ -248,6 +250,6 @@ def _vllm(
             pool.submit(evaluation.evaluate, once, path, place).result()
         found = {}
         for name in names:
-            correct = runs.read_table(place / f"{name}.parquet").groupby("problem_id", sort=False)["correct"].sum()
+            correct = read_table(place / f"{name}.parquet").groupby("problem_id", sort=False)["correct"].sum()
             found[name] = (list(correct.index), [int(c) for c in correct])
         yield step, found

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bapo.store import runs
+from bapo.store.files import write_text
 from bapo.tasks.base import Task
 
 if TYPE_CHECKING:
@@ -64,4 +64,4 @@ def write(folder: Path, benchmark: str, found: Mapping[str, Any], frame: pd.Data
             "response": given["response"],
         }
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    runs.write_text(folder / file_name(benchmark), "".join(lines))
+    write_text(folder / file_name(benchmark), "".join(lines))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bapo import seeds
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import read_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +25,7 @@ def read_problems(path: Path) -> list[dict[str, Any]]:
     Where the file has images, "images" is a list of the bytes of each. Raises UserError naming the file and the row
     where something is missing, empty, unreadable or there twice.
     """
-    table = runs.read_table(path)
+    table = read_table(path)
     missing = {"prompt", "reward_model", "extra_info"} - set(table.columns)
     if missing:
         raise UserError(f"{path}: column {min(missing)} is missing; make the data again with `python -m bapo data`")

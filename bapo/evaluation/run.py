@@ -25,8 +25,20 @@ from omegaconf import DictConfig
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, disagreements, scores
-from bapo.experiments import compose as configuration
-from bapo.store import runs
+from bapo.experiments.identity import evaluation_identity
+from bapo.store.files import (
+    SUMMARY,
+    damaged_files,
+    fingerprints,
+    read_json,
+    read_table,
+    require_space,
+    sha256,
+    write_json,
+    write_parquet,
+)
+from bapo.store.lock import remade
+from bapo.store.manifest import peak_memory
 from bapo.store.progress import Progress
 from bapo.tasks.job import data_folder, golds_checked
 
@@ -52,21 +64,21 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     checkpoint, folder = locate(checkpoint), Path(folder)
     _check(config)
     digest = checkpoint_digest(checkpoint, config.model.revision)
-    identity = configuration.digest(
-        {"evaluation": configuration.evaluation_identity(config), "checkpoint": digest, "version": scores.VERSION}
+    identity = digest(
+        {"evaluation": evaluation_identity(config), "checkpoint": digest, "version": scores.VERSION}
         | origin(config, config.evaluation.benchmarks)
     )
     before = finished(folder, identity)
     if before is not None:
         return before
     backends.check(config)
-    with runs.remade(folder, identity):
+    with remade(folder, identity):
         names = list(config.evaluation.benchmarks)
         frames = {name: intact(folder, name, identity) for name in names}
         pending = [name for name in names if frames[name] is None]
         if pending:
             frames |= _run(config, checkpoint, folder, identity, pending)
-        runs.write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
+        write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
         differ = {n: found for n in names if (found := json.loads(frames[n].attrs.get("disagreements", "null")))}
         for name, found in differ.items():
             disagreements.write(folder, name, found, frames[name])
@@ -78,14 +90,14 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             "checkpoint_sha256": None if on_hub else digest,
             "benchmarks": {name: summarise(frames[name], vote) for name in names},
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
-            "peak_memory_bytes": runs.peak_memory(),
-            "files": runs.fingerprints(
+            "peak_memory_bytes": peak_memory(),
+            "files": fingerprints(
                 folder, [*(f"{n}.parquet" for n in names), *map(disagreements.file_name, differ), RESULTS]
             ),
         }
         if differ:
             summary["disagreements"] = {n: {k: found[k] for k in ("compared", "count")} for n, found in differ.items()}
-        runs.write_json(folder / runs.SUMMARY, summary)
+        write_json(folder / SUMMARY, summary)
     return summary
 
 
@@ -93,7 +105,7 @@ def origin(config: DictConfig, names: Iterable[str]) -> dict[str, Any]:
     """Fingerprints of real problems: the same configuration may mean others, from the hub or from a folder."""
     if config.data.source != "hub":
         return {}
-    files = runs.read_json(data_folder(config) / runs.SUMMARY)["files"]
+    files = read_json(data_folder(config) / SUMMARY)["files"]
     return {"files": {name: files[f"{name}.parquet"]["sha256"] for name in names}}
 
 
@@ -119,19 +131,19 @@ def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> st
         return f"{checkpoint}@{revision}"
     if not (checkpoint / "config.json").is_file():
         raise UserError(f"{checkpoint}: no checkpoint here (no config.json); train it first or correct the path")
-    problems = runs.damaged_files(checkpoint, _written(checkpoint))
+    problems = damaged_files(checkpoint, _written(checkpoint))
     if problems:
         raise UserError(f"{problems[0]}; delete {checkpoint} and give the command that trained it again")
     files = sorted(p for p in checkpoint.iterdir() if p.is_file() and p.name != CHECKSUMS and p.name[0] != ".")
-    return hashlib.sha256("".join(f"{p.name} {runs.sha256(p)}\n" for p in files).encode()).hexdigest()
+    return hashlib.sha256("".join(f"{p.name} {sha256(p)}\n" for p in files).encode()).hexdigest()
 
 
 def _written(checkpoint: Path) -> dict[str, Any]:
     """Fingerprints from the time of writing: in the checkpoint itself, or in the base model's summary beside it."""
     if (checkpoint / CHECKSUMS).is_file():
-        return {n: f for n, f in runs.read_json(checkpoint / CHECKSUMS).items() if "/" not in n}
-    beside = checkpoint.parent / runs.SUMMARY
-    files = runs.read_json(beside).get("files", {}) if beside.is_file() else {}
+        return {n: f for n, f in read_json(checkpoint / CHECKSUMS).items() if "/" not in n}
+    beside = checkpoint.parent / SUMMARY
+    files = read_json(beside).get("files", {}) if beside.is_file() else {}
     prefix = f"{checkpoint.name}/"
     return {n.removeprefix(prefix): f for n, f in files.items() if n.startswith(prefix)}
 
@@ -170,15 +182,15 @@ def _check(config: DictConfig) -> None:
 
 def finished(folder: Path, identity: str) -> dict[str, Any] | None:
     """The summary of a finished evaluation of the same meaning whose files are all intact."""
-    if not (folder / runs.SUMMARY).exists():
+    if not (folder / SUMMARY).exists():
         return None
     try:
-        summary = runs.read_json(folder / runs.SUMMARY)
+        summary = read_json(folder / SUMMARY)
         if summary["identity"] != identity:
             return None
-        problems = runs.damaged_files(folder, summary["files"])
+        problems = damaged_files(folder, summary["files"])
     except (UserError, KeyError, TypeError) as error:
-        problems = [str(error) if isinstance(error, UserError) else f"{folder / runs.SUMMARY} is damaged"]
+        problems = [str(error) if isinstance(error, UserError) else f"{folder / SUMMARY} is damaged"]
     for problem in problems:
         _warn(f"{problem}; what it held is evaluated again")
     return None if problems else summary
@@ -190,7 +202,7 @@ def intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
     if not path.exists():
         return None
     try:
-        frame = runs.read_table(path)
+        frame = read_table(path)
         known = (frame.attrs.get("identity"), frame.attrs.get("benchmark"))
         if known != (identity, name):
             return None
@@ -231,7 +243,7 @@ def _run(
     benchmarks = [_benchmark(config, name) for name in names]
     limits = prompts.check_all(config, checkpoint, benchmarks)
     problems = sum(len(b.eval_docs) for b in benchmarks)
-    runs.require_space(folder, problems * config.evaluation.samples * (64 + 4 * config.sampling.max_response_tokens))
+    require_space(folder, problems * config.evaluation.samples * (64 + 4 * config.sampling.max_response_tokens))
     label = "evaluate " + "/".join(folder.absolute().parent.parts[-2:])
     progress = Progress(label, problems * config.evaluation.samples, unit="sample")
     done, current = 0, ""
@@ -259,7 +271,7 @@ def _run(
             "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
             "disagreements": json.dumps(disagreements.find(benchmark.grader, truths, frame)),
         }
-        runs.write_parquet(folder / f"{current}.parquet", frame)
+        write_parquet(folder / f"{current}.parquet", frame)
         frames[current] = frame
     return frames
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-#: raised together with bapo.experiments.compose.REVISIONS["evaluation"], when the same samples would get other scores
+#: raised together with bapo.experiments.identity.REVISIONS["evaluation"], when the same samples would get other scores
 VERSION = 1
 
 

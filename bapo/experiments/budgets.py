@@ -13,8 +13,9 @@ from typing import Any
 from omegaconf import DictConfig
 
 from bapo.errors import UserError
-from bapo.experiments import compose as configuration
-from bapo.store import runs
+from bapo.experiments.identity import base_identity, digest, train_identity
+from bapo.experiments.places import run_directory
+from bapo.store.files import MANIFEST, SUMMARY, read_json, verify_files
 
 #: unit -> the columns of steps.parquet, and totals of summary.json, that it sums
 UNITS = {
@@ -74,7 +75,7 @@ def like_directory(config: DictConfig) -> Path | None:
     budget = config.train.budget
     if budget.unit == "steps":
         return None
-    return configuration.run_directory(config, budget.like)
+    return run_directory(config, budget.like)
 
 
 def steps(config: DictConfig, problems: int) -> int:
@@ -110,14 +111,14 @@ def amount(config: DictConfig) -> float | None:
     if folder is None:
         return None
     unit, method = config.train.budget.unit, config.train.budget.like
-    if not (folder / runs.SUMMARY).exists():
+    if not (folder / SUMMARY).exists():
         raise UserError(
             f"train.budget.like={method}: {folder} holds no finished run to take the number of {unit} from; train it "
             "first, with the same scale, task, model and seed"
         )
-    totals = runs.verify_files(folder)["totals"]
-    start = runs.read_json(folder / runs.MANIFEST).get("base_identity")
-    if start != configuration.base_identity(config):
+    totals = verify_files(folder)["totals"]
+    start = read_json(folder / MANIFEST).get("base_identity")
+    if start != base_identity(config):
         raise UserError(
             f"train.budget.like={method}: the run in {folder} started from another base model; train it again first"
         )
@@ -130,5 +131,5 @@ def identity(config: DictConfig) -> str:
     Raises UserError as :func:`amount` does.
     """
     limit = amount(config)
-    own = configuration.train_identity(config)
-    return own if limit is None else configuration.digest([own, config.train.budget.unit, limit])
+    own = train_identity(config)
+    return own if limit is None else digest([own, config.train.budget.unit, limit])

@@ -22,9 +22,10 @@ import yaml
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from bapo import tasks
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.experiments import compose as configuration
-from bapo.experiments.compose import unknown
+from bapo.experiments import places
+from bapo.experiments.places import base_directory, options, run_directory
 from bapo.experiments.validate import checked, require_name, unknown_name
 
 # ------------------------------------------------------------------------------------------------ the study files
@@ -109,7 +110,7 @@ def figures(scale: str) -> dict[str, str]:
     A study without figures is not read: what is wrong with it concerns those who ask for it.
     """
     found: dict[str, str] = {}
-    for name in configuration.options("study"):
+    for name in options("study"):
         if not re.search(r"^figures:", _path(name).read_text(encoding="utf-8"), re.MULTILINE):
             continue
         content = _read(name)
@@ -126,13 +127,13 @@ def at_scale(names: Iterable[str], scale: str) -> list[str]:
 
 
 def _path(name: str) -> Path:
-    return configuration.EXPERIMENTS / "study" / f"{name}.yaml"
+    return places.EXPERIMENTS / "study" / f"{name}.yaml"
 
 
 def _read(name: str) -> StudyFile:
     path = _path(name)
     if not path.exists():
-        raise UserError(unknown("study", f"no file {path}", name, configuration.options("study")))
+        raise UserError(unknown("study", f"no file {path}", name, options("study")))
     return _parsed(name, path, path.read_text(encoding="utf-8"))
 
 
@@ -208,7 +209,7 @@ class Settings:
 
     def folder(self) -> str:
         """The folder of the scale's results: an engine other than the scale's own has one of its own."""
-        own = OmegaConf.load(configuration.EXPERIMENTS / "scale" / f"{self.scale}.yaml").get("engine", "torch")
+        own = OmegaConf.load(places.EXPERIMENTS / "scale" / f"{self.scale}.yaml").get("engine", "torch")
         return self.scale if self.engine in (None, own) else f"{self.scale}-{self.engine}"
 
     def study(self, name: str) -> Study:
@@ -262,7 +263,7 @@ def read_settings(given: Mapping[str, Any], schema: Path) -> Settings:
         key = "methods" if group == "method" else group
         for value in names:
             if wrong := unknown_name(group, value):
-                allowed = configuration.options(wrong[0])
+                allowed = options(wrong[0])
                 what = f"unknown {wrong[0]} '{wrong[1]}'" if wrong[0] == "variant" else f"unknown {wrong[0]}"
                 raise UserError(unknown(f"--config {key}={value}", what, wrong[1], allowed))
     return Settings(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
@@ -311,10 +312,10 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
                 "method_title": config.method.title,
                 "kind": config.method.kind,
                 "seed": cell.seed,
-                "run": str(configuration.run_directory(config)),
+                "run": str(run_directory(config)),
             }
         )
-        bases.setdefault((cell.task, cell.model), common | {"run": str(configuration.base_directory(config))})
+        bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
         task = tasks.get(cell.task)
         benchmarks[cell.task] = [
             [name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in config.evaluation.benchmarks
@@ -335,23 +336,23 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
 
 def main(arguments: Iterable[str] | None = None) -> int:
     """``python -m bapo.experiments.studies NAME --out FILE``: write a study for ``python -m analysis``."""
-    from bapo.store import runs
+    from bapo.store.files import write_json
 
     parser = argparse.ArgumentParser(prog="python -m bapo.experiments.studies", description=main.__doc__)
-    parser.add_argument("name", help=f"one of {', '.join(configuration.options('study'))}")
+    parser.add_argument("name", help=f"one of {', '.join(options('study'))}")
     parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(None if arguments is None else list(arguments))
     try:
         settings = read_settings(given.settings, SCHEMA)
-        runs.write_json(given.out, study_content(settings.study(given.name), settings))
+        write_json(given.out, study_content(settings.study(given.name), settings))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-SCHEMA = Path(__file__).resolve().parent.parent / "workflows" / "schemas" / "config.schema.yaml"
+SCHEMA = Path(__file__).resolve().parents[2] / "workflows" / "schemas" / "config.schema.yaml"
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -10,9 +10,9 @@ from typing import Any
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.experiments import compose as configuration
-from bapo.experiments.compose import unknown
+from bapo.experiments.places import options
 
 
 def field_names(schema: type) -> list[str]:
@@ -47,7 +47,7 @@ def require_name(path: Path, where: str, group: str, value: str) -> None:
     wrong = unknown_name(group, value)
     if wrong:
         group, value = wrong
-        allowed = configuration.options(group)
+        allowed = options(group)
         raise UserError(f"{path}: " + unknown(where, f"unknown {group} '{value}'", value, allowed))
 
 
@@ -55,4 +55,4 @@ def unknown_name(group: str, value: str) -> tuple[str, str] | None:
     """(group, name) of what does not exist in ``name+variant``; None where all of it does."""
     name, *variants = value.split("+") if group in configuration.VARIED else [value]
     parts = [(group, name), *(("variant", v) for v in variants)]
-    return next(((g, n) for g, n in parts if n not in configuration.options(g)), None)
+    return next(((g, n) for g, n in parts if n not in options(g)), None)

@@ -93,3 +93,8 @@ def build(node: Mapping[str, Any], batch_size: int, seed: int) -> Method:
     cls = get(values.algorithm)
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), values))
     return cls(config, batch_size=batch_size, seed=seed)
+
+
+def of_run(config: DictConfig) -> Method:
+    """The method object of a run, ready for its hooks. config: the composed configuration."""
+    return build(config.method, batch_size=config.train.batch_size, seed=config.seed)

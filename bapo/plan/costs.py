@@ -12,7 +12,9 @@ from typing import Any
 import yaml
 from omegaconf import DictConfig
 
+from bapo import methods
 from bapo.experiments import compose as configuration
+from bapo.experiments.hardware import on_gpus
 from bapo.experiments.studies import Cell, Settings
 from bapo.plan import estimates
 
@@ -67,7 +69,7 @@ def parameters(config: DictConfig) -> float | None:
 
 
 def steps(config: DictConfig) -> float:
-    """Of a run. With another run's budget: as many as BAPO took for GRPO's (bapo/plan/measured.yaml), within its bound."""
+    """Estimate training steps; a budgeted run's from what BAPO took for GRPO's budget (measured.yaml)."""
     budget = config.train.budget
     share = 1.0 if budget.unit == "steps" else min(measured()["budget"][budget.unit], budget.most)
     return estimates.steps(config) * share
@@ -85,7 +87,7 @@ def base(config: DictConfig) -> Cost:
     if config.model.kind != "scratch":
         return Cost(cpu_hours=measured()["start"] / 3600)
     disk = 4 * (count or 0)
-    if configuration.on_gpus(config) or config.task.name not in measured()["iteration"]:
+    if on_gpus(config) or config.task.name not in measured()["iteration"]:
         return Cost(disk=disk, source=UNKNOWN)
     seconds = measured()["iteration"][config.task.name] * config.base.iterations * config.base.batch_size / 64
     return Cost(cpu_hours=(measured()["start"] + seconds) * config.base.threads / 3600, disk=disk)
@@ -107,7 +109,7 @@ def train(config: DictConfig) -> Cost:
         seconds = estimates.estimate(config, gpus).seconds * steps(config)
         return Cost(gpu_hours=gpus * seconds / 3600, disk=disk, source=MODEL)
     times = measured()["step"].get(config.task.name)
-    if config.engine != "torch" or configuration.on_gpus(config) or config.model.kind != "scratch" or not times:
+    if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
         return Cost(disk=disk, source=UNKNOWN)
     known = times.get(config.method.name.split("+")[0], times.get(config.method.algorithm))
     share = config.train.batch_size * config.train.group_size / measured()["responses"]
@@ -124,7 +126,7 @@ def checkpoints(config: DictConfig) -> float:
     count = parameters(config)
     if count is None:
         return 0.0
-    method = configuration.to_method(config)
+    method = methods.of_run(config)
     kept = -(-steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
     width = 2 if config.engine == "verl" or "16" in config.model.dtype else 4
     state = 12 + 4 * method.delays_rollout_policy + 12 * method.uses_critic
@@ -141,7 +143,7 @@ def evaluate(config: DictConfig, curve: bool = False) -> Cost:
     if config.model.kind == "pretrained" and config.model.parameters:
         tokens = samples * config.sampling.max_response_tokens / 2
         return Cost(gpu_hours=2 * config.model.parameters * tokens / (312e12 * 0.05) / 3600, source=MODEL)
-    if configuration.on_gpus(config) or e.backend != "torch" or config.task.name not in measured()["samples"]:
+    if on_gpus(config) or e.backend != "torch" or config.task.name not in measured()["samples"]:
         return Cost(source=UNKNOWN)
     seconds = measured()["start"] + samples / measured()["samples"][config.task.name]
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 from omegaconf import DictConfig
 
+from bapo import methods
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
 
@@ -65,7 +66,7 @@ def estimate(
     parameters = config.model.parameters
     if not parameters:
         raise ValueError(f"model.parameters of {config.model.name} is not set; an estimate needs it")
-    s, t, method = config.sampling, config.train, configuration.to_method(config)
+    s, t, method = config.sampling, config.train, methods.of_run(config)
     response = mean_response or s.max_response_tokens / 2
     rows = t.batch_size * t.group_size
     generated = rows * generation_batches(config)

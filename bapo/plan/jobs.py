@@ -14,14 +14,15 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.experiments import budgets, studies
-from bapo.experiments import compose as configuration
+from bapo.experiments.identity import base_identity, curve_identity, data_identity, evaluation_identity
+from bapo.experiments.places import options
 from bapo.experiments.studies import Cell, Settings
 from bapo.experiments.targets import BEYOND, TABLES, comparison_file, shows_curves
 from bapo.plan import costs as plan_costs
 from bapo.plan.costs import Cost
-from bapo.store import runs
+from bapo.store.files import SUMMARY, read_json
 from bapo.sweeps import collect
 from bapo.sweeps import files as sweep_files
 from bapo.sweeps.files import Sweep
@@ -59,7 +60,7 @@ class Wanted:
 
 def targets() -> list[str]:
     """Every target: those of all studies together, each study's own, its runs alone, and the sweeps."""
-    every = configuration.options("study")
+    every = options("study")
     own = ["all", "report", "claims", "figures", "tables", *TABLES[:4], "theory", "comparisons"]
     sweeps = ["sweep", *(f"sweep_{name}" for name in sweep_files.names())]
     return [*own, *(n for n in every if n not in own), *(f"runs_{n}" for n in every), *sweeps]
@@ -68,7 +69,7 @@ def targets() -> list[str]:
 def wanted(target: str, settings: Settings) -> Wanted:
     """What ``target`` is made of. Raises UserError with those that exist."""
     if target not in targets():
-        raise UserError(configuration.unknown(f"plan {target}", "no such target", target, targets()))
+        raise UserError(unknown(f"plan {target}", "no such target", target, targets()))
     found, home = Wanted(), Path(settings.results, settings.folder())
     undrawn = target in (*BEYOND, *TABLES[1:]) or target.startswith(("runs_", "sweep"))
     drawn = {} if undrawn else studies.figures(settings.scale)
@@ -101,7 +102,7 @@ def wanted(target: str, settings: Settings) -> Wanted:
             comparison(name)
     elif target in BEYOND:
         comparison(target)
-    elif target in configuration.options("study"):  # table1 too: its figures that need no curve
+    elif target in options("study"):  # table1 too: its figures that need no curve
         if target == "table1":
             table(target)
         figures([target], curves=target != "table1")
@@ -168,13 +169,13 @@ class _List:
 
     def data(self, cell: Cell) -> None:
         folder = self.home / cell.task / "data"
-        identity = partial(self._of_start, configuration.data_identity, cell.task, "")
+        identity = partial(self._of_start, data_identity, cell.task, "")
         self._add("data", folder, plan_costs.data(self.config(cell)), identity)
 
     def base(self, cell: Cell, evaluate: bool) -> None:
         """evaluate: also before any training."""
         folder, config = self.home / cell.task / cell.model / "base", self.config(cell)
-        identity = partial(self._of_start, configuration.base_identity, cell.task, cell.model)
+        identity = partial(self._of_start, base_identity, cell.task, cell.model)
         self._add("base", folder, plan_costs.base(config), identity)
         if evaluate:
             start = partial(plan_costs.of_model, self.settings, cell.task, cell.model)
@@ -196,7 +197,7 @@ class _List:
             self.jobs.append(Job("sweep", path, cost, path.exists()))
 
     def _run(self, cell: Cell) -> Path:
-        """The run directory (bapo.experiments.compose.run_directory, less the configuration)."""
+        """The run directory (bapo.experiments.places.run_directory, less the configuration)."""
         return self.home / cell.task / cell.model / cell.method / f"seed{cell.seed}"
 
     def _of_start(self, identity: Callable[[DictConfig], str], task: str, model: str) -> str:
@@ -204,11 +205,11 @@ class _List:
 
     def _add(self, kind: str, folder: Path, cost: Cost, identity: Callable[[], str]) -> None:
         """identity: what the summary must say, asked for only where there is one: Hydra takes its time."""
-        output, done = folder / runs.SUMMARY, False
+        output, done = folder / SUMMARY, False
         ready = kind not in ("evaluate", "curve") or folder.parent in self.done
         if ready and output.exists():
             with contextlib.suppress(UserError, KeyError):  # a damaged summary is no summary
-                done = runs.read_json(output).get("identity") == identity()
+                done = read_json(output).get("identity") == identity()
         if done:
             self.done.add(folder)
         self.jobs.append(Job(kind, output, cost, done))
@@ -220,15 +221,15 @@ def _evaluation(folder: Path, config: Callable[[], DictConfig]) -> Callable[[], 
     def identity() -> str:
         from bapo.evaluation import curve, run, scores
 
-        asked, before = config(), runs.read_json(folder / runs.SUMMARY)
+        asked, before = config(), read_json(folder / SUMMARY)
         if folder.name == curve.FOLDER:
             digests = {int(step): digest for step, digest in before["checkpoints"].items()}
-            content = {"curve": configuration.curve_identity(asked), "checkpoints": digests}
+            content = {"curve": curve_identity(asked), "checkpoints": digests}
             names = curve.splits(asked)
         else:
             digest = before["checkpoint_sha256"] or before["checkpoint"]
-            content = {"evaluation": configuration.evaluation_identity(asked), "checkpoint": digest}
+            content = {"evaluation": evaluation_identity(asked), "checkpoint": digest}
             names = asked.evaluation.benchmarks
-        return configuration.digest(content | {"version": scores.VERSION} | run.origin(asked, names))
+        return digest(content | {"version": scores.VERSION} | run.origin(asked, names))
 
     return identity

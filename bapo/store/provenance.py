@@ -1,8 +1,8 @@
 """Where a result comes from: ``python -m bapo provenance FILE``, and the record that tables and figures leave.
 
 A run, the problems, a base model and an evaluation carry a manifest and a summary with the SHA-256 of their files
-(bapo/store/runs.py). What ``python -m analysis`` writes carries ``.provenance/NAME.json`` beside it: the files and the inputs
-with their SHA-256, the command, the code, packages and hardware. Nothing here imports torch or pandas.
+(:mod:`bapo.store.files`). What ``python -m analysis`` writes carries ``.provenance/NAME.json`` beside it: the files
+and the inputs with their SHA-256, the command, the code, packages and hardware. Nothing here imports torch or pandas.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from typing import Any
 
 from bapo import __version__
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store import manifest
+from bapo.store.files import CONFIG, MANIFEST, SUMMARY, damaged_files, read_json, sha256, write_json
+from bapo.store.manifest import timestamp
 
 FOLDER = ".provenance"
 CHECKSUMS = "checksums.json"
 DEPTH = 6  # folders from a file of a checkpoint up to its run
 #: of a run's folder: what an analysis may have read
-SUMMARIES = (runs.SUMMARY, f"eval/{runs.SUMMARY}", f"curve/{runs.SUMMARY}")
+SUMMARIES = (SUMMARY, f"eval/{SUMMARY}", f"curve/{SUMMARY}")
 
 # ------------------------------------------------------------------------------------------------ writing
 
@@ -42,15 +44,15 @@ def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]
     read = {path: _input(path) for path in inputs if path.is_file()} if groups else {}
     made_by = {
         "command": shlex.join(["python", "-m", *command]),
-        "code": {"version": __version__, **runs.git_state()},
-        "packages": runs.package_versions(),
-        "hardware": runs.hardware(),
-        "written": runs.timestamp(),
+        "code": {"version": __version__, **manifest.git_state()},
+        "packages": manifest.package_versions(),
+        "hardware": manifest.hardware(),
+        "written": timestamp(),
     }
     for path, of_one in groups.items():
         folder = path.parent.parent
-        content = {"files": {f.name: runs.sha256(f) for f in of_one}, **made_by}
-        runs.write_json(path, content | {"inputs": {os.path.relpath(p, folder): known for p, known in read.items()}})
+        content = {"files": {f.name: sha256(f) for f in of_one}, **made_by}
+        write_json(path, content | {"inputs": {os.path.relpath(p, folder): known for p, known in read.items()}})
     return list(groups)
 
 
@@ -63,7 +65,7 @@ def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
     found: dict[Path, None] = {}
     for path in paths:
         found[Path(path)] = None
-        content = runs.read_json(path)
+        content = read_json(path)
         for entry in (*content.get("cells", []), *content.get("bases", [])):
             found |= dict.fromkeys(p for name in SUMMARIES if (p := Path(entry["run"], name)).is_file())
     return list(found)
@@ -71,10 +73,10 @@ def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
 
 def inputs_of_sweep(trials: Path) -> list[Path]:
     """A sweep's trials, and the summaries that exist of its runs and of the reference's."""
-    content = runs.read_json(trials)
+    content = read_json(trials)
     folders = [seed["run"] for trial in content.get("trials", []) for seed in trial["seeds"].values()]
     folders += content.get("reference", {}).get("runs", {}).values()
-    return [trials, *dict.fromkeys(p for run in folders if (p := Path(run, runs.SUMMARY)).is_file())]
+    return [trials, *dict.fromkeys(p for run in folders if (p := Path(run, SUMMARY)).is_file())]
 
 
 def robustness_reports(results: Path) -> list[list[Path]]:
@@ -91,10 +93,10 @@ def inputs_of_report(results: Path) -> list[Path]:
 
 
 def _input(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = {"sha256": runs.sha256(path)}
-    if path.name == runs.SUMMARY:
+    content: dict[str, Any] = {"sha256": sha256(path)}
+    if path.name == SUMMARY:
         with contextlib.suppress(UserError):  # a damaged one is an input all the same
-            content["identity"] = runs.read_json(path).get("identity")
+            content["identity"] = read_json(path).get("identity")
     return content
 
 
@@ -123,10 +125,10 @@ def _recorded(path: Path) -> dict[str, Any] | None:
     folder = path.parent
     if not path.is_file() or not _record_of(path).is_file():
         return None
-    content = runs.read_json(_record_of(path))
+    content = read_json(_record_of(path))
     if path.name not in content["files"]:
         return None
-    state = "as it was written" if runs.sha256(path) == content["files"][path.name] else "changed since it was written"
+    state = "as it was written" if sha256(path) == content["files"][path.name] else "changed since it was written"
     inputs = [_since(folder, name, known) for name, known in content["inputs"].items()]
     made = {k: content[k] for k in ("command", "code", "packages", "hardware", "written")}
     return _checked(path, "analysis", state, made, inputs)
@@ -137,25 +139,25 @@ def _since(folder: Path, name: str, known: Mapping[str, Any]) -> dict[str, Any]:
     path = Path(os.path.normpath(folder / name))
     state = "missing"
     if path.is_file():
-        state = "unchanged" if runs.sha256(path) == known["sha256"] else "changed"
+        state = "unchanged" if sha256(path) == known["sha256"] else "changed"
     line = {"path": str(path), "state": state, "identity": known.get("identity")}
-    if path.name == runs.SUMMARY:
+    if path.name == SUMMARY:
         line["code"] = None
         with contextlib.suppress(UserError):  # a damaged manifest tells nothing
-            line["code"] = _around(path, runs.MANIFEST)[1].get("code")
+            line["code"] = _around(path, MANIFEST)[1].get("code")
     return line
 
 
 def _in_a_folder(path: Path) -> dict[str, Any] | None:
     """Of a file, or a folder, of a run, a base model, an evaluation or a task's problems."""
-    folder, manifest = _around(path, runs.MANIFEST)
-    home, content = _around(path, runs.SUMMARY)
+    folder, manifest = _around(path, MANIFEST)
+    home, content = _around(path, SUMMARY)
     if not manifest and "identity" not in content:
         return None
     home = folder if manifest else home
     made = {"identity": content.get("identity"), **manifest}
-    if (home / runs.CONFIG).is_file():
-        made["config"] = str(home / runs.CONFIG)
+    if (home / CONFIG).is_file():
+        made["config"] = str(home / CONFIG)
     return _checked(path, "run", _state(path), made, [_built_on(*built) for built in _foundations(home, manifest)])
 
 
@@ -170,34 +172,34 @@ def _foundations(home: Path, manifest: Mapping[str, Any]) -> list[tuple[Path, st
 
 def _built_on(folder: Path, identity: str | None) -> dict[str, Any]:
     """The problems or the model that a manifest names, as they are now; identity None: whichever it has."""
-    summary = folder / runs.SUMMARY
+    summary = folder / SUMMARY
     state = "missing"
     if summary.is_file():
-        content = runs.read_json(summary)
-        broken = runs.damaged_files(folder, content.get("files", {}))
+        content = read_json(summary)
+        broken = damaged_files(folder, content.get("files", {}))
         identity = identity or content.get("identity")
         state = "unchanged" if content.get("identity") == identity and not broken else "changed"
-    code = _around(summary, runs.MANIFEST)[1].get("code")
+    code = _around(summary, MANIFEST)[1].get("code")
     return {"path": str(summary), "state": state, "identity": identity, "code": code}
 
 
 def _state(path: Path) -> str:
     """Whether a file has the contents that its folder's summary, or its checkpoint's checksums, say."""
-    if path.is_dir() or path.name in (runs.SUMMARY, CHECKSUMS):
+    if path.is_dir() or path.name in (SUMMARY, CHECKSUMS):
         folder = path if path.is_dir() else path.parent
-        if not (folder / runs.SUMMARY).is_file():
+        if not (folder / SUMMARY).is_file():
             return "unfinished: no summary"
-        broken = runs.damaged_files(folder, runs.read_json(folder / runs.SUMMARY).get("files", {}))
+        broken = damaged_files(folder, read_json(folder / SUMMARY).get("files", {}))
         return f"changed since it was written: {broken[0]}" if broken else "all files as they were written"
     for folder in list(path.absolute().parents)[:DEPTH]:
-        for name in (runs.SUMMARY, CHECKSUMS):
+        for name in (SUMMARY, CHECKSUMS):
             if not (folder / name).is_file():
                 continue
-            content = runs.read_json(folder / name)
+            content = read_json(folder / name)
             files = content.get("files", content) if isinstance(content, dict) else {}
             known = files.get(path.absolute().relative_to(folder).as_posix())
             if isinstance(known, Mapping) and "sha256" in known:
-                same = runs.sha256(path) == known["sha256"]
+                same = sha256(path) == known["sha256"]
                 return "as it was written" if same else "changed since it was written"
     return "not fingerprinted: whether it was changed cannot be told"
 
@@ -207,7 +209,7 @@ def _around(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
     path = path.absolute()
     for folder in [*([path] if path.is_dir() else []), *list(path.parents)[:DEPTH]]:
         if (folder / name).is_file():
-            return folder, runs.read_json(folder / name)
+            return folder, read_json(folder / name)
     return path.parent, {}
 
 
@@ -216,7 +218,7 @@ def _checked(
 ) -> dict[str, Any]:
     changed = [f"{path} was {state}"] if state.startswith("changed") else []
     changed += [f"{line['path']} is {line['state']} since" for line in inputs if line["state"] != "unchanged"]
-    digest = runs.sha256(path) if path.is_file() else None
+    digest = sha256(path) if path.is_file() else None
     return {"file": str(path), "kind": kind, "sha256": digest, "state": state, "made": dict(made), "inputs": inputs,
             "changed": changed}  # fmt: skip
 

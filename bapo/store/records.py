@@ -13,7 +13,7 @@ from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.experiments import budgets
 from bapo.methods import Batch, Method
-from bapo.store import runs
+from bapo.store.files import STEPS, TABLES, fingerprints, read_table, write_parquet
 
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
@@ -121,24 +121,24 @@ class Tables:
     """Rows of the three tables, in memory until they are written."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in runs.TABLES}
+        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
 
     def write(self, folder: Path) -> None:
         import pandas as pd
 
         for name, rows in self.rows.items():
-            runs.write_parquet(folder / name, pd.DataFrame(rows))
+            write_parquet(folder / name, pd.DataFrame(rows))
 
     def read(self, folder: Path) -> None:
         for name in self.rows:
-            self.rows[name] = runs.read_table(folder / name).to_dict("records")
+            self.rows[name] = read_table(folder / name).to_dict("records")
 
 
 def summary(
     folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None = None
 ) -> dict[str, Any]:
     """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
-    steps = runs.read_table(folder / runs.STEPS)
+    steps = read_table(folder / STEPS)
     sums = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens", "updates",
             "forward_flops", "backward_flops")  # fmt: skip
     totals = {name: steps[name].sum().item() for name in sums}
@@ -154,5 +154,5 @@ def summary(
         },
         **({"budget": outcome} if outcome else {}),
         "final": {"reward_mean": float(steps["reward_mean"].tail(10).mean())},
-        "files": runs.fingerprints(folder, runs.TABLES),
+        "files": fingerprints(folder, TABLES),
     }

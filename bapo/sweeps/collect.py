@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.experiments import compose as configuration
+from bapo.experiments.places import run_directory
 from bapo.experiments.studies import Cell, Settings
-from bapo.store import runs
+from bapo.store.files import write_json
 from bapo.sweeps import study as studies
 from bapo.sweeps import trials
 from bapo.sweeps.files import Sweep, check
@@ -49,7 +49,7 @@ def collect(sweep: Sweep, settings: Settings) -> Path:
     for row in rows:
         row["settings"] = trials.overrides(sweep, settings, row["drawn"])
     path = studies.folder_of(sweep, settings) / TRIALS
-    runs.write_json(path, content(sweep, settings, rows))
+    write_json(path, content(sweep, settings, rows))
     return path
 
 
@@ -77,7 +77,7 @@ def content(sweep: Sweep, settings: Settings, rows: list[dict[str, Any]]) -> dic
         "reference": {
             "method": sweep.reference,
             "title": reference[sweep.seeds[0]].method.title,
-            "runs": {str(s): str(configuration.run_directory(c)) for s, c in reference.items()},
+            "runs": {str(s): str(run_directory(c)) for s, c in reference.items()},
         },
         "trials": rows,
     }

@@ -12,9 +12,11 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from bapo import methods
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.experiments import compose as configuration
-from bapo.experiments.compose import unknown
+from bapo.experiments import places
+from bapo.experiments.identity import digest
+from bapo.experiments.places import options
 from bapo.experiments.studies import Cell, Settings
 from bapo.experiments.validate import checked, field_names, require_name
 from bapo.sweeps import space
@@ -87,14 +89,14 @@ class Sweep:
 
     @property
     def space_identity(self) -> str:
-        return configuration.digest([p.content() for p in self.parameters])
+        return digest([p.content() for p in self.parameters])
 
     def cell(self, method: str, seed: int) -> Cell:
         return Cell(self.task, self.model, method, seed)
 
 
 def names() -> list[str]:
-    return configuration.options("sweep")
+    return options("sweep")
 
 
 def at_scale(scale: str) -> list[str]:
@@ -142,7 +144,7 @@ def load(name: str, settings: Settings) -> Sweep:
 
 
 def _path(name: str) -> Path:
-    return configuration.EXPERIMENTS / "sweep" / f"{name}.yaml"
+    return places.EXPERIMENTS / "sweep" / f"{name}.yaml"
 
 
 def _plain(name: str) -> dict[str, Any]:

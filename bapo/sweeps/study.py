@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
-from bapo.experiments import compose as configuration
+from bapo.experiments.identity import digest, train_identity
 from bapo.experiments.studies import Settings
 from bapo.seeds import key64
 from bapo.sweeps import space
@@ -35,7 +35,7 @@ def meaning(sweep: Sweep, settings: Settings) -> dict[str, Any]:
     return {
         "space": sweep.space_identity,
         "seeds": list(sweep.seeds),
-        "configuration": configuration.train_identity(config),
+        "configuration": train_identity(config),
         "sampler": [sweep.sampler, sweep.seed, dict(sweep.start), sweep.startup, pruning],
     }
 
@@ -46,7 +46,7 @@ WORDS = {"space": "search space", "seeds": "list of seeds", "configuration": "co
 
 def identity(sweep: Sweep, settings: Settings) -> str:
     """Changes when a slot's trial would be of another study."""
-    return configuration.digest(meaning(sweep, settings))
+    return digest(meaning(sweep, settings))
 
 
 def sampler_of(sweep: Sweep, slot: int) -> BaseSampler:

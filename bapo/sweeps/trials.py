@@ -13,8 +13,11 @@ from bapo import engines
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
+from bapo.experiments.identity import train_identity
+from bapo.experiments.places import run_directory
 from bapo.experiments.studies import Settings
-from bapo.store import runs
+from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files
+from bapo.store.lock import locked
 from bapo.sweeps import space
 from bapo.sweeps.files import Sweep
 
@@ -48,13 +51,13 @@ def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed:
     words = [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in found.items()]
     extra = (*settings.overrides, *words)
     config = configuration.run_config(sweep.scale, sweep.task, sweep.model, sweep.method, seed, extra)
-    identity = configuration.train_identity(config)
+    identity = train_identity(config)
     for method in dict.fromkeys((sweep.method, *sweep.named)):
         plain = settings.run(sweep.cell(method, seed))
-        if configuration.train_identity(plain) == identity:
+        if train_identity(plain) == identity:
             return plain
     config.seed = 0
-    of_all_seeds = configuration.train_identity(config)
+    of_all_seeds = train_identity(config)
     config.seed = seed
     config.method.name = f"{sweep.method}+{of_all_seeds[:10]}"
     config.method.title = ", ".join([config.method.title, *(f"{k.rpartition('.')[2]} = {v}" for k, v in found.items())])
@@ -63,18 +66,16 @@ def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed:
 
 def finished(config: DictConfig) -> bool:
     """Whether the run is there, intact, and means what the configuration says."""
-    folder = configuration.run_directory(config)
-    if not (folder / runs.SUMMARY).exists():
+    folder = run_directory(config)
+    if not (folder / SUMMARY).exists():
         return False
-    return runs.read_json(folder / runs.SUMMARY).get("identity") == budgets.identity(config) and bool(
-        runs.verify_files(folder)
-    )
+    return read_json(folder / SUMMARY).get("identity") == budgets.identity(config) and bool(verify_files(folder))
 
 
 def train(config: DictConfig) -> Path:
     """The folder of the finished run: one that is there already, or trained now, from its last checkpoint."""
-    folder = configuration.run_directory(config)
-    with runs.locked(folder, PATIENCE):  # another slot may be at it
+    folder = run_directory(config)
+    with locked(folder, PATIENCE):  # another slot may be at it
         if finished(config):
             return folder
     engines.train(config)
@@ -86,8 +87,8 @@ def validation(folder: Path) -> dict[str, float]:
 
     The sets with which a run is tested (eval/) are never opened here.
     """
-    frame = runs.read_table(folder / runs.PROBE, ["step", "set", "prompt_id", "mean"])
+    frame = read_table(folder / PROBE, ["step", "set", "prompt_id", "mean"])
     rows = frame[(frame["set"] == VALIDATION) & (frame["step"] == frame["step"].max())].sort_values("prompt_id")
     if rows.empty:
-        raise UserError(f"{folder / runs.PROBE}: no held-out problem was probed; set probe.prompts to at least 1")
+        raise UserError(f"{folder / PROBE}: no held-out problem was probed; set probe.prompts to at least 1")
     return dict(zip(rows["prompt_id"].astype(str), rows["mean"].astype(float), strict=True))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
 from bapo.experiments.studies import Settings
-from bapo.store import runs
+from bapo.store.files import write_json
+from bapo.store.lock import locked
 from bapo.sweeps import space, trials
 from bapo.sweeps import study as studies
 from bapo.sweeps.files import Sweep
@@ -34,13 +35,13 @@ def run_slot(sweep: Sweep, settings: Settings, slot: int) -> dict[str, Any]:
     if not 0 <= slot < sweep.trials:
         raise UserError(f"--slot {slot}: sweep {sweep.name} has slots 0 to {sweep.trials - 1}")
     folder = slot_folder(sweep, settings, slot)
-    with runs.locked(folder):
+    with locked(folder):
         study = studies.open_study(sweep, settings, slot)
         trial = studies.claim(study, slot, sweep.retries)
         if trial is not None:
             _work(study, trial, sweep, settings)
         content = told(studies.trial_of(study, slot), sweep)
-        runs.write_json(folder / RESULT, content)
+        write_json(folder / RESULT, content)
     return content
 
 

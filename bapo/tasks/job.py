@@ -9,8 +9,10 @@ from omegaconf import DictConfig
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.experiments import compose as configuration
-from bapo.store import runs
+from bapo.experiments.identity import base_identity, data_identity
+from bapo.experiments.places import base_directory, data_directory
+from bapo.store.files import SUMMARY, damaged_files, fingerprints, read_json, require_space, verify_files, write_json
+from bapo.store.lock import remade
 from bapo.tasks.base import Progress
 from bapo.tasks.files import read_problems
 from bapo.tasks.real import golds
@@ -21,15 +23,15 @@ def data_folder(config: DictConfig) -> Path:
 
     Raises UserError where they are missing, or were made under another configuration.
     """
-    folder = configuration.data_directory(config)
+    folder = data_directory(config)
     command = f"python -m bapo data scale={config.scale.name} task={config.task.name}"
-    if not (folder / runs.SUMMARY).exists():
+    if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: the problems are missing; make them first with `{command}`")
-    summary = runs.read_json(folder / runs.SUMMARY)
-    problems = runs.damaged_files(folder, summary.get("files", {}))
+    summary = read_json(folder / SUMMARY)
+    problems = damaged_files(folder, summary.get("files", {}))
     if problems:
         raise UserError(f"{problems[0]}; make the problems again: `{command}`")
-    if summary.get("identity") != configuration.data_identity(config):
+    if summary.get("identity") != data_identity(config):
         raise UserError(f"{folder}: the problems were made under another configuration; make them again: `{command}`")
     return folder
 
@@ -39,11 +41,11 @@ def base_folder(config: DictConfig) -> Path:
 
     Raises UserError where it is missing, damaged, or was trained under another configuration.
     """
-    folder = configuration.base_directory(config)
-    if not (folder / runs.SUMMARY).exists():
+    folder = base_directory(config)
+    if not (folder / SUMMARY).exists():
         names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
         raise UserError(f"{folder}: the base model is missing; train it first with `python -m bapo base {names}`")
-    if runs.verify_files(folder)["identity"] != configuration.base_identity(config):
+    if verify_files(folder)["identity"] != base_identity(config):
         raise UserError(f"{folder}: the base model was trained under another configuration; train it again")
     return folder
 
@@ -55,10 +57,10 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
     """
     if config.data.cleaning and config.data.source != "hub":
         raise UserError("data.cleaning: decisions on the real sets; data.source=generated has none, remove them")
-    folder = configuration.data_directory(config)
-    identity = configuration.data_identity(config)
-    runs.require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
-    with runs.remade(folder, identity):
+    folder = data_directory(config)
+    identity = data_identity(config)
+    require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
+    with remade(folder, identity):
         task = tasks.get(config.task.name)
         counts = task.write_data(config, folder, progress)
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
@@ -72,15 +74,15 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
                 for name in config.data.split_sizes
                 if name in task.benchmarks
             },
-            "files": runs.fingerprints(folder, files),
+            "files": fingerprints(folder, files),
         }
-        runs.write_json(folder / runs.SUMMARY, summary)
+        write_json(folder / SUMMARY, summary)
     return summary
 
 
 def golds_checked(config: DictConfig) -> dict[str, int]:
     """Benchmark -> gold answers that its grader has accepted, as the data job's summary says."""
-    return runs.read_json(configuration.data_directory(config) / runs.SUMMARY).get("golds", {})
+    return read_json(data_directory(config) / SUMMARY).get("golds", {})
 
 
 def _golds(task: tasks.Task, path: Path) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 
 from analysis.claims.measures import NotTestable, of_seeds
 from analysis.claims.registry import Answer, answers, query, there
-from bapo.store import runs
+from bapo.store.files import GROUPS
 
 if TYPE_CHECKING:
     from analysis.claims.view import View
@@ -40,7 +40,7 @@ def x2_premise(view: View, *, of: Any) -> Answer:
         if c1 is None:
             raise NotTestable(f"{view.title(method)}: config.yaml has no method.c1")
         shares, count, broken = [], 0, 0
-        for frame in view.tables(method, runs.GROUPS, ["origin", "mean", "used"]).values():
+        for frame in view.tables(method, GROUPS, ["origin", "mean", "used"]).values():
             mean = frame.loc[(frame["origin"] == "re-evaluated") & frame["used"], "mean"].to_numpy(np.float64)
             if len(mean):
                 holds = mean * (1 - mean) >= c1 * (1 - c1) - 1e-9
@@ -63,7 +63,7 @@ def bound_can_be_positive(view: View, *, of: Any) -> Answer:
 
     def alone(method: str):
         shares, best = [], -np.inf
-        for frame in view.tables(method, runs.GROUPS, ["mean", "used"]).values():
+        for frame in view.tables(method, GROUPS, ["mean", "used"]).values():
             mean = frame.loc[frame["used"] & (frame["mean"] > 0) & (frame["mean"] < 1), "mean"].to_numpy(np.float64)
             if not len(mean):
                 raise NotTestable("no group with a reward variance was trained on")

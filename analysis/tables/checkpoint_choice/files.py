@@ -9,7 +9,7 @@ from analysis import text
 from analysis.study import Study
 from analysis.tables.checkpoint_choice import numbers as choice
 from analysis.tables.checkpoint_choice.numbers import AVERAGE, HALVES, LAST, TEST, TITLES, VALIDATION, Choice, Measured
-from bapo.store.runs import write_text
+from bapo.store.files import write_text
 
 HEADER = (
     "Method",

@@ -12,7 +12,7 @@ from analysis.study import Study
 from analysis.tables.table1 import layout as table1_layout
 from analysis.tables.table1 import numbers as table1_numbers
 from analysis.tables.table1.numbers import Section
-from bapo.store.runs import write_text
+from bapo.store.files import write_text
 
 
 def write(study: Study, out: Path) -> list[Path]:

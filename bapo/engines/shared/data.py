@@ -12,7 +12,7 @@ from bapo import seeds
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.images import Images, prepare, to_messages
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import read_table
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def read_prompts(path: Path, tokenizer: Any, max_prompt_tokens: int, processor: 
     processor: of a model that reads images; without it the problems must be text. Raises UserError naming the file and
     the problem where a prompt is empty, too long, has no ground truth, or has images that cannot be read.
     """
-    table = runs.read_table(path)
+    table = read_table(path)
     if not tokenizer.chat_template:
         raise UserError(f"{path}: the model's tokenizer has no chat template to write prompts with; add one to it")
     with_images = "images" in table

@@ -15,37 +15,40 @@ from omegaconf import DictConfig, OmegaConf
 from bapo import seeds, tasks
 from bapo.engines.shared import images, models
 from bapo.errors import UserError
-from bapo.experiments import compose as configuration
-from bapo.store import runs
+from bapo.experiments.identity import base_identity, data_identity
+from bapo.experiments.places import base_directory
+from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, read_table, require_space, write_json, write_text
+from bapo.store.lock import locked, set_aside
+from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
 from bapo.tasks.job import data_folder
 
 
 def train_base(config: DictConfig) -> dict[str, Any]:
     """Train the base model of ``config`` (or note the pretrained one) and write its folder. Returns the summary."""
-    folder = configuration.base_directory(config)
-    identity = configuration.base_identity(config)
-    with runs.locked(folder):
-        runs.set_aside(folder, identity)
-        manifest = runs.start_manifest(folder, identity, data_identity=configuration.data_identity(config))
-        runs.write_text(folder / runs.CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    folder = base_directory(config)
+    identity = base_identity(config)
+    with locked(folder):
+        set_aside(folder, identity)
+        manifest = start_manifest(folder, identity, data_identity=data_identity(config))
+        write_text(folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
         if config.model.kind == "pretrained":
             summary = {"identity": identity, "model": config.model.path, "revision": config.model.revision, "files": {}}
         else:
             summary = {"identity": identity, **_train_scratch(config)}
             names = sorted(p.relative_to(folder) for p in (folder / "checkpoint").iterdir())
-            summary["files"] = runs.fingerprints(folder, [str(n) for n in names])
-        runs.write_json(folder / runs.SUMMARY, summary)
-        runs.end_manifest(folder, manifest)
+            summary["files"] = fingerprints(folder, [str(n) for n in names])
+        write_json(folder / SUMMARY, summary)
+        end_manifest(folder, manifest)
     return summary
 
 
 def _train_scratch(config: DictConfig) -> dict[str, Any]:
     models.prepare_process(config.base.threads)
     device = models.device_of(config)
-    base, folder = config.base, configuration.base_directory(config)
+    base, folder = config.base, base_directory(config)
     model, tokenizer = models.build_scratch(config)
-    runs.require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
+    require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
     model.to(device).train()
     processor = tasks.get(config.task.name).build_processor(config, tokenizer)
     buckets = _documents(config, tokenizer, processor)
@@ -82,7 +85,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     temporary = folder / f".checkpoint.{os.getpid()}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
-    with runs.explained(temporary):
+    with explained(temporary):
         models.save(model, processor or tokenizer, temporary)
     shutil.rmtree(folder / "checkpoint", ignore_errors=True)
     os.replace(temporary, folder / "checkpoint")
@@ -108,7 +111,7 @@ class Bucket:
 def _documents(config: DictConfig, tokenizer: Any, processor: Any | None) -> list[Bucket]:
     """Tokenised documents by shape."""
     path = data_folder(config) / "base.parquet"
-    table = runs.read_table(path)
+    table = read_table(path)
     pictures: list[Any] = []
     if "images" in table:
         if processor is None:

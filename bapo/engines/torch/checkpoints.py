@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared import models
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import damaged_files, explained, fingerprints, read_json, sync, write_json
 from bapo.store.records import Tables
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def save(
     trainer = temporary / "trainer"
     trainer.mkdir(parents=True)
     try:
-        with runs.explained(target):
+        with explained(target):
             models.save(model, tokenizer, temporary)
             save_file(optimizer_tensors(model, optimizer), trainer / "optimizer.safetensors")
             if rollout_model is not None:
@@ -84,16 +84,16 @@ def save(
                 save_file(optimizer_tensors(critic.model, critic.optimizer), trainer / "critic_optimizer.safetensors")
             tensors, entries = pack_groups(groups)
             save_file(tensors, trainer / "groups.safetensors")
-            runs.write_json(trainer / "state.json", {**asdict(state), "groups": entries})
+            write_json(trainer / "state.json", {**asdict(state), "groups": entries})
             tables.write(trainer)
             names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
-            runs.write_json(temporary / CHECKSUMS, runs.fingerprints(temporary, names))
+            write_json(temporary / CHECKSUMS, fingerprints(temporary, names))
             for path in [*temporary.rglob("*"), temporary]:
-                runs.sync(path)
+                sync(path)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(temporary, target)
-            runs.sync(target.parent)
+            sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     for old in [s for s in steps_with_trainer(run) if s <= state.step][KEPT:]:  # damaged later ones do not count
@@ -104,10 +104,10 @@ def save(
 def damage(folder: Path, trainer: bool) -> list[str]:
     """What is wrong with a checkpoint; its trainer part is looked at only where ``trainer`` is set."""
     try:
-        files = runs.read_json(folder / CHECKSUMS)
+        files = read_json(folder / CHECKSUMS)
     except UserError as error:
         return [str(error)]
-    return runs.damaged_files(folder, {n: f for n, f in files.items() if trainer or not n.startswith("trainer/")})
+    return damaged_files(folder, {n: f for n, f in files.items() if trainer or not n.startswith("trainer/")})
 
 
 def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
@@ -116,7 +116,7 @@ def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
         folder = folder_of(run, step)
         problems = damage(folder, trainer=True)
         if not problems:
-            return folder, runs.read_json(folder / "trainer" / "state.json")
+            return folder, read_json(folder / "trainer" / "state.json")
         print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
     return None
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import tasks
+from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH, Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.data import PromptStream, read_prompts
@@ -26,9 +26,13 @@ from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import UserError
 from bapo.experiments import budgets
-from bapo.experiments import compose as configuration
+from bapo.experiments.identity import base_identity, data_identity
+from bapo.experiments.places import run_directory
 from bapo.methods import Method
-from bapo.store import records, runs, tracking
+from bapo.store import records, tracking
+from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, require_space, write_json, write_text
+from bapo.store.lock import locked, set_aside
+from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
 from bapo.tasks.job import data_folder
 
@@ -42,10 +46,10 @@ class Interrupted(Exception):
 
 def train(config: DictConfig) -> dict[str, Any]:
     """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary."""
-    folder = configuration.run_directory(config)
+    folder = run_directory(config)
     identity = budgets.identity(config)
-    with runs.locked(folder):
-        runs.set_aside(folder, identity)
+    with locked(folder):
+        set_aside(folder, identity)
         return Trainer(config, folder, identity).run()
 
 
@@ -56,7 +60,7 @@ class Trainer:
         self.config, self.folder, self.identity = config, folder, identity
         models.prepare_process(config.threads)
         self.device = models.device_of(config)
-        self.method: Method = configuration.to_method(config)
+        self.method: Method = methods.of_run(config)
         self.task = tasks.get(config.task.name)
         data = data_folder(config)
         found = checkpoints.newest_intact(folder)
@@ -65,7 +69,7 @@ class Trainer:
         )
         self.parameters = models.parameter_count(self.model)
         trained = self.parameters * (1 + self.method.uses_critic)
-        runs.require_space(folder, TABLE_BYTES + 3 * 12 * trained)
+        require_space(folder, TABLE_BYTES + 3 * 12 * trained)
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
         self.processor = models.load_processor(self.model, found[0] if found else models.start_path(config), config)
         longest = config.sampling.max_prompt_tokens
@@ -115,17 +119,17 @@ class Trainer:
     # ------------------------------------------------------------------ the loop
     def run(self) -> dict[str, Any]:
         config = self.config
-        manifest = runs.start_manifest(
+        manifest = start_manifest(
             self.folder,
             self.identity,
-            data_identity=configuration.data_identity(config),
-            base_identity=configuration.base_identity(config),
+            data_identity=data_identity(config),
+            base_identity=base_identity(config),
             seed=config.seed,
             device=str(self.device),
             threads=config.threads,
             parameters=self.parameters,
         )
-        runs.write_text(self.folder / runs.CONFIG, OmegaConf.to_yaml(config, resolve=True))
+        write_text(self.folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
         tracker = tracking.start(config, self.folder, self.identity)
@@ -145,7 +149,7 @@ class Trainer:
         finally:
             tracker.finish()
         summary = self._finish()
-        runs.end_manifest(self.folder, manifest)
+        end_manifest(self.folder, manifest)
         return summary
 
     def _train_step(self, step: int) -> dict[str, Any]:
@@ -183,8 +187,8 @@ class Trainer:
         if self.budget.probes(before, self.spent, step, self.config.probe.points):
             row["seconds_probe"] = self._probe()
             row["seconds_total"] += row["seconds_probe"]
-        self.tables.rows[runs.STEPS].append(row)
-        self.tables.rows[runs.GROUPS] += records.group_rows(step, batch)
+        self.tables.rows[STEPS].append(row)
+        self.tables.rows[GROUPS] += records.group_rows(step, batch)
         return row
 
     def _sync_rollout_policy(self, version: int) -> None:
@@ -207,7 +211,7 @@ class Trainer:
             groups = self.generator.generate(
                 self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, records.Ledger()
             )
-            self.tables.rows[runs.PROBE] += [
+            self.tables.rows[PROBE] += [
                 {"step": self.step, "set": name, "prompt_id": g.prompt.id, "correct": int(g.rewards.sum()),
                  "samples": g.size, "mean": g.mean}
                 for g in groups
@@ -249,7 +253,7 @@ class Trainer:
         groups = checkpoints.unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self._prompt)
         self.tables.read(trainer)
-        self.spent = self.budget.spent(self.tables.rows[runs.STEPS])
+        self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
 
     def _prompt(self, prompt_id: str) -> Prompt:
@@ -260,7 +264,7 @@ class Trainer:
         self.tables.write(self.folder)
         last = checkpoints.folder_of(self.folder, self.step)
         summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
-        runs.write_json(self.folder / runs.SUMMARY, summary)
+        write_json(self.folder / SUMMARY, summary)
         return summary
 
 

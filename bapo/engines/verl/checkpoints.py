@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.store import runs
+from bapo.store.files import damaged_files, fingerprints, read_json, write_json, write_text
 
 CHECKSUMS = "checksums.json"
 #: verl's own file: the step that it resumes from
@@ -46,20 +46,20 @@ def write_checksums(folder: Path) -> dict[str, Any]:
     """Fingerprints of every file below ``folder``, written beside them: from here on the checkpoint is complete."""
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(lambda name: runs.fingerprints(folder, [name]), names))
+        parts = list(pool.map(lambda name: fingerprints(folder, [name]), names))
     found = {name: entry for part in parts for name, entry in part.items()}
-    runs.write_json(folder / CHECKSUMS, found)
+    write_json(folder / CHECKSUMS, found)
     return found
 
 
 def damage(folder: Path) -> list[str]:
     """What is wrong with a checkpoint, a sentence each."""
     try:
-        files = runs.read_json(folder / CHECKSUMS)
+        files = read_json(folder / CHECKSUMS)
     except UserError:
         return [f"{folder} was not written to its end"]
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = pool.map(lambda item: runs.damaged_files(folder, dict([item])), files.items())
+        parts = pool.map(lambda item: damaged_files(folder, dict([item])), files.items())
         return [problem for part in parts for problem in part]
 
 
@@ -68,7 +68,7 @@ def choose(root: Path) -> int | None:
     for step in steps(root):
         problems = damage(folder_of(root, step))
         if not problems:
-            runs.write_text(root / TRACKER, str(step))
+            write_text(root / TRACKER, str(step))
             return step
         print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
     (root / TRACKER).unlink(missing_ok=True)
@@ -84,9 +84,9 @@ def publish(source: Path, run: Path, step: int, keep: bool) -> None:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source / PUBLISHED, temporary)
-    written = runs.read_json(source / CHECKSUMS)
+    written = read_json(source / CHECKSUMS)
     own = {n.removeprefix(f"{PUBLISHED}/"): f for n, f in written.items() if n.startswith(f"{PUBLISHED}/")}
-    runs.write_json(temporary / CHECKSUMS, own)
+    write_json(temporary / CHECKSUMS, own)
     if target.exists():
         shutil.rmtree(target)
     os.replace(temporary, target)

@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.embeddings import mean_states
-from bapo.store import runs
+from bapo.store.files import atomic
 
 FILE = "embeddings.safetensors"  # in the run folder, until the run has finished
 CHUNK = 512  # prompts whose prepared images are in memory at a time
@@ -70,7 +70,7 @@ def _computed(
 
 def _write(path: Path, key: str, vectors: np.ndarray, tokens: int) -> None:
     about = {"key": key, "tokens": str(tokens), "sha256": _sha256(vectors)}
-    with runs.atomic(path) as temporary:
+    with atomic(path) as temporary:
         save_file({"vectors": vectors}, temporary, metadata=about)
 
 

@@ -23,8 +23,12 @@ from omegaconf import DictConfig, OmegaConf
 from bapo.engines.verl import checkpoints, settings, verl_config
 from bapo.errors import UserError
 from bapo.experiments import budgets
-from bapo.experiments import compose as configuration
-from bapo.store import records, runs
+from bapo.experiments.identity import base_identity, data_identity
+from bapo.experiments.places import data_directory, run_directory
+from bapo.store import records
+from bapo.store.files import CONFIG, SUMMARY, read_json, write_json, write_text
+from bapo.store.lock import locked, set_aside
+from bapo.store.manifest import end_manifest, start_manifest
 from bapo.tasks.job import base_folder, data_folder
 
 VERSION = "0.9.1"  # v1/ of verl changes between releases
@@ -51,10 +55,10 @@ def train(config: DictConfig) -> dict[str, Any]:
     _require_verl()
     settings.check(config)
     _require_gpu_packages(config)
-    folder = configuration.run_directory(config)
+    folder = run_directory(config)
     identity = budgets.identity(config)
-    with runs.locked(folder):
-        runs.set_aside(folder, identity)
+    with locked(folder):
+        set_aside(folder, identity)
         budgets.steps(config, _problems(data_folder(config)))  # there must be one
         if config.model.kind != "pretrained":
             base_folder(config)
@@ -110,22 +114,22 @@ def _problems(data: Path) -> int:
 
 def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[str, Any]:
     device = verl_config.device_of(config)
-    manifest = runs.start_manifest(
+    manifest = start_manifest(
         folder,
         identity,
-        data_identity=configuration.data_identity(config),
-        base_identity=configuration.base_identity(config),
+        data_identity=data_identity(config),
+        base_identity=base_identity(config),
         seed=config.seed,
         device=device,
         engine="verl",
     )
-    runs.write_text(folder / runs.CONFIG, OmegaConf.to_yaml(config, resolve=True))
+    write_text(folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     (work / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
     _write_probe(config, checkpoints.root_of(folder) / checkpoints.VALIDATION)
     time_limit = float(settings.get(config, "time_limit", 0))
     _run_job(work, device, time_limit, folder.absolute() / LOG)
-    steps = runs.read_json(work / "done.json")["steps"]
-    state = runs.read_json(checkpoints.folder_of(checkpoints.root_of(folder), steps) / "bapo" / "state.json")
+    steps = read_json(work / "done.json")["steps"]
+    state = read_json(checkpoints.folder_of(checkpoints.root_of(folder), steps) / "bapo" / "state.json")
     if not state.get("finished", steps >= state["total_steps"]):
         raise Interrupted(
             f"{folder}: stopped after step {steps} of {state['total_steps']}; the same command goes on there"
@@ -134,8 +138,8 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
     limit = budgets.amount(config)
     budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, most)
     summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}", budget)
-    runs.write_json(folder / runs.SUMMARY, summary)
-    runs.end_manifest(folder, manifest)
+    write_json(folder / SUMMARY, summary)
+    end_manifest(folder, manifest)
     return summary
 
 
@@ -149,7 +153,7 @@ def _write_probe(config: DictConfig, path: Path) -> None:
 
     parts = []
     for name, (prompts, samples) in settings.validation_sets(config).items():
-        file = configuration.data_directory(config) / f"{name}.parquet"
+        file = data_directory(config) / f"{name}.parquet"
         if not file.is_file():
             known = ", ".join(config.data.split_sizes)
             raise UserError(f"verl.validation={name}: {config.task.name} has no such problems; allowed: {known}")

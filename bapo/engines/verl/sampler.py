@@ -27,7 +27,7 @@ from bapo.engines.verl import embeddings
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.prompts import Beginning
 from bapo.engines.verl.rows import TRAIN, Asked, samples_of
-from bapo.experiments import compose as configuration
+from bapo.experiments.identity import base_identity
 
 if TYPE_CHECKING:
     from bapo.engines.verl.trainer import MethodTrainer
@@ -171,7 +171,7 @@ class StepSampler:
         begun, t = time.perf_counter(), self.trainer
         if t.embedder is None:
             t.embedder = embeddings.StoredEmbedder(
-                t.folder / embeddings.FILE, configuration.base_identity(t.run), list(t.source.by_id.values()),
+                t.folder / embeddings.FILE, base_identity(t.run), list(t.source.by_id.values()),
                 self._with_tokens, self._start_model, t._say,
             )  # fmt: skip
             if self.step == 1:  # a method embeds from there on; a resumed run has paid

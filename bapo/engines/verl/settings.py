@@ -6,8 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo.errors import UserError
-from bapo.experiments import compose as configuration
+from bapo.errors import UserError, unknown
 
 #: None of them changes the numbers of a run's training.
 SETTINGS = {
@@ -28,7 +27,7 @@ def check(config: DictConfig) -> None:
     """Raises UserError for a key below ``verl`` that nothing reads."""
     for key in config.verl:
         if key not in SETTINGS:
-            raise UserError(configuration.unknown(f"verl.{key}", f"no such key '{key}'", str(key), list(SETTINGS)))
+            raise UserError(unknown(f"verl.{key}", f"no such key '{key}'", str(key), list(SETTINGS)))
 
 
 def get(config: DictConfig, key: str, default: Any) -> Any:

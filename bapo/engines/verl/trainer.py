@@ -51,7 +51,8 @@ from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
-from bapo.store import records, runs, tracking
+from bapo.store import records, tracking
+from bapo.store.files import GROUPS, PROBE, STEPS, read_json, write_json
 
 #: trainer states kept: the newest, and one to fall back on
 KEPT = 2
@@ -299,7 +300,7 @@ class MethodTrainer(PPOTrainerSync):
                 f"step {self.global_steps}: {len(rows)} of {len(self.val_dataset)} problems were validated; a rollout "
                 "failed"
             )
-        self.tables.rows[runs.PROBE] += rows
+        self.tables.rows[PROBE] += rows
         return super()._val_metrics_update(data_sources, sample_uids, found, *args, **kwargs)
 
     def _row(self, batch: KVBatchMeta, metrics: dict) -> dict[str, Any]:
@@ -337,8 +338,8 @@ class MethodTrainer(PPOTrainerSync):
             "seconds_probe": timing_raw.get("testing", 0.0),
             "seconds_total": timing_raw["step"] + timing_raw.get("testing", 0.0),
         }
-        self.tables.rows[runs.STEPS].append(row)
-        self.tables.rows[runs.GROUPS] += records.group_rows(global_steps, self.batch)
+        self.tables.rows[STEPS].append(row)
+        self.tables.rows[GROUPS] += records.group_rows(global_steps, self.batch)
         own = {k: v for k, v in row.items() if k != "step"}
         self.tracker.log(own | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
         metrics.update({f"bapo/{k}": v for k, v in own.items()})
@@ -379,7 +380,7 @@ class MethodTrainer(PPOTrainerSync):
         if self.reference_moved:
             self.actor_rollout_wg.save_reference(str(own))
         self.tables.write(own)
-        runs.write_json(
+        write_json(
             own / "state.json",
             {
                 "step": step, "total_steps": self.total_training_steps, "finished": self._finished(),
@@ -402,7 +403,7 @@ class MethodTrainer(PPOTrainerSync):
         if not self.global_steps:
             return
         own = self._own_folder(self.global_steps)
-        state = runs.read_json(own / "state.json")
+        state = read_json(own / "state.json")
         self.updates, self.rollout_version = state["updates"], state["rollout_version"]
         self.source.stream.position = state["stream_position"]
         groups = unpack_groups(own / "groups.safetensors", state["groups"], self.source.by_id)
@@ -415,7 +416,7 @@ class MethodTrainer(PPOTrainerSync):
         if self.reference_moved:
             self.actor_rollout_wg.load_reference(str(own))
         self.tables.read(own)
-        self.spent = self.budget.spent(self.tables.rows[runs.STEPS])
+        self.spent = self.budget.spent(self.tables.rows[STEPS])
         self.tables.write(self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):
             self.config.trainer.val_before_train = False  # done when the run began

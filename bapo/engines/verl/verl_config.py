@@ -17,10 +17,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+import bapo
 from bapo import methods
 from bapo.engines.verl import checkpoints, cpu, settings
 from bapo.errors import UserError
-from bapo.experiments import compose as configuration
+from bapo.experiments.hardware import on_gpus
+from bapo.experiments.identity import train_identity
+from bapo.experiments.places import base_directory, data_directory, run_directory
 
 #: what verl imports in each of its processes
 PLUGIN = "bapo.engines.verl.plugin"
@@ -31,7 +34,7 @@ SYNTHETIC_PADDING_SEQ_LEN = 128
 
 def device_of(config: DictConfig) -> str:
     """ "cpu" or "cuda". ``auto``: a pretrained model belongs on GPUs; a scratch model goes where there is one."""
-    if configuration.on_gpus(config):
+    if on_gpus(config):
         return "cuda"
     if config.device != "auto":
         return config.device
@@ -48,7 +51,7 @@ def attention(config: DictConfig) -> str:
 
 def environment(device: str) -> dict[str, str]:
     """Variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
-    package = str(Path(configuration.__file__).resolve().parents[1])
+    package = str(Path(bapo.__file__).resolve().parents[1])
     found = {
         "VERL_USE_EXTERNAL_MODULES": PLUGIN,
         "PYTHONPATH": os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p),
@@ -126,7 +129,7 @@ def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
 def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, Any]:
     """What the method, the task and the hyper-parameters decide."""
     s, t = config.sampling, config.train
-    data, folder = configuration.data_directory(config).absolute(), configuration.run_directory(config).absolute()
+    data, folder = data_directory(config).absolute(), run_directory(config).absolute()
     model = config.model.path if config.model.kind == "pretrained" else str(_base_checkpoint(config))
     sets = settings.validation_sets(config)
     plain = OmegaConf.to_container(config, resolve=True)
@@ -135,7 +138,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
     sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, SYNTHETIC_PADDING_SEQ_LEN)}
     return {
         "bapo": {
-            "config": plain, "folder": str(folder), "identity": configuration.train_identity(config),
+            "config": plain, "folder": str(folder), "identity": train_identity(config),
             "seed": config.seed, "stalled_after": float(settings.get(config, "stalled_after", 1800.0)),
         },
         "algorithm": {
@@ -232,7 +235,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
 
 
 def _base_checkpoint(config: DictConfig) -> Path:
-    return (configuration.base_directory(config) / "checkpoint").absolute()
+    return (base_directory(config) / "checkpoint").absolute()
 
 
 def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[str, Any]) -> dict[str, Any]:
@@ -259,7 +262,7 @@ def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[
 
 def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int, nodes: int) -> dict[str, Any]:
     t = config.train
-    folder = configuration.run_directory(config).absolute()
+    folder = run_directory(config).absolute()
     return {
         "device": device,
         "n_gpus_per_node": gpus,

@@ -1,7 +1,7 @@
 """Gold against gold: a task's verifier must accept what its own ground truths say, or no accuracy means anything.
 
-Checked when problems are written (:mod:`bapo.tasks.job`, which keeps the count in its summary) and when they are loaded from
-anywhere else; the same ground truths once a process.
+Checked when problems are written (:mod:`bapo.tasks.job`, which keeps the count in its summary) and when they are loaded
+from anywhere else; the same ground truths once a process.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from bapo.errors import UserError
-from bapo.experiments import compose as configuration
-from bapo.store import runs
+from bapo.experiments import places
+from bapo.store.files import explained, write_text
 
 NAME = "data.lock.json"
 
@@ -47,7 +47,7 @@ class SourceLock:
         """The lock file of ``paths.lock``: ``auto`` is ``data.lock.json`` beside the configuration, null is none."""
         value = OmegaConf.select(config, "paths.lock")
         if value == "auto":
-            return cls(configuration.EXPERIMENTS / NAME)
+            return cls(places.EXPERIMENTS / NAME)
         return cls(Path(value) if value else None)
 
     def revision(self, repository: str) -> str | None:
@@ -109,8 +109,8 @@ class SourceLock:
             content["folder"] |= self.new["folder"]
             if content != before:
                 text = json.dumps(content, indent=1, sort_keys=True)
-                with runs.explained(self.path):
-                    runs.write_text(self.path, text + "\n")
+                with explained(self.path):
+                    write_text(self.path, text + "\n")
         finally:
             os.close(handle)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bapo.store import runs
+from bapo.store.files import write_json, write_text
 from bapo.tasks.real import cleaning
 
 JSON, MARKDOWN = "cleaning.json", "cleaning.md"
@@ -26,19 +26,19 @@ def write(
         "task": task, "files": files, "decisions": dict(decisions), "problems": dict(problems), **findings,
         "ngrams": {"n": cleaning.N, "near": cleaning.NEAR, "normalisation": cleaning.NORMALISATION},
     }  # fmt: skip
-    runs.write_json(folder / JSON, content)
+    write_json(folder / JSON, content)
     lines = summary(decisions, findings)
     for line in lines:
         say(line)
-    runs.write_text(folder / MARKDOWN, _markdown(task, files, findings, problems, lines))
+    write_text(folder / MARKDOWN, _markdown(task, files, findings, problems, lines))
 
 
 def write_plain(
     folder: Path, task: str, files: Mapping[str, Mapping[str, str]], splits: Mapping[str, Any], lines: Sequence[str]
 ) -> None:
     """The report of a set whose splits are kept disjoint as they are read: counts alone."""
-    runs.write_json(folder / JSON, {"task": task, "files": files, "splits": splits})
-    runs.write_text(
+    write_json(folder / JSON, {"task": task, "files": files, "splits": splits})
+    write_text(
         folder / MARKDOWN, f"# What is in the real sets: {task}\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
     )
 

@@ -1,0 +1,115 @@
+"""The identity of every job: a digest of its meaning, the same for the rules, the jobs and the plan.
+
+A job is done when the identity in its summary is the one that its configuration has now. Names, titles, paths, tracking
+and hardware are not part of any.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from bapo import methods
+
+#: Raised when a change of the code changes what the same configuration means; part of the identities below.
+REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1}
+
+
+def digest(content: Any) -> str:
+    """16 hex digits of the SHA-256 of the sorted compact JSON of ``content``."""
+    if isinstance(content, DictConfig):
+        content = OmegaConf.to_container(content, resolve=True, enum_to_str=True)
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _plain(node: Any) -> Any:
+    return OmegaConf.to_container(node, resolve=True, enum_to_str=True) if isinstance(node, DictConfig) else node
+
+
+def _without(node: Any, *keys: str) -> dict[str, Any]:
+    return {k: v for k, v in _plain(node).items() if k not in keys}
+
+
+def data_identity(config: DictConfig) -> str:
+    """Changes when the problems change."""
+    data = _plain(config.data)
+    if not data.get("cleaning"):  # the defaults
+        data.pop("cleaning", None)
+    return digest({"task": config.task.name, "data": data, "revision": REVISIONS["data"]})
+
+
+def base_identity(config: DictConfig) -> str:
+    """Changes when the model that reinforcement learning starts from changes."""
+    facts = ("name", "title", "parameters", "context_length")  # about the checkpoint; they do not change it
+    content = {"data": data_identity(config), "model": _without(config.model, *facts)}
+    if config.model.kind == "scratch":
+        content |= {
+            "revision": REVISIONS["base"],
+            "base": _plain(config.base),
+            "sampling": _without(config.sampling, "temperature", "top_p", "top_k"),
+        }
+    return digest(content)
+
+
+def train_identity(config: DictConfig) -> str:
+    """The run's identity: changes when, and only when, its numbers may change.
+
+    Names, titles, paths, tracking and hardware are not part of it. ``revision`` of the method's class is: it is
+    raised when the code changes its meaning.
+    """
+    return digest(
+        {
+            "base": base_identity(config),
+            "engine": config.engine,
+            "seed": config.seed,
+            "sampling": _plain(config.sampling),
+            # the method's own kl_coef and entropy_coef count, which take train's values where they use them
+            "train": _without(config.train, "micro_batch_size", "kl_coef", "entropy_coef", *_unused_budget(config)),
+            "probe": _plain(config.probe),
+            "method": _without(config.method, "name", "title", "kind"),
+            "revision": [REVISIONS[config.engine], methods.get(config.method.algorithm).revision],
+        }
+    )
+
+
+def _unused_budget(config: DictConfig) -> list[str]:
+    return ["budget"] if config.train.budget.unit == "steps" else []
+
+
+#: keys of evaluation that say how the work is done, or that the evaluation of a last checkpoint does not read
+_NOT_THE_SAMPLES = ("backend", "batch_size", "vllm", "server", "curve_samples", "validation")
+
+
+def evaluation_identity(config: DictConfig) -> str:
+    """Changes when an evaluation of the same checkpoint would give other numbers.
+
+    How many GPUs or requests at a time, and where the server is, are not part of it.
+    """
+    return digest(_evaluation_content(config))
+
+
+def curve_identity(config: DictConfig) -> str:
+    """Changes when the accuracies of the same run's kept checkpoints would be others, or those of other steps."""
+    content = _evaluation_content(config)
+    content["evaluation"]["samples"] = config.evaluation.curve_samples
+    return digest([content, config.evaluation.validation, config.checkpoint.every])
+
+
+def _evaluation_content(config: DictConfig) -> dict[str, Any]:
+    e = config.evaluation
+    content = {
+        "data": data_identity(config),
+        "evaluation": _without(e, *_NOT_THE_SAMPLES, "images"),
+        "sampling": _plain(config.sampling),
+        "model": [config.model.dtype, config.model.attention],
+        "revision": REVISIONS["evaluation"],
+    }
+    if e.images != "own":
+        content["images"] = e.images
+    if e.backend != "torch":
+        content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]
+    return content

@@ -1,0 +1,180 @@
+"""Files of a run directory: written whole or not at all, read back with errors that name the cure.
+
+Every file goes to a temporary name, is flushed and renamed. ``summary.json`` is written last and holds the SHA-256 of
+the tables beside it, so a reader can tell a finished, intact run from anything else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUMMARY, MANIFEST, CONFIG = "summary.json", "manifest.json", "config.yaml"
+STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
+TABLES = (STEPS, GROUPS, PROBE)
+#: columns that measure time: the only ones that may differ between two runs of the same seed
+TIME_COLUMNS = "seconds_"
+
+# ------------------------------------------------------------------------------------------------ writing
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path in the same folder that becomes ``path`` when the block ends without an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with explained(path):
+            yield temporary
+            sync(temporary)
+            os.replace(temporary, path)
+            sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def explained_error(error: OSError, path: Path) -> Exception:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return UserError(f"{path}: no space left on the device; free some and give the same command again, it resumes")
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return UserError(f"{path}: cannot be written ({error.strerror}); make the folder writable or set paths.results")
+    return error
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Errors of writing as sentences; safetensors reports the operating system's only as text."""
+    try:
+        yield
+    except OSError as error:
+        raise explained_error(error, path) from error
+    except Exception as error:
+        number = re.search(r"os error (\d+)", str(error))
+        if type(error).__name__ != "SafetensorError" or not number:
+            raise
+        raise explained_error(OSError(int(number[1]), str(error)), path) from error
+
+
+def sync(path: Path) -> None:
+    """Flush a file or a folder to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_text(path, json.dumps(content, indent=2, sort_keys=False, allow_nan=False) + "\n")
+
+
+def write_parquet(path: Path, frame: pd.DataFrame) -> None:
+    with atomic(path) as temporary:
+        frame.to_parquet(temporary, index=False)
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+
+def read_json(path: Path) -> Any:
+    """Raises UserError naming the file where it is missing or broken."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path} does not exist; make it with `snakemake --cores all table1`") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is damaged ({error}); delete it and give the same command again") from None
+
+
+def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    """A parquet table. Raises UserError naming the file where it is missing, truncated or damaged."""
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        return pd.read_parquet(path, columns=columns)
+    except FileNotFoundError:
+        raise UserError(
+            f"{path} does not exist; delete summary.json beside it, if there is one, and give the same command again"
+        ) from None
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"{path} is damaged ({reason}); delete summary.json beside it and give the same command again: it is "
+            "made again, a run's from the last checkpoint"
+        ) from None
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A configuration by dotted keys: {"train": {"steps": 1}} -> {"train.steps": 1}; an empty mapping is a value."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return found
+
+
+def sha256(path: Path) -> str:
+    with open(path, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """{name: {"sha256", "bytes"}} of files in a folder."""
+    return {n: {"sha256": sha256(folder / n), "bytes": (folder / n).stat().st_size} for n in names}
+
+
+def damaged_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What is wrong with files against their fingerprints: "NAME is missing", "NAME is truncated", "NAME differs"."""
+    problems = []
+    for name, expected in files.items():
+        path = folder / name
+        if not path.is_file():
+            problems.append(f"{path} is missing")
+        elif path.stat().st_size != expected["bytes"]:
+            problems.append(f"{path} has {path.stat().st_size} bytes instead of {expected['bytes']}")
+        elif sha256(path) != expected["sha256"]:
+            problems.append(f"{path} does not have the contents that were written")
+    return problems
+
+
+def verify_files(folder: Path, summary: str = SUMMARY) -> dict[str, Any]:
+    """The summary of a finished folder whose files are intact. Raises UserError naming the first broken file."""
+    content = read_json(folder / summary)
+    problems = damaged_files(folder, content.get("files", {}))
+    if problems:
+        raise UserError(
+            f"{problems[0]}; delete {folder / summary} and give the same command again: the file is rebuilt from the "
+            "last checkpoint"
+        )
+    return content
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Raises UserError where fewer than ``needed`` bytes are free for the folder."""
+    existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise UserError(
+            f"{existing}: {free / 1e6:.0f} MB free, but this job may write {needed / 1e6:.0f} MB; free some space or "
+            "set paths.results to another disk"
+        )

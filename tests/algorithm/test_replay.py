@@ -1,0 +1,185 @@
+"""The three buffers: order, capacity, age, removal, restoring."""
+
+import numpy as np
+import pytest
+from support.scripted import group, ids
+
+from bapo.algorithm.replay import HardPrompts, HighQuality, ResponseCache
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+
+
+def prompts(*names):
+    return [Prompt(n) for n in names]
+
+
+def order(hard):
+    return [entry.prompt.id for entry in hard]
+
+
+# ---------------------------------------------------------------- B_bad
+
+
+def test_hard_prompts_leave_first_in_first_out():
+    hard = HardPrompts(3)
+    for p in prompts("a", "b", "c", "d"):
+        hard.add(p)
+    assert order(hard) == ["b", "c", "d"]
+    assert len(hard) == 3 and "a" not in hard and "b" in hard
+
+
+def test_a_prompt_seen_again_moves_to_the_back_and_is_kept_once():
+    hard = HardPrompts(3)
+    for p in prompts("a", "b", "c", "a"):
+        hard.add(p)
+    assert order(hard) == ["b", "c", "a"]
+    hard.add(Prompt("d"))  # so b, not a, is the oldest
+    assert order(hard) == ["c", "a", "d"]
+
+
+def test_candidates_from_either_end_leave_the_buffer_as_it_is():
+    hard = HardPrompts(4)
+    for p in prompts("a", "b", "c", "d"):
+        hard.add(p)
+    assert [e.prompt.id for e in hard.candidates(2)] == ["a", "b"]
+    assert [e.prompt.id for e in hard.candidates(3, "newest")] == ["d", "c", "b"]
+    assert [e.prompt.id for e in hard.candidates(9)] == ["a", "b", "c", "d"]
+    assert len(hard) == 4
+
+
+def test_discard():
+    hard = HardPrompts(4)
+    for p in prompts("a", "b"):
+        hard.add(p)
+    hard.discard("a")
+    hard.discard("never there")
+    assert order(hard) == ["b"]
+
+
+# ---------------------------------------------------------------- B_high
+
+
+def test_at_step_t_the_groups_of_steps_t_minus_3_to_t_minus_1_remain():
+    high = HighQuality(3)
+    for step in range(1, 6):
+        high.add([group(f"{step}a", 4, step)])
+    high.drop_stale(6)
+    assert [g.step for g in high] == [3, 4, 5]
+    high.drop_stale(7)
+    assert [g.step for g in high] == [4, 5]
+    high.drop_stale(9)
+    assert len(high) == 0
+
+
+@pytest.mark.parametrize(
+    ("capacity", "left"),
+    [
+        (None, ["1a", "1b", "2a", "2b", "3a", "3b"]),  # only the age limits
+        (10, ["1a", "1b", "2a", "2b", "3a", "3b"]),  # age is tighter
+        (3, ["2b", "3a", "3b"]),  # capacity is tighter
+    ],
+)
+def test_capacity_and_age_whichever_is_tighter(capacity, left):
+    high = HighQuality(3, capacity)
+    for step in (0, 1, 2, 3):
+        high.add([group(f"{step}a", 4, step), group(f"{step}b", 4, step)])
+    high.drop_stale(4)
+    assert ids(high) == left
+
+
+def test_within_is_closed_at_both_ends():
+    high = HighQuality(3)
+    high.add([group(f"p{k}", k) for k in range(9)])
+    assert ids(high.within(2 / 8, 4 / 8)) == ["p2", "p3", "p4"]
+    assert ids(high.within(0.3125, 0.4375)) == ["p3"]
+    assert high.within(0.3, 0.35) == []
+
+
+def test_within_takes_thirds_that_are_not_exact_in_binary():
+    high = HighQuality(3)
+    high.add([group("third", 1, size=3)])
+    assert ids(high.within(0.1, 1 / 3)) == ["third"]
+    assert ids(high.within(1 / 3, 0.5)) == ["third"]
+
+
+def test_removal_is_of_the_very_group_not_of_its_prompt():
+    high = HighQuality(3)
+    first, second = group("a", 4, 1), group("a", 4, 2)
+    high.add([first, second])
+    high.remove([first])
+    assert [g.step for g in high] == [2]
+
+
+def test_restore_replaces():
+    high = HighQuality(3)
+    high.add([group("a", 4)])
+    high.restore([group("b", 4), group("c", 4)])
+    assert ids(high) == ["b", "c"]
+
+
+# ---------------------------------------------------------------- RePO's cache
+
+
+def test_cache_keeps_the_last_16_single_responses_of_each_prompt():
+    cache = ResponseCache(16)
+    for step in (1, 2, 3):
+        cache.add(group("a", step, step))  # 8 each: 1, then 2, then 3 correct
+    cache.add(group("b", 5, 3))
+    kept = cache.of("a")
+    assert len(kept) == 16 and len(cache.of("b")) == 8 and cache.of("c") == []
+    assert [g.step for g in kept] == 8 * [2] + 8 * [3]
+    assert [g.rewards.tolist() for g in kept[:3]] == [[1.0], [1.0], [0.0]]  # 2 of 8 correct at step 2
+    assert all(g.size == 1 and g.samples.tokens.shape == (1, 2) for g in kept)
+
+
+def test_cache_keeps_each_response_with_its_own_log_probabilities():
+    cache = ResponseCache(16)
+    whole = group("a", 3)
+    cache.add(whole)
+    for i, single in enumerate(cache.of("a")):
+        assert (single.samples.logprobs[0] == whole.samples.logprobs[i]).all()
+
+
+def test_cache_round_trip_keeps_order_and_limit():
+    cache = ResponseCache(16)
+    for step in (1, 2, 3):
+        cache.add(group("a", step, step))
+        cache.add(group("b", step, step))
+    again = ResponseCache(16)
+    again.restore(cache.all())
+    for name in ("a", "b"):
+        assert [(g.step, g.rewards[0]) for g in again.of(name)] == [(g.step, g.rewards[0]) for g in cache.of(name)]
+    again.add(group("a", 0, 4))
+    assert [g.step for g in again.of("a")] == 8 * [3] + 8 * [4]
+
+
+# ---------------------------------------------------------------- the data itself
+
+
+@pytest.mark.parametrize("bad", [[0.0, 1.5], [-1.0, 1.0], [0.0, float("nan")]])
+def test_rewards_outside_the_unit_interval_are_refused(bad):
+    with pytest.raises(ValueError, match=r"prompt p.*\[0, 1\]"):
+        Group(Prompt("p"), np.array(bad), 1, 0)
+
+
+def test_rewards_must_be_a_vector():
+    with pytest.raises(ValueError, match="vector"):
+        Group(Prompt("p"), np.zeros((2, 2)), 1, 0)
+    with pytest.raises(ValueError, match="vector"):
+        Group(Prompt("p"), np.zeros(0), 1, 0)
+
+
+def test_samples_of_different_width_are_padded_on_the_right():
+    narrow = Samples(np.array([[1, 2]]), np.array([2]), np.array([[-0.1, -0.2]]))
+    wide = Samples(np.array([[3, 4, 5]]), np.array([3]), np.array([[-0.3, -0.4, -0.5]]))
+    both = Samples.concatenate([narrow, wide])
+    assert both.tokens.tolist() == [[1, 2, 0], [3, 4, 5]]
+    assert both.lengths.tolist() == [2, 3]
+    assert both.logprobs.tolist() == [[-0.1, -0.2, 0.0], [-0.3, -0.4, -0.5]]
+
+
+def test_selected_responses_keep_reward_and_tokens_together():
+    g = group("a", 3)
+    part = g.select([6, 0])
+    assert part.rewards.tolist() == [0.0, 1.0]
+    assert (part.samples.logprobs == g.samples.logprobs[[6, 0]]).all()
+    assert part.step == g.step and part.prompt.id == "a"

@@ -1,0 +1,413 @@
+"""The ledger of claims from synthetic runs whose truth is known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from support.claims_cases import written
+from support.run_directories import write_study
+
+from analysis import claims
+from analysis.__main__ import main
+from analysis.claims import entries, ledger, view, writers
+from bapo.store.files import fingerprints, read_table, write_parquet
+
+SEEDS = (1, 2, 3)
+N, K, G = 40, 8, 8
+
+
+def replace_table(folder: Path, name: str, frame: pd.DataFrame) -> None:
+    """Write a table anew, with the summary's fingerprints."""
+    write_parquet(folder / name, frame)
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["files"] |= fingerprints(folder, [name])
+    (folder / "summary.json").write_text(json.dumps(summary))
+
+
+def set_accuracy(root: Path, method: str, counts: np.ndarray) -> None:
+    """counts [n]: correct answers of K, in every seed."""
+    for seed in SEEDS:
+        folder = run_of(root, method, seed) / "eval"
+        frame = read_table(folder / "cd34.parquet").sort_values(["problem_id", "sample"])
+        frame["correct"] = (np.arange(K) < counts[:, None]).ravel()
+        replace_table(folder, "cd34.parquet", frame)
+
+
+def run_of(root: Path, method: str, seed: int) -> Path:
+    return root / "results" / "laptop" / "countdown" / "synthetic-112k" / method / f"seed{seed}"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("claims")
+    methods = ("grpo", "dapo", "repo", "bapo_without_x2", "bapo")
+    sizes = {"problems": N, "samples": K, "benchmarks": {"cd34": ("CD-34", 1.6)}, "probed": 60}
+    write_study(root, methods, SEEDS, extra={"name": "table1"}, **sizes)
+    i = np.arange(N)
+    set_accuracy(root, "grpo", i % 4)
+    set_accuracy(root, "bapo", i % 4 + 2 + i % 2)  # 2 or 3 of 8 more on each problem: 31.25 points
+    set_accuracy(root, "repo", i % 4 + np.where(i % 2, 3, -3) * (i % 4 > 2))  # better at some, no worse elsewhere
+    set_accuracy(root, "dapo", i % 4 + np.where(i < N // 2, 1, -1) * (i % 4 > 0))  # better and worse alike
+    return root
+
+
+@pytest.fixture
+def study(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    shutil.copytree(made / "results", tmp_path / "results")
+    content = (made / "study.json").read_text().replace(str(made), str(tmp_path))
+    (tmp_path / "study.json").write_text(content)
+    return tmp_path
+
+
+def lines(root: Path, *given: dict) -> list[ledger.Line]:
+    return ledger.ledger(written(root / "entries", *given), view.load_studies([root / "study.json"]))
+
+
+def difference(of: str, over: str | list[str], rule: dict, **more: object) -> dict:
+    return {"query": {"name": "accuracy_difference", "of": of, "over": over}, "rule": rule, "paper": "x", **more}
+
+
+def test_accuracy_claims(study: Path) -> None:
+    up, down, flat = lines(
+        study,
+        difference("bapo", "grpo", {"above": 0}, id="up"),
+        difference("grpo", "bapo", {"above": 0}, id="down"),
+        difference("dapo", "grpo", {"above": 0}, id="flat"),
+    )
+    e = up.measure.estimate
+    # d_i alternates between 2/8 and 3/8, the same in each seed: mean 5/16, sd^2 = 1/256 * 40/39, t(39) = 2.0227
+    assert e.mean == pytest.approx(31.25)
+    assert e.high - e.mean == pytest.approx(2.0227 * 6.25 / np.sqrt(39), rel=1e-4)
+    assert [line.verdict.verdict for line in (up, down, flat)] == [
+        claims.REPRODUCED, claims.CONTRADICTED, claims.UNDERPOWERED
+    ]  # fmt: skip
+    assert up.measure.seeds == 3
+    assert up.runs == tuple(sorted(str(run_of(study, m, s)) for m in ("bapo", "grpo") for s in SEEDS))
+    # Holm: the three p values in order, times 3, 2, 1
+    ps = [line.verdict.p for line in (up, down, flat)]
+    assert up.adjusted == pytest.approx(3 * min(ps)) or up.adjusted == pytest.approx(2 * max(ps[:2]))
+    assert flat.adjusted == pytest.approx(max(ps))
+    assert up.holds_corrected
+    assert not flat.holds_corrected
+
+
+def test_methods_on_different_problems_are_not_compared(study: Path) -> None:
+    for seed in SEEDS:
+        folder = run_of(study, "grpo", seed) / "eval"
+        frame = read_table(folder / "cd34.parquet")
+        frame["problem_id"] = "other-" + frame["problem_id"]
+        replace_table(folder, "cd34.parquet", frame)
+    line, alone = lines(
+        study, difference("bapo", ["grpo", "repo"], {"above": 0}), difference("bapo", "grpo", {"above": 0}, id="alone")
+    )
+    assert list(line.parts) == ["BAPO against RePO"] and line.verdict.verdict == claims.UNDERPOWERED
+    assert "the runs of GRPO have other problems of cd34 than those beside them" in line.verdict.reason
+    assert alone.verdict.verdict == claims.NOT_TESTABLE
+
+
+def test_curves_are_compared_at_every_checkpoint(study: Path) -> None:
+    asked = {"query": {"name": "curve_difference", "of": "bapo", "over": "grpo"}, "rule": {"above": 0}, "paper": "x"}
+    means = {}
+    for method in ("bapo", "grpo"):
+        frames = [read_table(run_of(study, method, s) / "curve" / "cd34.parquet") for s in SEEDS]
+        later = pd.concat(frames).query("step > 0")  # the start is the same for both
+        means[method] = 100 * (later.correct / later.samples).mean()
+    (line,) = lines(study, asked)
+    assert line.measure.estimate.mean == pytest.approx(means["bapo"] - means["grpo"])
+    assert line.measure.seeds == 3
+    (run_of(study, "grpo", 2) / "curve" / "summary.json").unlink()
+    (line,) = lines(study, asked)
+    assert line.verdict.verdict == claims.NOT_TESTABLE
+    assert line.verdict.reason == "the checkpoints of GRPO have not been evaluated (curve/)"
+
+
+def test_relative_gain_and_size(study: Path) -> None:
+    asked = {"query": {"name": "relative_gain", "of": "bapo", "over": "grpo"}, "rule": {"above": 0, "tolerance": 3}}
+    (line,) = lines(study, {**asked, "paper": {"countdown": 12.5}})
+    # accuracies 1.5/8 and 4/8: 166.7% more
+    assert line.measure.estimate.mean == pytest.approx(100 * (4 / 1.5 - 1))
+    assert (line.verdict.verdict, line.verdict.size) == (claims.REPRODUCED, "larger")
+    (pooled,) = lines(study, {**asked, "query": {**asked["query"], "over": ["grpo", "bapo"], "pooled": True}})
+    assert pooled.measure.estimate.mean == pytest.approx(100 * (4 / 1.5 - 1))  # a method is not its own baseline
+
+
+def test_a_baseline_that_was_not_run_leaves_a_claim_open(study: Path) -> None:
+    for seed in SEEDS:
+        (run_of(study, "repo", seed) / "eval" / "summary.json").unlink()
+    above = difference("bapo", ["grpo", "repo"], {"above": 0})
+    (line,) = lines(study, above)
+    assert line.verdict.verdict == claims.UNDERPOWERED
+    assert "holds so far, but nothing is known of countdown/synthetic-112k/repo" in line.verdict.reason
+    (line,) = lines(study, difference("grpo", ["bapo", "repo"], {"above": 0}))
+    assert line.verdict.verdict == claims.CONTRADICTED  # no other run can save it
+
+
+def test_missing_runs_do_not_crash(study: Path) -> None:
+    for seed in SEEDS[:2]:
+        (run_of(study, "dapo", seed) / "summary.json").unlink()
+    shutil.rmtree(run_of(study, "repo", 1).parent)
+    some, none, absent, unknown = lines(
+        study,
+        {"id": "some"},
+        difference("repo", "grpo", {"below": 0}, id="none"),
+        difference("bapo_mini", "grpo", {"above": 0}, id="absent", studies=["figure5"]),
+        difference("bapo_v20", "grpo", {"above": 0}, id="unknown"),
+    )
+    assert "not every seed of dapo has finished" in some.verdict.reason
+    assert (some.verdict.verdict, some.measure.seeds) == (claims.UNDERPOWERED, 1)  # one seed gives no interval
+    assert (none.verdict.verdict, none.missing) == (claims.NOT_TESTABLE, True)
+    assert none.verdict.reason == "no runs of countdown/synthetic-112k/repo"
+    assert none.command == "snakemake --cores all runs_table1"
+    assert absent.verdict.reason == "no runs: the study figure5 was not given"
+    assert absent.command == "snakemake --cores all runs_figure5"
+    assert unknown.missing
+    assert unknown.verdict.verdict == claims.NOT_TESTABLE
+
+
+def test_studies_are_laid_over_each_other(study: Path) -> None:
+    content = json.loads((study / "study.json").read_text())
+    parts = {
+        "table1": [c for c in content["cells"] if c["method"] == "grpo" or (c["method"], c["seed"]) == ("bapo", 2)],
+        "figure6": [c for c in content["cells"] if c["method"] == "bapo"],
+    }
+    for name, cells in parts.items():
+        (study / f"{name}.json").write_text(json.dumps({**content, "name": name, "cells": cells}))
+    named = view.load_studies([study / "table1.json", study / "figure6.json"])
+    asked = difference("bapo", "grpo", {"above": 0}, studies=["table1", "figure6"])
+    (line,) = ledger.ledger(written(study / "entries", asked), named)
+    assert line.measure.seeds == 3  # seed 2 is in both
+    assert line.measure.estimate.mean == pytest.approx(31.25)
+    assert line.command == "snakemake --cores all runs_table1 runs_figure6"
+    (alone,) = ledger.ledger(written(study / "entries", {**asked, "studies": ["table1"]}), named)
+    assert alone.measure.seeds == 1
+    assert alone.verdict.verdict == claims.UNDERPOWERED
+    assert alone.verdict.reason.startswith("the claim holds for these trained models; one training seed")
+
+
+def test_costs(study: Path) -> None:
+    for method, rollouts in (("dapo", 2500), ("bapo", 1000)):
+        for seed in SEEDS:
+            path = run_of(study, method, seed) / "summary.json"
+            summary = json.loads(path.read_text())
+            summary["totals"]["rollouts"] = rollouts * (10 + (seed == 1)) // 10
+            path.write_text(json.dumps(summary))
+    near, four = lines(study, {"id": "near"}, {"id": "four", "paper": 4})
+    assert (near.measure.estimate.mean, near.measure.estimate.se) == (2.5, 0)  # the same ratio in each seed
+    assert (near.verdict.verdict, four.verdict.verdict) == (claims.REPRODUCED, claims.CONTRADICTED)
+    (never,) = lines(study, {"not_testable": "the sentence allows both"})  # with a query: measured, never judged
+    assert (never.verdict.verdict, never.measure.estimate.mean) == (claims.NOT_TESTABLE, 2.5)
+    (elsewhere,) = lines(study, {"scales": ["paper"], "not_testable": "another machine"})
+    assert (elsewhere.verdict.verdict, elsewhere.verdict.reason) == (claims.NOT_TESTABLE, "another machine")
+    assert elsewhere.measure.estimate.mean == 2.5  # measured all the same
+
+
+def test_a_reference_model_is_told_and_taken_out(study: Path) -> None:
+    for method, kl_to in (("grpo", "reference"), ("bapo", "rollout")):
+        for seed in SEEDS:
+            folder = run_of(study, method, seed)
+            (folder / "config.yaml").write_text(yaml.safe_dump({"method": {"kl_to": kl_to, "kl_coef": 0.001}}))
+            summary = json.loads((folder / "summary.json").read_text())
+            # per parameter and token: 2 rollout, 2 update, 2 reference, 4 backwards; BAPO trains on 3/4 of the tokens
+            forward, backward = (6.0, 4.0) if kl_to == "reference" else (3.6, 3.0)
+            summary["totals"] |= {"forward_flops": forward, "backward_flops": backward}
+            (folder / "summary.json").write_text(json.dumps(summary))
+    query = {"name": "cost_ratio", "of": "bapo", "over": "grpo", "quantity": "flops"}
+    asked = {"query": query, "rule": {"below": 1}, "paper": "x"}
+    (as_run,) = lines(study, asked)
+    assert as_run.measure.estimate.mean == pytest.approx(0.66)
+    assert as_run.measure.note.endswith("a reference model's forward pass is in the cost of GRPO alone")
+    (without,) = lines(study, {**asked, "query": {**query, "quantity": "flops_without_reference"}})
+    assert without.measure.estimate.mean == pytest.approx(6.6 / 8)
+    assert "reference model" not in without.measure.note
+
+
+def test_a_rule_without_exception(study: Path) -> None:
+    group = {"step": 5, "prompt_id": "p", "origin": "re-evaluated", "version": 4, "generated_step": 5, "reason": "",
+             "used": True, "rewards": [0.0] * 8}  # fmt: skip
+    asked = {"query": {"name": "x2_premise", "of": "bapo"}, "rule": {"always": True}, "paper": "always"}
+    found = []
+    for means in ([0.5, 0.625, 0.75], [0.5, 0.875, 0.75, 0.625]):  # 7/8 1/8 is below c1 (1 - c1) = 3/16
+        for seed in SEEDS:
+            folder = run_of(study, "bapo", seed)
+            (folder / "config.yaml").write_text(yaml.safe_dump({"method": {"c1": 0.25}, "train": {"batch_size": 16}}))
+            replace_table(folder, "groups.parquet", pd.DataFrame([{**group, "mean": m} for m in means]))
+        found += lines(study, asked)
+    assert [line.verdict.verdict for line in found] == [claims.REPRODUCED, claims.CONTRADICTED]
+    assert found[1].measure.estimate.mean == 75
+    assert "3 of 12 admitted groups" in found[1].measure.note
+    (bound,) = lines(study, {**asked, "query": {"name": "bound_can_be_positive", "of": "bapo"}, "rule": {"above": 0}})
+    assert bound.verdict.verdict == claims.CONTRADICTED
+
+
+def set_probes(root: Path, method: str, end: object) -> None:
+    """60 prompts with a chance of 5% to 20% an answer under the base; end(seed, start, chance): counts at step 20."""
+    chance = np.linspace(0.05, 0.2, 60)
+    for seed in SEEDS:
+        start = np.random.default_rng([seed, 7]).binomial(G, chance)
+        rows = []
+        for step, correct in ((0, start), (20, end(seed, start, chance))):
+            rows.append(pd.DataFrame({
+                "step": step, "set": "train", "prompt_id": [f"synthetic-{i:02d}" for i in range(60)],
+                "correct": correct, "samples": G, "mean": correct / G,
+            }))  # fmt: skip
+        replace_table(run_of(root, method, seed), "probe.parquet", pd.concat(rows, ignore_index=True))
+
+
+def asked_of_probes(name: str, over: object, rule: dict) -> dict:
+    return {"id": name, "query": {"name": name, "of": "bapo", "over": over}, "rule": rule, "paper": "x"}
+
+
+def test_unlocking_is_judged_against_chance(study: Path) -> None:
+    above = [asked_of_probes(n, "chance", {"above": 0}) for n in ("hard_improved", "consistent_failures")]
+    below = asked_of_probes("degraded_prompts", None, {"below": 5})
+
+    def again(seed: int, start: np.ndarray, chance: np.ndarray) -> np.ndarray:  # the same model sampled anew
+        return np.random.default_rng([seed, 8]).binomial(G, chance)
+
+    set_probes(study, "bapo", again)
+    unchanged = lines(study, *above, below)
+    assert [line.verdict.verdict for line in unchanged[:2]] == [claims.UNDERPOWERED] * 2
+    shown = unchanged[0].measure.note  # a third to two thirds of the "hard" prompts get solved by luck alone
+    assert 33 < float(shown.split("the unchanged base ")[1].split("%")[0]) < 67
+
+    # shared random numbers: an unchanged model answers alike, so within a run nothing improves and nothing is lost
+    set_probes(study, "bapo", lambda seed, start, chance: start)
+    alike = lines(study, *above, below)
+    assert [line.measure.estimate.mean for line in alike] == [0, 0, 0]
+    assert alike[0].measure.note.endswith("counted within a run, as the paper does: 0.0%")
+    assert all(line.verdict.verdict == claims.CONTRADICTED for line in alike[:2])
+
+    set_probes(study, "bapo", lambda seed, start, chance: np.random.default_rng([seed, 9]).binomial(G, 0.8, 60))
+    learnt = lines(study, *above, below)
+    assert [line.verdict.verdict for line in learnt] == [claims.REPRODUCED] * 3
+
+    set_probes(study, "bapo", lambda seed, start, chance: start * 0)
+    forgot = lines(study, *above, below)
+    assert [line.verdict.verdict for line in forgot] == [claims.CONTRADICTED] * 3
+    # below the diagonal within a run: every prompt that had an answer
+    share = np.mean([np.random.default_rng([s, 7]).binomial(G, np.linspace(0.05, 0.2, 60)) > 0 for s in SEEDS])
+    assert forgot[2].measure.estimate.mean == pytest.approx(100 * share)
+
+
+def test_forgetting_cannot_hide_behind_improvement(study: Path) -> None:
+    """A third of the prompts is forgotten and the rest improves: less falls by chance, which must not be subtracted."""
+
+    def some(seed: int, start: np.ndarray, chance: np.ndarray) -> np.ndarray:
+        return np.where(np.arange(60) % 3 == 0, 0, 8)
+
+    set_probes(study, "bapo", some)
+    asked = asked_of_probes("degraded_prompts", None, {"below": 5})
+    (line,) = lines(study, asked)
+    start = np.stack([np.random.default_rng([s, 7]).binomial(G, np.linspace(0.05, 0.2, 60)) for s in SEEDS])
+    assert line.measure.estimate.mean == pytest.approx(100 * (start[:, ::3] > 0).sum() / 180)
+    assert line.verdict.verdict == claims.CONTRADICTED
+    chance = float(np.mean([[y < x for x in np.delete(start, s, 0)] for s, y in enumerate(start)]))
+    assert f"the unchanged base sampled again: {100 * chance:.1f}%" in line.measure.note
+    # where sampling alone shows that much, the count has no verdict, but is told
+    (silent,) = lines(study, {**asked, "query": {**asked["query"], "bins": 1, "noise": 100 * chance - 1}})
+    assert silent.verdict.verdict == claims.NOT_TESTABLE
+    assert f"{100 * chance:.1f}% of the unchanged base's" in silent.verdict.reason
+    (loud,) = lines(study, {**asked, "query": {**asked["query"], "noise": 100 * chance + 1}})
+    assert loud.verdict == line.verdict
+
+
+def test_too_few_prompts_are_no_share(study: Path) -> None:
+    set_probes(study, "bapo", lambda seed, start, chance: start)
+    (line,) = lines(study, asked_of_probes("solved_stay", None, {"above": 50}))
+    assert line.verdict.verdict == claims.NOT_TESTABLE
+    assert line.verdict.reason == "no prompt of the base at 8/8, too few for a share"
+
+
+# ------------------------------------------------------------------------------------------------ the files
+
+
+def test_the_whole_ledger_is_written(study: Path, capsys: pytest.CaptureFixture) -> None:
+    out = study / "out"
+    assert main(["claims", "--study", str(study / "study.json"), "--out", str(out)]) == 0
+    assert "claims.md" in capsys.readouterr().out
+    content = json.loads((out / "claims.json").read_text())
+    rows = content["claims"]
+    assert {row["id"] for row in rows} == {c.id for c in entries.read()}
+    for field in ("id", "section", "quote", "paper_value", "task", "query", "estimate", "low", "high", "unit",
+                  "n_seeds", "verdict", "reason", "runs", "command", "p", "p_holm"):  # fmt: skip
+        assert all(field in row for row in rows), field
+    assert sum(content["counts"]["lines"].values()) == len(rows)
+    assert sum(content["counts"]["overall"].values()) == content["counts"]["claims"]
+    text = (out / "claims.md").read_text()
+    assert text.splitlines()[2].startswith("| Verdict | Claims (")
+    for verdict in claims.VERDICTS:
+        number = content["counts"]["overall"][verdict]
+        assert f"| {verdict} | {number} | {content['counts']['lines'][verdict]}" in text
+    assert "without correction" in text
+    assert len(pd.read_csv(out / "claims.csv")) == len(rows)
+    figure6 = next(row for row in rows if row["id"] == "extreme_delay")
+    assert (figure6["verdict"], figure6["missing"]) == (claims.NOT_TESTABLE, True)
+    assert figure6["command"] == "snakemake --cores all runs_figure6"
+
+
+def test_several_tasks_make_one_more_line(made: Path, tmp_path: Path) -> None:
+    sizes = {"problems": N, "samples": K, "benchmarks": {"cd34": ("CD-34", 1.6)}}
+    write_study(tmp_path, ("grpo", "bapo"), SEEDS, extra={"name": "table1"}, task="geometry", task_title="Geo", **sizes)
+    here, there = (json.loads((p / "study.json").read_text()) for p in (made, tmp_path))
+    for key in ("cells", "bases"):
+        here[key] += there[key]
+    here["benchmarks"] |= there["benchmarks"]
+    (tmp_path / "study.json").write_text(json.dumps(here))
+    asked = (
+        difference("bapo", "grpo", {"above": 0}, id="mean", paper={"countdown": 1, "overall": 7}),
+        difference("bapo", "grpo", {"above": 0}, id="each", overall="all"),
+    )
+    first, second, both, *each = lines(tmp_path, *asked)
+    assert [line.task for line in (first, second, both)] == ["countdown", "geometry", "overall"]
+    expected = (first.measure.estimate.mean + second.measure.estimate.mean) / 2
+    assert both.measure.estimate.mean == pytest.approx(expected)
+    assert (first.paper, second.paper, both.paper) == (1, None, 7)
+    assert each[2].verdict.verdict == each[1].verdict.verdict  # the weaker of the two: countdown is reproduced
+    assert first.verdict.verdict == claims.REPRODUCED
+    assert "in every task at once: countdown/synthetic-112k reproduced" in each[2].verdict.reason
+    rows = [ledger.as_dictionary(line) for line in (first, second, both)]
+    assert writers.headline(rows, "mean")["task"] == "overall"
+
+    # geometry is not run: what holds in countdown holds so far only, whichever way the tasks make one line
+    for folder in tmp_path.glob("results/laptop/geometry/*/bapo"):
+        shutil.rmtree(folder)
+    _, _, mean, _, _, everywhere = lines(tmp_path, *asked)
+    for line in (mean, everywhere):
+        assert (line.task, line.verdict.verdict) == ("overall", claims.UNDERPOWERED)
+        assert line.verdict.reason == "holds so far, but nothing is known of geometry/synthetic-112k"
+        assert writers.headline([ledger.as_dictionary(line)], line.claim.id)["verdict"] == claims.UNDERPOWERED
+    # a task that the claim is about and the study does not have
+    *_, last = lines(tmp_path, {**asked[0], "tasks": ["countdown", "mathematics"]})
+    assert last.verdict.reason == "holds so far, but nothing is known of mathematics"
+
+
+def test_an_unmeasured_part_stays_open_over_all_tasks(made: Path, tmp_path: Path) -> None:
+    sizes = {"problems": N, "samples": K, "benchmarks": {"cd34": ("CD-34", 1.6)}}
+    methods = ("grpo", "repo", "bapo")
+    for task in ("countdown", "geometry"):
+        write_study(tmp_path / task, methods, SEEDS, extra={"name": "table1"}, task=task, task_title=task, **sizes)
+    first, second = (json.loads((tmp_path / t / "study.json").read_text()) for t in ("countdown", "geometry"))
+    first |= {key: first[key] + second[key] for key in ("cells", "bases")}
+    first["benchmarks"] |= second["benchmarks"]
+    (tmp_path / "study.json").write_text(json.dumps(first))
+    i = np.arange(N)
+    for task in ("countdown", "geometry"):
+        for method, counts in (("grpo", i % 4), ("bapo", i % 4 + 2 + i % 2)):
+            for seed in SEEDS:
+                folder = tmp_path / task / "results/laptop" / task / "synthetic-112k" / method / f"seed{seed}/eval"
+                frame = read_table(folder / "cd34.parquet").sort_values(["problem_id", "sample"])
+                frame["correct"] = (np.arange(K) < counts[:, None]).ravel()
+                replace_table(folder, "cd34.parquet", frame)
+        for summary in tmp_path.glob(f"{task}/results/laptop/{task}/*/repo/*/eval/summary.json"):
+            summary.unlink()
+    *_, overall = lines(tmp_path, difference("bapo", ["grpo", "repo"], {"above": 0}))
+    assert overall.measure.estimate.mean == pytest.approx(31.25)
+    assert overall.verdict.verdict == claims.UNDERPOWERED
+    assert "nothing is known of countdown/synthetic-112k/repo, geometry/synthetic-112k/repo" in overall.verdict.reason

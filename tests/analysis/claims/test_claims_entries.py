@@ -1,0 +1,196 @@
+"""The entries of the ledger of claims and their mistakes, and verdicts worked by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.claims_cases import written
+from support.paths import needs_shared
+
+from analysis import claims
+from analysis.claims import entries, verdicts
+from analysis.claims.entries import Rule
+from analysis.claims.measures import Measure, mean_of, of_two, share_table
+from analysis.statistics import Estimate, difference_over_seeds
+from bapo.errors import UserError
+
+# ------------------------------------------------------------------------------------------------ the entries
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_every_quote_is_in_the_paper() -> None:
+    paper = plain(needs_shared("paper", "buffer_matters.txt").read_text(encoding="utf-8"))
+    absent = [c.id for c in entries.read() if plain(c.quote) not in paper]
+    assert not absent
+
+
+def test_the_claims_that_the_issue_lists_are_there() -> None:
+    quotes = " ".join(c.quote for c in entries.read())
+    for words in ("12.5%", "40.7%", "31%", "19%", "more rollouts", "four times", "21", "Both components are essential",
+                  "40-60%", "70% capacity", "100% of the configured", "lower triangle", "8/8 accuracy", "stable",
+                  "Extreme delays", "Mini-test", "+5.5", "higher entropy", "training rewards", "exploding gradient",
+                  "Gaussian filter",
+                  "GRPO ($v = 5$)", "RePO", "K_1", "fastest training time", "adaptive boundary"):  # fmt: skip
+        assert words in quotes, words
+
+
+MISTAKES = [
+    ({"qoute": "x"}, "qoute: no such field"),
+    ({"paper": [1, 2]}, "paper must be a number"),
+    ({"query": {"name": "cost_ration"}}, "query.name: no such query"),
+    ({"query": {"name": "cost_ratio", "of": "dapo"}}, "query.over is missing"),
+    ({"query": {"name": "cost_ratio", "of": "a", "over": "b", "quality": "x"}}, "query.quality"),
+    (
+        {"query": {"name": "cost_ratio", "of": "a", "over": "b", "quantity": "rollout"}},
+        "query.quantity: no such choice",
+    ),
+    (
+        {"query": {"name": "cost_ratio", "of": "a", "over": ["b", "base"]}},
+        "query.over: query 'cost_ratio' cannot be asked over base",
+    ),
+    ({"query": {"name": "accuracy_difference", "of": "a", "over": "chance"}}, "cannot be asked over chance"),
+    ({"rule": {"above": 0, "below": 1}}, "rule must have exactly one of"),
+    ({"rule": {"within": [3, 2]}}, "rule.within must be two numbers"),
+    ({"rule": {"atop": 0}}, "rule.atop: no such rule"),
+    ({"paper": "more", "rule": {"near": 0.2}}, "rule.near needs a number in paper"),
+    ({"studies": ["table9"]}, "studies: no such study"),
+    ({"tasks": ["countdwn"]}, "tasks: no such task (did you mean 'countdown'?)"),
+    ({"scales": ["papr"], "not_testable": "why"}, "scales: no such scale (did you mean 'paper'?)"),
+    ({"studies": []}, "studies is missing"),
+    ({"overall": "median"}, "overall: no such way"),
+    ({"scales": ["paper"]}, "not_testable is missing"),
+    ({"section": 5.1}, "section must be text"),
+]
+
+
+@pytest.mark.parametrize(("change", "says"), MISTAKES, ids=[says for _, says in MISTAKES])
+def test_a_mistake_names_file_entry_and_field(tmp_path: Path, change: dict, says: str) -> None:
+    with pytest.raises(UserError) as error:
+        written(tmp_path, change)
+    assert says in str(error.value)
+    assert str(error.value).startswith(f"{tmp_path / 'mine.yaml'}: entry 'a_claim': ")
+    assert "\n" not in str(error.value)
+
+
+def test_other_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"mine.yaml: entry 'a_claim': id is in mine.yaml already"):
+        written(tmp_path, {}, {})
+    (tmp_path / "mine.yaml").write_text("- {id: [")
+    with pytest.raises(UserError, match=r"mine.yaml: not valid YAML"):
+        entries.read(tmp_path)
+    (tmp_path / "mine.yaml").write_text("- {section: here}")
+    with pytest.raises(UserError, match=r"mine.yaml: entry 1: id is missing"):
+        entries.read(tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ verdicts
+
+
+def measure(mean: float, se: float, df: float = 10, seeds: int = 3, **given: float) -> Measure:
+    return Measure(Estimate(mean, se, df), "points", seeds, **given)
+
+
+ABOVE = Rule("above", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("mean", "se", "rule", "verdict"),
+    [  # t(10) = 2.228
+        (2.3, 1.0, ABOVE, claims.REPRODUCED),
+        (2.2, 1.0, ABOVE, claims.UNDERPOWERED),
+        (-2.3, 1.0, ABOVE, claims.CONTRADICTED),
+        (-2.3, 1.0, Rule("below", 0.0), claims.REPRODUCED),
+        (70.0, 4.0, Rule("within", (60, 80)), claims.REPRODUCED),  # 61.1 to 78.9
+        (70.0, 5.0, Rule("within", (60, 80)), claims.UNDERPOWERED),  # 58.9 to 81.1
+        (50.0, 4.0, Rule("within", (60, 80)), claims.CONTRADICTED),  # to 58.9
+        (2.5, 0.0, Rule("within", (2.5, 3)), claims.REPRODUCED),  # nothing varies
+        (0.0, 0.0, ABOVE, claims.CONTRADICTED),
+        (100.0, 0.0, Rule("always", True), claims.REPRODUCED),
+        (99.0, 5.0, Rule("always", True), claims.CONTRADICTED),
+        (5.0, np.nan, ABOVE, claims.UNDERPOWERED),
+    ],
+)
+def test_verdicts(mean: float, se: float, rule: Rule, verdict: str) -> None:
+    assert verdicts.judge({"a": measure(mean, se)}, rule).verdict == verdict
+
+
+def test_near_takes_the_band_from_the_papers_number() -> None:
+    assert verdicts.band(Rule("near", 0.2), 2.5) == (2.0, 3.0)
+    assert verdicts.band(Rule("near", 0.5), -20.0) == (-30.0, -10.0)
+
+
+@pytest.mark.parametrize(("mean", "size"), [(2.0, "smaller"), (10.0, "as stated"), (20.0, "larger")])
+def test_size_is_told_apart_from_direction(mean: float, size: str) -> None:
+    found = verdicts.judge({"a": measure(mean, 0.1)}, Rule("above", 0.0, tolerance=3), 12.5)
+    assert (found.verdict, found.size) == (claims.REPRODUCED, size)
+    assert (found.reason == "direction reproduced, size smaller: 2 against 12.5 points") == (size == "smaller")
+
+
+def test_every_part_must_hold_and_one_firm_exception_contradicts() -> None:
+    good, weak, bad = measure(9, 1), measure(1, 1), measure(-9, 1)
+    assert verdicts.judge({"a": good, "b": good}, ABOVE).verdict == claims.REPRODUCED
+    assert verdicts.judge({"a": good, "b": weak}, ABOVE).verdict == claims.UNDERPOWERED
+    found = verdicts.judge({"a": good, "b": bad, "c": weak}, ABOVE)
+    assert (found.verdict, found.part) == (claims.CONTRADICTED, "b")
+    assert found.p == pytest.approx(3 * bad.estimate.p)
+    # -2.3 is outside by itself (p = 0.044), but not at 5% over two parts
+    assert verdicts.judge({"a": good, "b": measure(-2.3, 1)}, ABOVE).verdict == claims.UNDERPOWERED
+
+
+def test_seeds_that_would_settle() -> None:
+    # a difference of 1 with sd 1 between seeds of each side: about 17 seeds (two-sample t test, power 0.8)
+    some = measure(1.0, 0.9, 4, seed_variance=1.0)
+    assert "17 seeds of each method would settle it" in verdicts.judge({"a": some}, ABOVE).reason
+    stuck = measure(1.0, 0.9, 4, problem_variance=0.8, seed_variance=0.01)
+    assert "not even 10.0k seeds would settle it" in verdicts.judge({"a": stuck}, ABOVE).reason
+    # paired by seed: half the degrees of freedom. d = 2 sd: the one-sample t test's textbook number is 5
+    paired = measure(2.0, 1.0, 2, seed_variance=0.5, freedom=1.0)
+    assert "about 5 seeds" in verdicts.judge({"a": paired}, ABOVE).reason
+    assert "one training seed gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0, 1)}, ABOVE).reason
+    assert "one problem gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0)}, ABOVE).reason
+
+
+@pytest.mark.parametrize(("mean", "says"), [(9.0, "holds"), (-9.0, "does not hold"), (0.1, "is open")])
+def test_one_training_seed_says_nothing_of_methods(mean: float, says: str) -> None:
+    found = verdicts.judge({"a": measure(mean, 1, seeds=1)}, ABOVE)
+    assert found.verdict == claims.UNDERPOWERED
+    assert found.reason.startswith(f"the claim {says} for these trained models")
+    assert np.isnan(found.p)  # no test of a method, so none for Holm either
+    # a part with more seeds can still contradict
+    assert verdicts.judge({"a": measure(9, 1, seeds=1), "b": measure(-9, 1)}, ABOVE).verdict == claims.CONTRADICTED
+
+
+def test_what_seeds_lower_and_what_they_do_not() -> None:
+    """Two seeds that disagree problem by problem, the same on average: all of the spread is interaction."""
+    a = np.array([[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 1.0, 0.0]])
+    b = np.full((2, 4), 0.25)
+    found = difference_over_seeds([a], [b])
+    # means over seeds 1/2 1/2 1 0: variance 1/6, / 4 problems; residuals 4 x 1/4 over (n-1)(S-1) = 3, / (n S) = 8
+    assert found.problems.se**2 == pytest.approx(1 / 24)
+    assert found.falling == pytest.approx(1 / 3 / 8)
+    m = of_two(found, 2, "points", 100)
+    assert m.problem_variance == pytest.approx(100**2 * (1 / 24 - 1 / 24), abs=1e-9)
+    assert m.seed_variance == pytest.approx(100**2 * found.both.se**2)  # x S / 2 = 1
+    assert np.isnan(difference_over_seeds([a[:1]], [b]).falling)
+    # against one given model only one side has seeds, and their degrees of freedom are S - 1
+    assert (m.freedom, of_two(found, 2, "points", 100, given=True).freedom) == (2.0, 1.0)
+
+
+def test_models_of_a_task_are_not_independent() -> None:
+    both = mean_of([measure(2, 3.0, 8), measure(6, 4.0, 9)], independent=False)
+    assert (both.estimate.mean, both.estimate.se, both.estimate.df) == (4, 3.5, 8)
+
+
+def test_mean_over_tasks_and_share_tables() -> None:
+    both = mean_of([measure(2, 3.0, 8), measure(6, 4.0, 8)])
+    assert (both.estimate.mean, both.estimate.se) == (4, 2.5)
+    assert both.estimate.df == pytest.approx(25**2 / (9**2 / 8 + 16**2 / 8))
+    # of the chosen 3 prompts of 4, 2 hit: 2/3; each row's deviation is weighted by 1 / mean(chosen)
+    table = share_table(np.array([[1, 1, 1, 0]]), np.array([[1, 1, 0, 1]]), "")
+    np.testing.assert_allclose(table, 2 / 3 + np.array([[1 / 3, 1 / 3, -2 / 3, 0]]) / 0.75)
+    assert table.mean() == pytest.approx(2 / 3)

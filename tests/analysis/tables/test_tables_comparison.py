@@ -1,0 +1,173 @@
+"""Tables of studies and of difficulty regimes from run directories with hand-worked numbers."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.table_runs import place, write_evaluation, write_run, write_study
+
+from analysis.__main__ import main
+from analysis.results import Result
+from analysis.study import load
+from analysis.tables import comparison
+from analysis.tables.regimes import files as regimes
+
+Bits = dict[str, list[list[int]]]
+
+
+def bits(a: str, b: str) -> Bits:
+    """Outcomes of one sample of each problem of the benchmarks a and b."""
+    return {"a": [[int(c)] for c in a], "b": [[int(c)] for c in b]}
+
+
+def config(method: str, seed: int, **options: object) -> dict[str, object]:
+    return {"seed": seed, "train": {"steps": 4}, "method": {"algorithm": method, "title": method, "v": 5, **options}}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """bapo is the reference; bapo+slow (v = 9) solves half of what it does; grpo solves as much as the reference."""
+    costs = {"rollouts": 100.0, "updates": 10.0, "forward_flops": 2e9, "backward_flops": 1e9}
+    for seed in (1, 2):
+        write_run(place(tmp_path, "bapo", seed), bits("1" * 12, "1" * 8 + "0" * 4), costs, config=config("bapo", seed))
+        slow = bits("1" * 6 + "0" * 6, "1" * 4 + "0" * 8)
+        write_run(place(tmp_path, "bapo+slow", seed), slow, costs, config=config("bapo", seed, v=9))
+        other = {"rollouts": 250.0, "updates": 10.0, "forward_flops": 2e9, "backward_flops": 1e9}
+        write_run(place(tmp_path, "grpo", seed), bits("1" * 12, "1" * 8 + "0" * 4), other, config=config("grpo", seed))
+    base = tmp_path / "base"
+    write_evaluation(base / "eval", bits("0" * 12, "0" * 12))
+    cells = [("tiny", m, s) for m in ("bapo", "bapo+slow", "grpo") for s in (1, 2)]
+    bases = [{"task": "countdown", "model": "tiny", "model_title": "Tiny", "run": str(base)}]
+    return write_study(tmp_path, cells, name="toys", title="Toys of a test", reference="bapo", bases=bases)
+
+
+def test_every_row_beside_the_reference(study: Path, tmp_path: Path) -> None:
+    assert load(study).reference == "bapo"
+    assert main(["comparison", "--study", str(study), "--out", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "comparison_toys.md").read_text()
+    assert text.startswith("# Comparison: Toys of a test at laptop scale\n")
+    lines = [[c.strip() for c in line.strip("|").split(" | ")] for line in text.splitlines() if line.startswith("| ")]
+    assert lines[0][4] == "Avg minus BAPO"
+    assert [row[0] for row in lines[2:]] == ["Tiny", "+BAPO", "+GRPO", "+BAPO+SLOW"]  # the reference after the base
+    slow = lines[5]
+    # bapo: 100 and 66.7, average 83.3; slow: 50 and 33.3, average 41.7
+    assert slow[1].startswith("50.0") and slow[2].startswith("33.3") and slow[3].startswith("41.7")
+    assert slow[4].startswith("-41.7 (") and slow[6] == "below"
+    assert slow[-1] == "v: 5 -> 9" and lines[4][-1] == "another algorithm"
+    assert lines[4][4].startswith("+0.0 (") and lines[4][6] == "no real difference"
+    assert lines[3][4] == "reference" and lines[4][7:10] == ["250", "10", "3e+09"]
+
+    frame = pd.read_csv(tmp_path / "out" / "comparison_toys.csv").set_index(["method", "benchmark"])
+    row = frame.loc[("bapo+slow", "a")]
+    # d = -1 six times, 0 six times: mean -1/2, variance 12/44, SE sqrt(12/44/12); seeds add nothing
+    assert row.difference == pytest.approx(-50.0)
+    assert row.difference_se == pytest.approx(100 * math.sqrt(1 / 44), rel=1e-4)
+    assert row.difference_high == pytest.approx(-50 + 2.20099 * 100 * math.sqrt(1 / 44), abs=1e-2)  # t with 11
+    # p of t = 3.3166 with 11 degrees of freedom is 0.00687; Holm with two rows doubles the smaller one
+    assert row.p == pytest.approx(0.00687, abs=2e-5) and row.p_holm == pytest.approx(0.01374, abs=4e-5)
+    assert frame.loc[("grpo", "a"), "p_holm"] == 1.0
+    assert math.isnan(frame.loc[("bapo", "a"), "difference"]) and math.isnan(frame.loc[("base", "a"), "difference"])
+
+
+def test_a_study_without_its_reference_says_so(study: Path, tmp_path: Path) -> None:
+    path = write_study(study.parent, [("tiny", "grpo", 1)], name="toys", reference="bapo")
+    comparison.write(load(path), tmp_path / "out")
+    text = (tmp_path / "out" / "comparison_toys.md").read_text()
+    assert "no run of bapo, so nothing is compared" in text and "With one seed" in text
+
+
+# ------------------------------------------------------------------------------------------------ regimes
+
+
+def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result:
+    return Result(method, method, "", seeds, {}, {"a": np.array(table, dtype=float)}, {})
+
+
+def test_seeds_are_paired_by_their_number() -> None:
+    reference = row("grpo", [[0, 0, 1, 1], [1, 1, 1, 1]], (1, 2))
+    subject = row("bapo", [[9, 9, 9, 9], [1, 1, 1, 1], [0, 1, 1, 1]], (7, 2, 1))
+    estimate, by_seed, p = regimes.paired(subject, reference, "a")
+    # seed 1: 0.75 - 0.5; seed 2: 1 - 1; seed 7 has no partner. Mean 1/8
+    assert by_seed == {1: 0.25, 2: 0.0} and estimate.mean == 0.125
+    assert p == pytest.approx(0.5)  # t = 0.125 / (0.176777 / sqrt 2) = 1 with one degree of freedom
+    with pytest.raises(ValueError, match="no seed in common"):
+        regimes.paired(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a")
+
+
+def test_what_a_seed_shares_cancels() -> None:
+    """Seeds 1 to 5 differ by 40 points, but within each of them the subject is better on half of the problems."""
+    rng = np.random.default_rng(0)
+    reference = np.array([rng.permutation(np.arange(20) < 4 * s) for s in range(5)], dtype=float) * 0.5
+    subject = reference + np.tile([0.2, 0.0], 10)
+    estimate, by_seed, _ = regimes.paired(
+        row("bapo", subject.tolist(), (1, 2, 3, 4, 5)), row("grpo", reference.tolist(), (1, 2, 3, 4, 5)), "a"
+    )
+    assert estimate.mean == pytest.approx(0.1) and set(np.round(list(by_seed.values()), 9)) == {0.1}
+    # d = 0.2, 0, 0.2 ...: variance 0.2 / 19 (20 squares of 0.1), SE sqrt(0.2 / 19 / 20)
+    assert estimate.se == pytest.approx(math.sqrt(0.2 / 19 / 20)) and estimate.p < 0.001
+
+
+@pytest.fixture
+def hard(tmp_path: Path) -> Path:
+    """From "easy" (a quarter of prompts at 0/8) BAPO is worse at equal steps; from "hard" (three quarters) better."""
+    solved, failed = bits("1" * 20, "1" * 20), bits("0" * 20, "1" * 4 + "0" * 16)
+    for model, start, good in (("easy", (0, 1, 5, 8), "grpo"), ("hard", (0, 0, 0, 3), "bapo")):
+        for seed in (1, 2):
+            for method in ("grpo", "bapo", "bapo+rollouts"):
+                rollouts = {"grpo": 100.0, "bapo": 120.0, "bapo+rollouts": 102.0}[method]
+                folder = place(tmp_path, method, seed, model=model)
+                outcome = solved if method == good else failed
+                steps = [{}] * (5 if method == "bapo+rollouts" else 6)
+                budget = None  # from "easy" a summary of before budgets were recorded; from "hard" seed 2 falls short
+                if (model, method) == ("hard", "bapo+rollouts"):
+                    budget = {"unit": "rollouts", "amount": 100.0, "spent": 102.0 - 10 * seed, "reached": seed == 1}
+                write_run(folder, outcome, {"rollouts": rollouts}, steps, config(method, seed), start, budget)
+    cells = [(m, method, s) for m in ("hard", "easy") for method in ("grpo", "bapo", "bapo+rollouts") for s in (1, 2)]
+    return write_study(tmp_path, cells, name="regimes")
+
+
+def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
+    assert main(["comparison", "--study", str(hard), "--out", str(tmp_path / "out")]) == 0
+    frame = pd.read_csv(tmp_path / "out" / "regimes.csv").set_index(["model", "equal"])
+    assert frame.loc["easy", "share_at_zero"].tolist() == [0.25, 0.25]
+    assert frame.loc["hard", "share_at_zero"].tolist() == [0.75, 0.75]
+    # a: 1 - 0, b: 1 - 0.2
+    assert frame.loc[("hard", "steps"), "difference"] == pytest.approx(90.0)
+    assert frame.loc[("easy", "steps"), "difference"] == pytest.approx(-90.0)
+    assert frame.loc[("hard", "rollouts"), "difference"] == 0.0
+    assert frame["verdict"].to_dict() == {
+        ("hard", "steps"): "better", ("hard", "rollouts"): "cannot tell",
+        ("easy", "steps"): "worse", ("easy", "rollouts"): "worse",
+    }  # fmt: skip
+    assert frame.loc[("easy", "rollouts"), "used"] == pytest.approx(1.02)
+    assert frame.loc[("easy", "steps"), "used"] == 1.0 and frame.loc[("easy", "steps"), "seeds"] == 2
+
+    text = (tmp_path / "out" / "regimes.md").read_text()
+    first, second = [line for line in text.splitlines() if line.startswith("- Countdown,")]
+    assert first.startswith("- Countdown, Easy: 25% of the training prompts at 0/8 before training.")  # easiest first
+    assert "BAPO against GRPO: worse at equal steps (-90.0, " in first
+    assert "better at equal steps (+90.0, " in second and "cannot tell at equal rollouts" in second
+    assert "Equal steps, by share at 0/8: better at 75%; worse at 25%." in text
+    assert "Equal updates" not in text.split("## Notes")[0].split("\n- ", 1)[1]
+    assert "Fewer than 5 seeds" in text and "for all 4 comparisons" in text
+    # a budget that was not reached is said in both tables, and only where it is known
+    assert frame["not_reached"].to_dict() == {
+        ("hard", "steps"): 0, ("hard", "rollouts"): 1, ("easy", "steps"): 0, ("easy", "rollouts"): 0,
+    }  # fmt: skip
+    assert text.count("not reached: seed 2]") == 1
+    listed = (tmp_path / "out" / "comparison_regimes.md").read_text()
+    assert listed.count("BAPO+ROLLOUTS: seed 2 ended at the limit of the steps, before the budget was used.") == 1
+    for suffix in ("pdf", "png", "svg", "csv"):
+        assert (tmp_path / "out" / f"regimes_figure.{suffix}").stat().st_size > 200
+
+
+def test_regimes_without_a_comparison_is_an_error(
+    hard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write_study(hard.parent, [("easy", "grpo", 1)], name="regimes")
+    assert main(["comparison", "--study", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert "no base has runs of grpo and of one of bapo, bapo+rollouts" in capsys.readouterr().err

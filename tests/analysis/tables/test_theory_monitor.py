@@ -1,0 +1,200 @@
+"""The theory monitor: the bound's forms by hand, the bias of the estimated distances on an enumerable policy, files."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.table_runs import place, write_run, write_study
+
+from analysis.__main__ import main
+from analysis.tables.theory import monitor as theory_monitor
+from analysis.tables.theory.monitor import BIAS, Constants, Silence, step_terms
+from bapo.algorithm import theory
+
+NAN = math.nan
+CONSTANTS = Constants(group=8, k2=3.0)
+
+
+def step(**values: float) -> dict[str, float]:
+    """A row of steps.parquet: X1 of 6 groups and X3 of 2, nothing in X2."""
+    row = {"staleness": 0.0, "x1": 6, "x2": 0, "x3": 2, "k1": 2.0, "k2": 2.0, "k3": 1.5,
+           "tv_x1": 0.10, "tv_x2": NAN, "tv_x3": 0.20}  # fmt: skip
+    return {**row, **values}
+
+
+# ------------------------------------------------------------------------------------------------ one step
+
+
+def test_largest_values_by_hand() -> None:
+    found = step_terms(step(), CONSTANTS)
+    # printed: (1 - 2) 0.1 + (1 - 1.5) 0.2; repaired: 6/8 of 0.1 + 2/8 of 0.2
+    assert found["ceiling_printed"] == pytest.approx(-0.2)
+    assert found["ceiling_repaired"] == pytest.approx(0.125)
+    assert math.isnan(found["bound_printed"]) and math.isnan(found["bound_repaired"])  # no L was recorded
+
+
+def test_estimates_by_hand() -> None:
+    found = step_terms(step(surrogate_x1=0.5, surrogate_x2=NAN, surrogate_x3=-0.1), CONSTANTS)
+    # printed: 0.5 - 2 * 2 * 0.1 + (-0.1 - 2 * 1.5 * 0.2) = 0.1 - 0.7
+    assert found["bound_printed"] == pytest.approx(-0.6)
+    # repaired: 6/8 (0.5 - 2 * 0.1) + 2/8 (-0.1 - 1.5 * 0.2) = 0.225 - 0.1
+    assert found["bound_repaired"] == pytest.approx(0.125)
+
+
+def test_x2_takes_the_worst_constant_in_the_repaired_form_only() -> None:
+    row = step(x1=0, x3=0, x2=1, tv_x1=NAN, tv_x3=NAN, tv_x2=0.1, surrogate_x2=0.5)
+    found = step_terms(row, CONSTANTS)
+    assert found["bound_printed"] == pytest.approx(0.5 - 2 * 2.0 * 0.1)
+    assert found["bound_repaired"] == pytest.approx(0.5 - 3.0 * 0.1)
+
+
+@pytest.mark.parametrize("row", [step(tv_x3=NAN), step(k1=NAN), step(x1=0, x3=0)])
+def test_a_missing_term_or_an_empty_batch_is_unknown(row: dict[str, float]) -> None:
+    assert math.isnan(step_terms(row, CONSTANTS)["ceiling_printed"])
+
+
+def test_constants_of_a_configuration() -> None:
+    found = Constants.of({"method": {"c1": 0.25}, "train": {"group_size": 8}})
+    # of k/8 with 1/4 < k/8 < 1 the worst is 7/8: sigma = sqrt(7)/8 = 0.330719
+    assert found == Constants(8, pytest.approx(2.023716, abs=1e-6))
+    assert Constants.of({"method": {"algorithm": "grpo"}, "train": {"group_size": 8}}) is None
+    assert math.isnan(Constants.of({"method": {"c1": 0.9}, "train": {"group_size": 8}}).k2)  # nothing is admitted
+
+
+def test_silence() -> None:
+    found = theory_monitor.silence(pd.Series([0.1, 0.0, -0.2, NAN]))
+    assert found == Silence(steps=4, unknown=1, not_positive=2) and found.share == 0.75
+
+
+# ------------------------------------------------------------------------------------------------ the theory
+
+
+def test_the_ceiling_of_one_subset() -> None:
+    # (1 + 2 - 2 * 2) 0.1 - 2 * 0.03; with factor 1: 0.1 - 0.03
+    assert theory.ceiling(2.0, 0.1, 0.03) == pytest.approx(-0.16)
+    assert theory.ceiling(2.0, 0.1, 0.03, factor=1.0) == pytest.approx(0.07)
+    assert theory.ceiling(1.0, 0.4) == 0.0  # mu = 1/2, the best there is
+    assert theory.ceiling(math.inf, 0.1) == -math.inf and theory.ceiling(math.inf, 0.1, factor=1.0) == 0.1
+    assert theory.ceiling(math.inf, 0.0) == 0.0
+
+
+def test_no_policy_gets_above_the_ceiling_and_the_repaired_bound_holds() -> None:
+    """Enumerable policies over four answers, two of them right; true expectations."""
+    rng = np.random.default_rng(3)
+    reward = np.array([0.0, 0.0, 1.0, 1.0])
+    printed, repaired = [], []
+    for _ in range(400):
+        alpha, pi, current = rng.dirichlet(np.full(4, 0.6), 3) * 0.98 + 0.005
+        mu = float(alpha @ reward)
+        k, gain = theory.stability(mu), float((pi @ reward - mu) / math.sqrt(mu * (1 - mu)))
+        tv, tv_now = 0.5 * abs(pi - alpha).sum(), 0.5 * abs(current - alpha).sum()
+        for factor in (1.0, 2.0):
+            bound = theory.lower_bound([gain], k, tv, tv_now, factor)
+            assert bound <= theory.ceiling(k, tv, tv_now, factor) + 1e-9
+            assert bound <= pi @ reward - current @ reward + 1e-9  # the theorem
+            (printed if factor == 2 else repaired).append(theory.lower_bound([gain], k, tv, 0.0, factor))
+    assert max(printed) <= 1e-9  # never positive, even without the current policy's distance
+    assert max(repaired) > 0.01
+
+
+# ------------------------------------------------------------------------------------------------ the bias
+
+
+def expected(alpha: np.ndarray, pi: np.ndarray, reward: np.ndarray, group: int, admitted: bool) -> float:
+    """E of the mean of |pi/alpha - 1| / 2 over groups drawn from alpha; admitted: given 0 < mean reward < 1."""
+    total = weight = 0.0
+    for drawn in product(range(len(alpha)), repeat=group):
+        index = list(drawn)
+        if admitted and not 0 < reward[index].mean() < 1:
+            continue
+        chance = float(np.prod(alpha[index]))
+        total += chance * theory.total_variation(np.log(pi / alpha)[index]).value
+        weight += chance
+    return total / weight
+
+
+def test_the_estimate_is_biased_by_what_is_admitted() -> None:
+    """A quarter of alpha is right, half of pi: ratios 2 and 2/3. TV is 1/4; the admitted groups of 2 say 1/3."""
+    alpha, pi, reward = np.array([0.25, 0.75]), np.array([0.5, 0.5]), np.array([1.0, 0.0])
+    assert expected(alpha, pi, reward, 2, admitted=False) == pytest.approx(0.25)
+    # one right and one wrong each time: (1/2 * 1 + 1/2 * 1/3) / 2
+    assert expected(alpha, pi, reward, 2, admitted=True) == pytest.approx(1 / 3)
+    # where most are right, the other way round: ratios 0.6/0.75 = 0.8 and 1.6; TV 0.15, admitted (0.1 + 0.3) / 2
+    alpha, pi = np.array([0.75, 0.25]), np.array([0.6, 0.4])
+    assert expected(alpha, pi, reward, 2, admitted=False) == pytest.approx(0.15)
+    assert expected(alpha, pi, reward, 2, admitted=True) == pytest.approx(0.2)
+    # and too low where the move is among the wrong answers: right 0.5 in both, one wrong answer gives 0.1 to another
+    alpha, pi, reward = np.array([0.1, 0.45, 0.45]), np.array([0.1, 0.35, 0.55]), np.array([1.0, 0.0, 0.0])
+    assert expected(alpha, pi, reward, 2, admitted=False) == pytest.approx(0.1)
+    assert expected(alpha, pi, reward, 2, admitted=True) == pytest.approx(1 / 18)  # 1/2 * (0.1 / 0.45) / 2
+    assert "in either direction" in BIAS
+
+
+def test_the_estimate_over_mini_batches_understates_the_whole_step() -> None:
+    """Two mini-batches: the first sees the policy before the step, the second one that has gone half of the way."""
+    alpha, after = np.array([0.5, 0.5]), np.array([0.7, 0.3])
+    half = (alpha + after) / 2
+    per_batch = [float((alpha * 0.5 * abs(p / alpha - 1)).sum()) for p in (alpha, half)]
+    assert per_batch == pytest.approx([0.0, 0.1]) and np.mean(per_batch) == pytest.approx(0.05)
+    assert 0.5 * abs(after - alpha).sum() == pytest.approx(0.2)  # four times as much
+    assert "understated" in BIAS
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+CONFIG = {"seed": 1, "train": {"group_size": 8}, "method": {"algorithm": "bapo", "c1": 0.125}}
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Path:
+    """BAPO, two seeds of three steps; the last one's batch is empty. GRPO beside it."""
+    empty = step(x1=0, x3=0, tv_x1=NAN, tv_x3=NAN, surrogate_x1=NAN, surrogate_x3=NAN)
+    good = step(surrogate_x1=0.9, surrogate_x3=0.7)  # printed 0.5 + 0.1, repaired 0.75 * 0.7 + 0.25 * 0.4
+    bad = step(surrogate_x1=0.1, surrogate_x3=0.1)  # printed -0.3 - 0.5, repaired 0.75 * -0.1 + 0.25 * -0.2
+    for seed in (1, 2):
+        write_run(place(tmp_path, "bapo", seed), steps=[good, bad, empty], config=CONFIG)
+    write_run(place(tmp_path, "grpo", 1), config={"seed": 1, "method": {"algorithm": "grpo"}})
+    return write_study(tmp_path, [("tiny", "bapo", 1), ("tiny", "bapo", 2), ("tiny", "grpo", 1)])
+
+
+def test_table_and_figure(recorded: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["theory", "--study", str(recorded), "--out", str(out)]) == 0
+    frame = pd.read_csv(out / "theory_monitor.csv")
+    assert len(frame) == 6 and set(frame.method) == {"bapo"} and list(frame.seed) == [1, 1, 1, 2, 2, 2]
+    assert frame.bound_printed[:2].tolist() == pytest.approx([0.6, -0.8])
+    assert frame.bound_repaired[:2].tolist() == pytest.approx([0.625, -0.125])
+    assert frame.k2_repaired[0] == pytest.approx(2.02372, abs=1e-5)
+    text = (out / "theory_monitor.md").read_text()
+    line = next(x for x in text.split("## How often")[1].splitlines() if x.startswith("| Countdown"))
+    cells = [c.strip() for c in line.strip("|").split(" | ")]
+    assert cells[1] == "100.0% (4 of 6 steps not positive, 2 unknown)"  # as printed, whatever is gained
+    assert cells[2] == "33.3% (0 of 6 steps not positive, 2 unknown)"
+    assert cells[3] == cells[4] == "66.7% (2 of 6 steps not positive, 2 unknown)"
+    assert "0.100 (0.100; 4)" in text and BIAS in text
+    for suffix in ("pdf", "png", "svg"):
+        assert (out / f"theory_monitor.{suffix}").stat().st_size > 1000
+
+
+def test_runs_that_recorded_no_gain_have_the_largest_values_alone(tmp_path: Path) -> None:
+    write_run(place(tmp_path, "bapo", 1), steps=[step(), step()], config=CONFIG)
+    study = write_study(tmp_path, [("tiny", "bapo", 1)])
+    assert main(["theory", "--study", str(study), "--out", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "theory_monitor.md").read_text()
+    assert (
+        "| 100.0% (2 of 2 steps not positive) | 0.0% (0 of 2 steps not positive) | not recorded | not recorded |"
+        in text
+    )
+    assert "recorded no L" in text
+
+
+def test_a_study_without_bapo_is_an_error(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = write_study(recorded.parent, [("tiny", "grpo", 1)])
+    assert main(["theory", "--study", str(study), "--out", str(tmp_path / "out")]) == 2
+    assert "needs a run of BAPO" in capsys.readouterr().err

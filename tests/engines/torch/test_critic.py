@@ -1,0 +1,286 @@
+"""The torch engine's critic: its values, its updates, and a run that resumes bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import test_images
+import torch
+from omegaconf import OmegaConf
+from test_images import processor, tokenizer  # noqa: F401 (fixtures)
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+from bapo import methods
+from bapo.algorithm.advantages import gae
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.engines.fast import scoring as scoring_qwen2
+from bapo.engines.shared.data import Row
+from bapo.engines.torch import checkpoints
+from bapo.engines.torch.critic import Critic, values_of, with_value_head
+from bapo.engines.torch.learner import Learner, Rows, collate
+from bapo.engines.torch.trainer import train
+from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import run_directory
+from bapo.store.files import MANIFEST, STEPS, SUMMARY, TABLES, TIME_COLUMNS, read_json, sha256
+
+TRAIN = {
+    "batch_size": 4, "mini_batch_size": 2, "micro_batch_size": None, "group_size": 4, "learning_rate": 1e-3,
+    "betas": [0.9, 0.999], "weight_decay": 0.0, "grad_clip": 1e9, "warmup_updates": 0, "underfilled": "fewer-updates",
+}  # fmt: skip
+
+
+def tiny(kind: str = "qwen2", seed: int = 0) -> torch.nn.Module:
+    torch.manual_seed(seed)
+    shape = {"vocab_size": 24, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+             "num_attention_heads": 2, "pad_token_id": 0, "initializer_range": 0.3}  # fmt: skip
+    if kind == "llama":
+        return LlamaForCausalLM(LlamaConfig(**shape)).eval()
+    return Qwen2ForCausalLM(Qwen2Config(num_key_value_heads=1, tie_word_embeddings=True, **shape)).eval()
+
+
+def trained_head(model: torch.nn.Module) -> torch.nn.Module:
+    """A value head that is not 0."""
+    with_value_head(model)
+    torch.manual_seed(9)
+    torch.nn.init.normal_(model.get_output_embeddings().weight)
+    torch.nn.init.normal_(model.get_output_embeddings().bias)
+    return model
+
+
+def groups(count: int = 4, size: int = 4, seed: int = 3) -> list[Group]:
+    rng = np.random.default_rng(seed)
+    made = []
+    for n in range(count):
+        lengths = rng.integers(1, 7, size).astype(np.int32)
+        tokens = np.zeros((size, int(lengths.max())), dtype=np.int32)
+        for i, length in enumerate(lengths):
+            tokens[i, :length] = rng.integers(2, 24, length)
+        logprobs = np.where(tokens > 0, -3.0, 0.0).astype(np.float32)
+        row = Row(tuple(int(t) for t in rng.integers(2, 24, 3 + n)), "", n)
+        made.append(Group(Prompt(f"p{n}", row), rng.integers(0, 2, size), 1, 0, Samples(tokens, lengths, logprobs)))
+    return made
+
+
+def critic(model: torch.nn.Module, train: dict | None = None, **options) -> Critic:
+    config = OmegaConf.create({"train": TRAIN | (train or {})})
+    return Critic(model, 0, config, methods.build({"algorithm": "ppo", **options}, 4, seed=1))
+
+
+def all_rows(made: list[Group]):
+    index = [(g, i) for g, group in enumerate(made) for i in range(group.size)]
+    return index, collate(made, [np.zeros(g.size, np.float32) for g in made], index, 0, "cpu")
+
+
+def ignore(*_) -> None:
+    """Where the metrics are not looked at."""
+
+
+def test_a_value_belongs_to_the_state_before_its_token() -> None:
+    model, made = trained_head(tiny()), groups()
+    index, rows = all_rows(made)
+    found = values_of(model, rows)
+    for row, (g, i) in enumerate(index):
+        prompt, n = made[g].prompt.row.tokens, int(made[g].samples.lengths[i])
+        for t in range(n):
+            prefix = torch.tensor([[*prompt, *made[g].samples.tokens[i, :t].tolist()]])
+            state = model.model(input_ids=prefix).last_hidden_state[0, -1]
+            expected = model.lm_head(state).item()
+            assert found[row, t].item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_fast_way_and_the_librarys_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = trained_head(tiny())
+    _, rows = all_rows(groups())
+    assert scoring_qwen2.supports(model)
+    fast = values_of(model, rows) * rows.mask
+    gradient = torch.autograd.grad((fast**2).sum(), model.model.embed_tokens.weight)[0]
+    monkeypatch.setattr(scoring_qwen2, "supports", lambda model: False)
+    slow = values_of(model, rows) * rows.mask
+    torch.testing.assert_close(fast, slow, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        gradient, torch.autograd.grad((slow**2).sum(), model.model.embed_tokens.weight)[0], atol=1e-4, rtol=1e-4
+    )
+
+
+def test_a_critic_sees_the_images(tokenizer, processor, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """Two prompts of equal tokens and different images have different values, as the library computes them."""
+    model = trained_head(test_images.build(tokenizer))
+    prompts, own = test_images.prepared(processor, "one image")
+    assert prompts[0] == prompts[1]
+    ids, starts, lengths, _, pictures, mask = test_images.rows(prompts, own, [0, 1], [3, 3])
+    ids[1] = ids[0]
+    rows = Rows(ids, starts, lengths, mask, mask, ["fresh"] * 2, pictures)
+    fast = values_of(model, rows)
+    assert (fast[0] - fast[1]).abs().max() > 1e-3
+    monkeypatch.setattr(scoring_qwen2, "supports", lambda model: False)
+    torch.testing.assert_close(fast, values_of(model, rows), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "llama"])
+def test_a_new_critic_values_everything_at_0_and_has_no_vocabulary(kind: str) -> None:
+    policy = tiny(kind)
+    fresh = critic(copy.deepcopy(policy))
+    assert not values_of(fresh.model, all_rows(groups())[1]).any()
+    names = dict(fresh.model.named_parameters())
+    assert names["lm_head.weight"].shape == (1, 16) and names["lm_head.bias"].shape == (1,)
+    torch.testing.assert_close(names["model.embed_tokens.weight"], policy.get_input_embeddings().weight)
+    # an optimiser step reaches every parameter of the body, from the second one on, when the head is no longer 0
+    parts = [groups(), groups(seed=4)]
+    for part in parts:
+        fresh.step(part, [part], ignore)
+    moved = [n for n, p in policy.named_parameters() if "lm_head" not in n and not torch.equal(p, names[n])]
+    assert len(moved) == sum("lm_head" not in n for n, _ in policy.named_parameters())
+
+
+def test_advantages_are_those_of_the_values_before_the_update() -> None:
+    judge, made = critic(trained_head(tiny()), whiten_advantages=False, gae_lambda=0.7, gamma=0.9), groups()
+    judge.model.set_output_embeddings(trained_head(tiny()).lm_head)  # with_value_head made it 0 again
+    index, rows = all_rows(made)
+    before = (values_of(judge.model, rows) * rows.mask).detach().numpy()
+    rewards = np.zeros_like(before)
+    for row, (g, i) in enumerate(index):
+        rewards[row, made[g].samples.lengths[i] - 1] = made[g].rewards[i]
+    expected, returns = gae(rewards, before, rows.mask.numpy(), 0.9, 0.7)
+    noted: dict[str, float] = {}
+    advantages, tokens = judge.step(made, [made[:2], made[2:]], lambda key, value, _: noted.update({key: value}))
+    np.testing.assert_allclose(np.concatenate([_padded(advantages[id(g)], 6) for g in made]), expected, atol=1e-5)
+    assert tokens == sum(len(g.prompt.row.tokens) * g.size + g.samples.lengths.sum() for g in made)
+    assert judge.updates == 2
+    inside = rows.mask.numpy() > 0
+    explained = 1 - np.var((returns - before)[inside], ddof=1) / np.var(returns[inside], ddof=1)
+    assert noted["explained_variance"] == pytest.approx(explained, abs=1e-3)
+    assert set(noted) == {"explained_variance", "value_loss", "value_clip_fraction", "critic_gradient_norm"}
+
+
+def _padded(array: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(array, ((0, 0), (0, width - array.shape[1])))
+
+
+def test_micro_batches_change_nothing() -> None:
+    made, found = groups(), []
+    for size in (None, 3):
+        one = critic(tiny(), {"micro_batch_size": size})
+        for _ in range(2):
+            one.step(made, [made[:2], made[2:]], ignore)
+        found.append(values_of(one.model, all_rows(made)[1]).detach())
+    assert found[0].abs().max() > 1e-3
+    torch.testing.assert_close(*found, atol=2e-6, rtol=1e-4)
+
+
+def test_a_critic_learns_the_mean_reward_of_a_prompt() -> None:
+    made = groups()
+    for n, g in enumerate(made):
+        g.rewards[:] = n % 2
+    one = critic(tiny(), {"learning_rate": 5e-4}, value_clip=0.0)
+    for _ in range(60):
+        one.step(made, [made], ignore)
+    index, rows = all_rows(made)
+    first = values_of(one.model, rows)[:, 0].detach().numpy()
+    for n in range(len(made)):
+        assert np.allclose(first[[g == n for g, _ in index]], n % 2, atol=0.15)
+
+
+def test_warm_up_and_rate_are_relative_to_the_policys() -> None:
+    one, made = critic(tiny(), {"warmup_updates": 4}, critic_rate_ratio=3.0), groups()
+    rates = []
+    for _ in range(5):
+        one.step(made, [made], ignore)
+        rates.append(one.optimizer.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.75e-3, 1.5e-3, 2.25e-3, 3e-3, 3e-3])
+
+
+def test_the_policy_learns_from_the_tokens_own_advantages() -> None:
+    """A token with a positive advantage becomes more probable, one with a negative less, within one response."""
+    made = groups(1, 2)
+    policy = tiny()
+    config = OmegaConf.create({"train": TRAIN, "sampling": {"temperature": 1.0}, "seed": 1})
+    method = methods.build({"algorithm": "ppo", "kl_to": "none", "entropy_coef": 0.0}, 4, seed=1)
+    learner = Learner(policy, None, 0, config, method, critic(tiny(seed=1)))
+    advantages = np.where(np.arange(made[0].samples.tokens.shape[1]) % 2, -1.0, 1.0)[None].repeat(2, 0)
+    _, rows = all_rows(made)
+    score = scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0].detach()
+    made[0].samples.logprobs[:] = score.numpy()
+    learner._one_update(1, made, None, ignore, {id(made[0]): advantages.astype(np.float32)})
+    change = (scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0] - score).detach()
+    assert (change.numpy() * advantages)[rows.mask.numpy() > 0].mean() > 0
+    gained = [(change.numpy()[rows.mask.numpy() * (advantages == sign) > 0]).mean() for sign in (1, -1)]
+    assert gained[0] > 0 > gained[1]
+
+
+def test_a_gradient_that_is_not_finite_is_named() -> None:
+    one, made = critic(tiny()), groups()
+    with torch.no_grad():
+        one.model.lm_head.weight.fill_(float("inf"))
+    with pytest.raises(UserError, match=r"critic's gradient is not finite at its update 1; lower method\.critic_rate"):
+        one.step(made, [made], ignore)
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+BUSY = ["method=ba_ppo", "method.v=2", "method.m=2", "method.high_admission=informative", "method.bad_capacity=8",
+        "method.c2_range=[0.125,0.125]", "method.c3_range=[0.625,0.625]", "seed=11"]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_world: list[str]) -> Path:
+    config = compose_config([*tiny_world, *BUSY])
+    train(config)
+    return run_directory(config)
+
+
+def assert_same(first: Path, second: Path) -> None:
+    for name in TABLES:
+        one, two = (pd.read_parquet(folder / name) for folder in (first, second))
+        timeless = [c for c in one if not c.startswith(TIME_COLUMNS)]
+        pd.testing.assert_frame_equal(one[timeless], two[timeless], check_exact=True)
+    for name in ("model.safetensors", "trainer/critic.safetensors", "trainer/critic_optimizer.safetensors"):
+        last = [checkpoints.folder_of(folder, 6) / name for folder in (first, second)]
+        assert sha256(last[0]) == sha256(last[1]), name
+
+
+def test_a_ba_ppo_run_records_its_critic(undisturbed: Path) -> None:
+    steps = pd.read_parquet(undisturbed / STEPS)
+    assert steps["x1"].sum() > 0 and steps["x3"].sum() > 0 and steps["staleness"].max() > 0
+    trained = steps["updates"] > 0
+    for name in ("value_loss", "explained_variance", "critic_gradient_norm", "value_clip_fraction"):
+        assert np.isfinite(steps.loc[trained, name]).all() and steps.loc[~trained, name].isna().all()
+    assert steps.loc[trained, "value_loss"].gt(0).all()
+    # forward and backward: the policy's tokens once each, the critic's twice and once, at 112 thousand parameters
+    ratio = steps.loc[trained, "backward_flops"] / steps.loc[trained, "trained_tokens"] / 4
+    parameters = read_json(undisturbed / MANIFEST)["parameters"]
+    assert ratio.to_numpy() == pytest.approx(2 * parameters + 65)  # its head: 64 weights and a bias
+    assert pd.read_parquet(undisturbed / STEPS)["backward_flops"][~trained].eq(0).all()
+
+
+def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides = [*tiny_world, *BUSY, "method.name=ba_ppo_killed"]
+    folder = run_directory(compose_config(overrides))
+    command = [sys.executable, "-m", "bapo", "train", *overrides]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while not checkpoints.folder_of(folder, 2).exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert not (folder / SUMMARY).exists(), "the run ended before it was killed"
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+
+
+def test_warming_the_critic_up_leaves_the_policy_alone(tiny_world: list[str]) -> None:
+    config = compose_config([*tiny_world, "method=ppo", "method.critic_warmup=2", "train.steps=3", "seed=3"])
+    train(config)
+    steps = pd.read_parquet(run_directory(config) / STEPS)
+    assert steps["updates"].tolist() == [0, 0, 2] and steps["trained_tokens"].tolist()[:2] == [0, 0]
+    assert steps["value_loss"].notna().all() and steps["loss"].isna().tolist() == [True, True, False]
+    # the first advantages need no values: explained variance is 0 while the critic says 0 of everything
+    assert steps["explained_variance"][0] == pytest.approx(0.0, abs=1e-3)
+    assert steps["backward_flops"].gt(0).all()

@@ -1,0 +1,309 @@
+"""The training loop on a tiny world: what is recorded, and that interruptions leave no trace in the numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bapo.engines.torch import checkpoints
+from bapo.engines.torch.trainer import train
+from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import train_identity
+from bapo.experiments.places import run_directory
+from bapo.store.files import (
+    MANIFEST,
+    STEPS,
+    SUMMARY,
+    TABLES,
+    TIME_COLUMNS,
+    damaged_files,
+    explained,
+    read_json,
+    read_table,
+    require_space,
+    sha256,
+    verify_files,
+)
+from bapo.store.lock import locked
+
+METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo", "bapo_without_x2", "bapo_without_x3"]
+#: BAPO with v, m and a window for X3 that matter within six steps
+BUSY = ["method=bapo", "method.v=2", "method.m=2", "method.high_admission=informative",
+        "method.c2_range=[0.125,0.125]", "method.c3_range=[0.625,0.625]"]  # fmt: skip
+
+
+def numbers(folder: Path) -> dict[str, pd.DataFrame]:
+    """Every table of a run without the columns that measure time."""
+    tables = {name: pd.read_parquet(folder / name) for name in TABLES}
+    return {n: t[[c for c in t if not c.startswith(TIME_COLUMNS)]] for n, t in tables.items()}
+
+
+def weights(folder: Path) -> str:
+    return sha256(folder / "checkpoints" / "step_000006" / "model.safetensors")
+
+
+def assert_same(first: Path, second: Path) -> None:
+    one, two = numbers(first), numbers(second)
+    for name in one:
+        pd.testing.assert_frame_equal(one[name], two[name], check_exact=True)
+    assert weights(first) == weights(second)
+
+
+def start(overrides: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "bapo", "train", *overrides]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tiny_world: list[str]) -> Path:
+    config = compose_config([*tiny_world, *BUSY, "seed=11"])
+    train(config)
+    return run_directory(config)
+
+
+def test_the_undisturbed_run_exercises_all_three_parts(undisturbed: Path) -> None:
+    """Else the comparisons below would compare nothing: fresh, re-evaluated and replayed groups, and a delay."""
+    steps = pd.read_parquet(undisturbed / STEPS)
+    assert steps["x1"].sum() > 0 and steps["x3"].sum() > 0 and steps["reevaluated_prompts"].sum() > 0
+    assert steps["staleness"].max() > 0 and steps["updates"].min() >= 0 and steps["updates"].sum() >= 6
+
+
+def twin(tiny_world: list[str], undisturbed: Path, name: str) -> tuple[list[str], Path]:
+    """Overrides of the same run under another label (labels have no meaning), and its folder."""
+    overrides = [*tiny_world, *BUSY, "seed=11", f"method.name={name}"]
+    config = compose_config(overrides)
+    assert train_identity(config) == read_json(undisturbed / MANIFEST)["identity"]
+    return overrides, run_directory(config)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_and_records(tiny_world: list[str], method: str) -> None:
+    config = compose_config([*tiny_world, f"method={method}", "seed=1"])
+    summary = train(config)
+    folder = run_directory(config)
+    steps, groups, probe = (pd.read_parquet(folder / n) for n in TABLES)
+    assert steps["step"].tolist() == [1, 2, 3, 4, 5, 6]
+    assert (steps["x1"] + steps["x2"] + steps["x3"] == steps["batch_groups"]).all()
+    used = groups[groups["used"]].groupby("step").size().reindex(steps["step"], fill_value=0)
+    assert used.tolist() == steps["batch_groups"].tolist()
+    assert (steps["fresh_rollouts"] == 8 * 8 * steps["generation_batches"]).all()
+    assert summary["totals"]["rollouts"] == (steps["fresh_rollouts"] + steps["regenerated_rollouts"]).sum()
+    assert set(probe["step"]) == {0, 3, 6} and set(probe["set"]) == {"train", "probe"}
+    assert steps["reward_mean"].sum() > 0 and steps["updates"].sum() > 0
+    assert np.isfinite(steps.loc[steps["updates"] > 0, ["loss", "gradient_norm", "entropy"]]).all().all()
+    assert not damaged_files(folder, summary["files"])
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    checkpoint = folder / summary["checkpoint"]
+    assert AutoModelForCausalLM.from_pretrained(checkpoint).config.model_type == "qwen2"
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    ids = tokenizer("12 / 3 = 4")["input_ids"]
+    assert len(ids) == 5 and tokenizer.decode(ids).replace(" ", "") == "12/3=4"
+
+
+def test_delay_shows_in_the_record(tiny_world: list[str]) -> None:
+    config = compose_config([*tiny_world, "method=grpo_v5", "method.v=3", "seed=2"])
+    train(config)
+    steps = pd.read_parquet(run_directory(config) / STEPS)
+    # t mod 3 = 0 refreshes before the rollout of steps 3 and 6; version = updates-steps behind the weights
+    assert steps["rollout_version"].tolist() == [0, 0, 2, 2, 2, 5]
+    assert steps["staleness"].tolist() == [0, 1, 0, 1, 2, 0]
+
+
+def test_same_seed_same_numbers_and_other_seed_others(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "again")
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+    other = compose_config([*tiny_world, *BUSY, "seed=12"])
+    train(other)
+    assert weights(run_directory(other)) != weights(undisturbed)
+
+
+@pytest.mark.parametrize("moment", ["at the start", "after a checkpoint", "while writing one", "late"])
+def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, moment: str) -> None:
+    name = "killed-" + moment.replace(" ", "-")
+    overrides, folder = twin(tiny_world, undisturbed, name)
+    trigger = {
+        "at the start": lambda: (folder / MANIFEST).exists(),
+        "after a checkpoint": lambda: checkpoints.folder_of(folder, 2).exists(),
+        "while writing one": lambda: any((folder / "checkpoints").glob(".step_*.tmp")),
+        "late": lambda: checkpoints.folder_of(folder, 4).exists(),
+    }[moment]
+    for _ in range(5):  # the moment can be missed, and then the run ends undisturbed
+        process = start(overrides)
+        while not trigger() and process.poll() is None:
+            time.sleep(0.001)
+        process.kill()
+        process.communicate()
+        if not (folder / SUMMARY).exists():
+            break
+        shutil.rmtree(folder)
+    else:
+        pytest.fail(f"the run always ended before it could be killed {moment}")
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+    assert not list((folder / "checkpoints").glob(".step_*.tmp"))
+
+
+def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "interrupted")
+    process = start(overrides)
+    while not (folder / "checkpoints").exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    if not (folder / SUMMARY).exists():  # else it was through before the signal came
+        assert process.returncode == 130, errors
+        assert "the same command goes on there" in errors
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+
+
+def test_damaged_checkpoint_is_named_and_passed_over(
+    tiny_world: list[str], undisturbed: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "damaged")
+    shutil.copytree(undisturbed, folder)
+    (folder / SUMMARY).unlink()
+    newest = checkpoints.folder_of(folder, 6) / "trainer" / "optimizer.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-10])
+    train(compose_config(overrides))
+    assert "optimizer.safetensors has" in capsys.readouterr().err
+    assert_same(undisturbed, folder)
+
+
+def test_all_checkpoints_damaged_starts_again(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "all-damaged")
+    shutil.copytree(undisturbed, folder)
+    (folder / SUMMARY).unlink()
+    for step in checkpoints.steps_with_trainer(folder):
+        (checkpoints.folder_of(folder, step) / "trainer" / "state.json").write_text("{")
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)
+
+
+def test_truncated_table_is_refused_and_rebuilt(tiny_world: list[str], undisturbed: Path) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "truncated")
+    shutil.copytree(undisturbed, folder)
+    table = folder / STEPS
+    table.write_bytes(table.read_bytes()[:-20])
+    with pytest.raises(UserError, match=r"steps\.parquet is damaged"):
+        read_table(table)
+    with pytest.raises(UserError, match=r"steps\.parquet has \d+ bytes instead of"):
+        verify_files(folder)
+    (folder / SUMMARY).unlink()  # the cure that the message names
+    train(compose_config(overrides))
+    verify_files(folder)
+    assert_same(undisturbed, folder)
+
+
+def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> None:
+    first = compose_config([*tiny_world, "method=grpo", "seed=21", "train.steps=2"])
+    train(first)
+    folder = run_directory(first)
+    old = (folder / STEPS).read_bytes()
+    train(compose_config([*tiny_world, "method=grpo", "seed=21", "train.steps=2", "method.clip_low=0.1"]))
+    (aside,) = folder.parent.glob(".seed21.was-*")
+    assert (aside / STEPS).read_bytes() == old
+    assert json.loads((folder / SUMMARY).read_text())["steps"] == 2
+
+
+def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
+    overrides = [*tiny_world, "method=grpo", "seed=31", "train.steps=1"]
+    folder = run_directory(compose_config(overrides))
+    with locked(folder):
+        message = rf"another process \(process {os.getpid()} on .*\) is working here"
+        with pytest.raises(UserError, match=message), locked(folder, patience=0):
+            pytest.fail("the folder was given to two")
+        process = start(overrides)
+        for line in process.stderr:
+            if "waiting for process" in line:
+                break
+        assert process.poll() is None and not (folder / STEPS).exists()
+    process.communicate(timeout=60)
+    assert process.returncode == 0 and (folder / SUMMARY).exists()
+
+
+def test_missing_problems_base_model_and_disk_space(tiny_world: list[str], tmp_path: Path) -> None:
+    results = next(o for o in tiny_world if o.startswith("paths.results=")).removeprefix("paths.results=")
+    overrides = [*tiny_world, f"paths.results={tmp_path}"]
+    with pytest.raises(UserError, match="the problems are missing; make them first with `python -m bapo data"):
+        train(compose_config(overrides))
+    shutil.copytree(Path(results) / "smoke/countdown/data", tmp_path / "smoke/countdown/data")
+    with pytest.raises(UserError, match="the problems were made under another configuration"):
+        train(compose_config([*overrides, "data.generator.noise=0.1"]))
+    with pytest.raises(UserError, match="the base model is missing; train it first with `python -m bapo base"):
+        train(compose_config(overrides))
+    with pytest.raises(UserError, match=r"MB free, but this job may write"):
+        require_space(tmp_path / "not" / "yet", 10**18)
+
+
+def test_another_architecture_from_a_local_folder(tiny_world: list[str], tmp_path: Path) -> None:
+    """Any causal model: a tiny Llama with untied weights, as a pretrained checkpoint."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from bapo import tasks
+
+    base = compose_config(tiny_world)
+    tokenizer = tasks.get("countdown").build_tokenizer(base)
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), pad_token_id=0, **shape)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    model = ["model.kind=pretrained", f"model.path={tmp_path}", "model.name=tiny-llama"]
+    config = compose_config([*tiny_world, *model, "method=bapo", "train.steps=2"])
+    assert train(config)["steps"] == 2
+    assert pd.read_parquet(run_directory(config) / STEPS)["fresh_rollouts"].tolist() == [64, 64]
+
+
+def test_an_evaluation_under_another_configuration_is_refused(tiny_world: list[str], undisturbed: Path) -> None:
+    command = [sys.executable, "-m", "bapo", "evaluate", *tiny_world, *BUSY, "seed=11"]
+    result = subprocess.run([*command, "method.v=3"], capture_output=True, text=True)
+    assert result.returncode == 2 and "was trained under another configuration" in result.stderr
+    result = subprocess.run([*command, "--base", "base.iterations=601"], capture_output=True, text=True)
+    assert result.returncode == 2 and "was trained under another configuration" in result.stderr
+
+
+def test_a_full_disk_gives_one_sentence_and_no_half_checkpoint(tmp_path: Path) -> None:
+    """safetensors reports the operating system's errors only as text."""
+    from safetensors.torch import save_file
+    from torch import zeros
+
+    missing = tmp_path / "missing" / "file.safetensors"
+    with pytest.raises(FileNotFoundError), explained(missing):
+        save_file({"a": zeros(1)}, missing)
+
+    class SafetensorError(Exception):
+        """As safetensors words it."""
+
+    with pytest.raises(UserError, match="no space left on the device; free some"), explained(tmp_path):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+
+def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
+    tiny_world: list[str], undisturbed: Path
+) -> None:
+    overrides, folder = twin(tiny_world, undisturbed, "damaged-later")
+    shutil.copytree(undisturbed, folder)
+    (folder / SUMMARY).unlink()
+    for step in checkpoints.steps_with_trainer(folder):
+        (checkpoints.folder_of(folder, step) / "trainer" / "state.json").write_text("{")
+    process = start(overrides)
+    state = checkpoints.folder_of(folder, 2) / "trainer" / "state.json"
+    while not state.exists() and process.poll() is None:
+        time.sleep(0.001)
+    process.kill()
+    process.communicate()
+    assert checkpoints.newest_intact(folder) is not None
+    train(compose_config(overrides))
+    assert_same(undisturbed, folder)

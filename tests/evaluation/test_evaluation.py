@@ -1,0 +1,497 @@
+"""Evaluation through lm-eval on a tiny world, its statistics against values worked out by hand, and grading."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from omegaconf import DictConfig
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.evaluation import evaluate, grade_file, scores
+from bapo.evaluation.backends import _torch
+from bapo.evaluation.run import checkpoint_digest, run_benchmark, summarise
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import base_directory, data_directory
+from bapo.store.files import damaged_files, fingerprints, read_json, read_table, write_json
+from bapo.tasks.base import Task, Verdict
+
+COLUMNS = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]
+
+
+class Lengths(Task):
+    """A verifier for the tests, with right, wrong and unparsed answers even from a model that has learnt nothing."""
+
+    name = "lengths"
+
+    def verify(self, response: str, ground_truth: str) -> Verdict:
+        kind = len(response) % 3
+        return Verdict(kind == 0, kind != 2, ("", "wrong", "unparsed")[kind])
+
+
+@pytest.fixture(scope="module")
+def world(tiny_world: list[str]) -> tuple[DictConfig, Path]:
+    """The configuration of a tiny world and its base model."""
+    config = compose_config([*tiny_world, "device=cpu"])
+    return config, base_directory(config) / "checkpoint"
+
+
+@pytest.fixture(scope="module")
+def evaluated(world: tuple[DictConfig, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("evaluated") / "eval"
+    return folder, evaluate(*world, folder)
+
+
+@pytest.fixture
+def copied(evaluated: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    """A finished evaluation to do something to."""
+    return Path(shutil.copytree(evaluated[0], tmp_path / "eval"))
+
+
+@pytest.fixture(scope="module")
+def model(world: tuple[DictConfig, Path]) -> Any:
+    return _torch(*world, advance=lambda count: None)
+
+
+def changed(config: DictConfig, **values: Any) -> DictConfig:
+    """A copy with some keys set; ``a__b`` stands for a.b."""
+    from omegaconf import OmegaConf
+
+    config = config.copy()
+    for key, value in values.items():
+        OmegaConf.update(config, key.replace("__", "."), value)
+    return config
+
+
+def benchmark(config: DictConfig, name: str = "cd34", grader: Task | None = None, samples: int = 32) -> Any:
+    from bapo.evaluation.tasks import Benchmark
+
+    path = data_directory(config) / f"{name}.parquet"
+    s = config.sampling
+    return Benchmark(name, path, grader or Lengths(), samples=samples, max_tokens=s.max_response_tokens)
+
+
+def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
+    return pd.read_parquet(folder / f"{name}.parquet")
+
+
+def same(first: pd.DataFrame, second: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(first, second, check_exact=True)
+
+
+#: A matrix product may round differently in a batch of another size and, about once in a million tokens, turn one into
+#: another: one response of 64 may differ, where any mistake in the keys makes most of them differ.
+ROUNDING = 1 / 64
+
+
+def share_of_differing(first: pd.DataFrame, second: pd.DataFrame) -> float:
+    assert first["problem_id"].tolist() == second["problem_id"].tolist()
+    return sum(a != b for a, b in zip(first["response"], second["response"], strict=True)) / len(first)
+
+
+# ------------------------------------------------------------------------------------------------ statistics
+
+
+def test_pass_at_k_by_hand() -> None:
+    assert scores.pass_at_k(1, 4, 2) == pytest.approx(1 - 3 / 6)  # C(3,2) / C(4,2)
+    assert scores.pass_at_k(3, 32, 1) == pytest.approx(3 / 32)
+    assert scores.pass_at_k(0, 32, 32) == 0.0
+    assert scores.pass_at_k(1, 32, 32) == 1.0
+    with pytest.raises(ValueError, match="pass@9"):
+        scores.pass_at_k(1, 8, 9)
+    assert scores.reported_ks(32) == [1, 8, 32]
+    assert scores.reported_ks(4) == [1, 4]
+
+
+def test_majority_vote_by_hand() -> None:
+    assert scores.majority_vote(["a", "b", "a"], [True, False, True]) == 1.0
+    assert scores.majority_vote(["a", "b", "b"], [True, False, False]) == 0.0
+    assert scores.majority_vote(["a", "b", None, None, None], [True, False, False, False, False]) == 0.5  # tied
+    assert scores.majority_vote([None, None], [False, False]) == 0.0
+
+
+def test_standard_error_clusters_by_problem() -> None:
+    # mean 1/2, squared deviations 1/4 + 0 + 1/4, divided by n (n - 1) = 6
+    assert scores.standard_error([0.0, 0.5, 1.0]) == pytest.approx(math.sqrt(1 / 12))
+    assert scores.standard_error([0.3] * 5) == 0.0
+    assert scores.standard_error([0.3]) is None
+
+
+def test_summary_of_a_table_by_hand() -> None:
+    """Two problems of four samples: 1 and 3 correct, one response unparsed."""
+    frame = pd.DataFrame(
+        {
+            "problem_id": ["a"] * 4 + ["b"] * 4,
+            "correct": [True, False, False, False, True, True, True, False],
+            "parsed": [True, True, True, False, True, True, True, True],
+            "response": ["1", "2", "2", "3", "1", "1 ", " 1", "2"],
+        }
+    )
+    assert summarise(frame) == {
+        "accuracy": 0.5,
+        "standard_error": pytest.approx(0.25),  # deviations of 1/4 each: sqrt(2/16 / 2)
+        "problems": 2,
+        "samples": 4,
+        "pass@1": 0.5,
+        "pass@4": 1.0,
+        "maj@4": 0.5,  # "2" wins for a, "1" for b
+        "unparsed": 0.125,
+    }
+
+
+# ------------------------------------------------------------------------------------------------ results
+
+
+def test_keeps_32_differing_samples_of_every_problem(
+    world: tuple[DictConfig, Path], evaluated: tuple[Path, dict[str, Any]]
+) -> None:
+    config, _ = world
+    folder, summary = evaluated
+    for name in ("cd34", "cd4"):
+        frame, problems = table(folder, name), read_table(data_directory(config) / f"{name}.parquet")
+        assert list(frame.columns) == COLUMNS
+        ids = [extra["id"] for extra in problems["extra_info"]]
+        assert frame["problem_id"].tolist() == [i for i in ids for _ in range(32)]
+        assert frame["sample"].tolist() == list(range(32)) * len(ids)
+        assert frame.groupby("problem_id")["response"].nunique().min() > 1
+        assert frame["tokens"].between(1, config.sampling.max_response_tokens).all()
+        assert (frame["seed"] == config.evaluation.seed).all()
+        truths = dict(zip(ids, (r["ground_truth"] for r in problems["reward_model"]), strict=True))
+        for row in frame.itertuples():
+            assert (row.correct, row.parsed, row.reason) == tasks.get("countdown").verify(
+                row.response, truths[row.problem_id]
+            )
+        assert summary["benchmarks"][name]["problems"] == len(ids) == 6
+        assert summary["benchmarks"][name]["samples"] == 32
+    assert damaged_files(folder, summary["files"]) == []
+    assert set(summary["files"]) == {"cd34.parquet", "cd4.parquet", "lm_eval.json"}
+    assert summary == read_json(folder / "summary.json")
+
+
+def test_lm_eval_reports_the_mean_and_clustered_error_of_the_table(
+    world: tuple[DictConfig, Path], evaluated: tuple[Path, dict[str, Any]], model: Any
+) -> None:
+    results, frame = run_benchmark(model, benchmark(world[0]))
+    means = frame.groupby("problem_id")["correct"].mean()
+    assert 0 < means.mean() < 1  # or the comparison says nothing
+    lm_eval, ours = results["results"]["cd34"], summarise(frame)
+    assert lm_eval["acc,all"] == pytest.approx(frame["correct"].mean(), abs=1e-12)
+    assert lm_eval["acc_stderr,all"] == pytest.approx(means.sem(), abs=1e-12)
+    assert ours["standard_error"] == pytest.approx(means.sem(), abs=1e-12)
+    for key in ("pass@1", "pass@8", "pass@32", "maj@32", "unparsed"):
+        assert lm_eval[f"{key},all"] == pytest.approx(ours[key], abs=1e-12)
+    assert results["configs"]["cd34"]["repeats"] == 32
+
+    folder, summary = evaluated
+    written = read_json(folder / "lm_eval.json")
+    assert set(written["results"]) == {"cd34", "cd4"}
+    for name in written["results"]:
+        assert written["results"][name]["acc,all"] == pytest.approx(table(folder, name)["correct"].mean(), abs=1e-12)
+        assert summary["benchmarks"][name]["accuracy"] == pytest.approx(table(folder, name)["correct"].mean())
+        kwargs = written["configs"][name]["generation_kwargs"]
+        assert kwargs == {
+            "until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,
+            "max_gen_toks": world[0].sampling.max_response_tokens,
+        }  # fmt: skip
+
+
+def test_samples_depend_on_the_seed_alone(
+    world: tuple[DictConfig, Path], evaluated: tuple[Path, dict[str, Any]], model: Any, tmp_path: Path
+) -> None:
+    """Not on the batch size, the order and number of benchmarks, or the number of problems."""
+    config, checkpoint = world
+    evaluate(
+        changed(config, evaluation__benchmarks=["cd4", "cd34"], evaluation__batch_size=64), checkpoint, tmp_path / "a"
+    )
+    for name in ("cd34", "cd4"):
+        assert share_of_differing(table(tmp_path / "a", name), table(evaluated[0], name)) <= ROUNDING
+    _, first = run_benchmark(model, benchmark(config), limit=2)
+    assert len(first) == 64
+    assert share_of_differing(first, table(evaluated[0]).head(64)) <= ROUNDING
+    _, fewer = run_benchmark(model, benchmark(config, samples=3))
+    assert share_of_differing(fewer, table(evaluated[0]).query("sample < 3")) <= ROUNDING
+
+    evaluate(changed(config, evaluation__seed=1, evaluation__benchmarks=["cd34"]), checkpoint, tmp_path / "b")
+    assert share_of_differing(table(tmp_path / "b"), table(evaluated[0])) > 0.5
+
+
+def test_prompts_are_those_of_training(world: tuple[DictConfig, Path], model: Any) -> None:
+    from bapo.engines.shared.data import read_prompts
+
+    config, task = world[0], benchmark(world[0])
+    run_benchmark(model, task)
+    trained = read_prompts(task.path, model.tokenizer, config.sampling.max_prompt_tokens)
+    assert [tuple(model.tok_encode(i.args[0])) for i in task.instances] == [p.row.tokens for p in trained]
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+def test_prompts_are_never_truncated(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
+    config, checkpoint = world
+    first = table_of_problems(config)["extra_info"][0]["id"]
+    with pytest.raises(
+        UserError, match=rf"cd34: problem {first} .*allowed are 1 to 3; raise sampling.max_prompt_tokens"
+    ):
+        evaluate(changed(config, sampling__max_prompt_tokens=3), checkpoint, tmp_path)
+    with pytest.raises(UserError, match="exceeds the model's context of"):
+        evaluate(changed(config, sampling__max_response_tokens=10**6), checkpoint, tmp_path)
+    assert not (tmp_path / "summary.json").exists()
+
+
+def table_of_problems(config: DictConfig) -> pd.DataFrame:
+    return read_table(data_directory(config) / "cd34.parquet")
+
+
+def test_equal_samples_are_refused(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
+    config, checkpoint = world
+    with pytest.raises(UserError, match="cd34: all 32 samples of a problem are equal"):
+        evaluate(changed(config, evaluation__temperature=1e-6), checkpoint, tmp_path)
+    assert not (tmp_path / "cd34.parquet").exists()
+
+
+def test_missing_input_is_named(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
+    config, checkpoint = world
+    with pytest.raises(UserError, match=r"step_000100: no checkpoint here"):
+        evaluate(config, tmp_path / "step_000100", tmp_path / "eval")
+    with pytest.raises(UserError, match=r"cd5\.parquet does not exist"):
+        evaluate(changed(config, evaluation__benchmarks=["cd5"]), checkpoint, tmp_path / "eval")
+    for key, value in (("temperature", 0.0), ("top_p", 1.5), ("benchmarks", [])):
+        with pytest.raises(UserError, match=rf"^evaluation\.{key}"):
+            evaluate(changed(config, **{f"evaluation__{key}": value}), checkpoint, tmp_path / "eval")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.drop(columns="reward_model"), "column reward_model is missing"),
+        (lambda f: pd.concat([f, f.iloc[:1]]), "row 6: problem .* is there twice"),
+        (lambda f: f.assign(reward_model=[{"ground_truth": ""}] * len(f)), "row 0: ground_truth must be a non-empty"),
+        (
+            lambda f: f.assign(prompt=[[{"role": "system", "content": "x"}]] * len(f)),
+            "row 0: prompt must be one message",
+        ),
+        (lambda f: f.iloc[:0], "no problems in it"),
+    ],
+)
+def test_broken_problems_are_named(world: tuple[DictConfig, Path], tmp_path: Path, change: Any, message: str) -> None:
+    from bapo.evaluation.documents import read_problems
+
+    path = tmp_path / "cd34.parquet"
+    change(table_of_problems(world[0])).to_parquet(path)
+    with pytest.raises(UserError, match=rf"cd34\.parquet: {message}"):
+        read_problems(path)
+
+
+def test_model_refuses_what_it_cannot_do(world: tuple[DictConfig, Path], model: Any) -> None:
+    from lm_eval.api.registry import get_model
+
+    assert type(model) is get_model("bapo-torch")
+    for method in (model.loglikelihood, model.loglikelihood_rolling):
+        with pytest.raises(NotImplementedError, match="only generates"):
+            method([])
+    for key, value, message in (
+        ("until", ["\n"], "samples until the end token"),
+        ("do_sample", False, "samples until the end token"),
+        ("top_k", None, "must set exactly .*'top_k'"),
+    ):
+        task = benchmark(world[0])
+        if value is None:
+            del task.config.generation_kwargs[key]
+        else:
+            task.config.generation_kwargs[key] = value
+        with pytest.raises(UserError, match=message):
+            run_benchmark(model, task)
+
+
+# ------------------------------------------------------------------------------------------------ golds
+
+
+def test_gold_against_gold_is_checked_once_and_named(
+    world: tuple[DictConfig, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the data job, which says so in its summary; of a file from elsewhere when it is loaded."""
+    from bapo.evaluation.tasks import Benchmark
+    from bapo.tasks.base import Problem
+    from bapo.tasks.files import write_problems
+    from bapo.tasks.real import golds
+
+    summary = read_json(data_directory(world[0]) / "summary.json")
+    assert summary["golds"] == {"cd34": 6, "cd4": 6}
+
+    def truth(target: int) -> str:
+        return json.dumps({"numbers": [1, 2, 3], "target": target, "format": "answer"})
+
+    countdown, path = tasks.get("countdown"), tmp_path / "own.parquet"
+    targets = [6, 77, 5, 99, *range(1000, 1020)]  # 1 + 2 + 3 and 2 * 3 - 1 are two of them
+    write_problems(path, [Problem(f"p{t}", "x", truth(t)) for t in targets], "countdown", "planning", "own")
+    message = (
+        r"own\.parquet: .* gold answer of 22 of 24 problems: row 1 \(p77: no expression.*row 3 \(p99.* and 12 more;"
+    )
+    with pytest.raises(UserError, match=message):
+        Benchmark("own", path, countdown, max_tokens=4)
+    assert len(Benchmark("own", path, countdown, max_tokens=4, check_golds=False).problems) == 24
+
+    asked = []
+    monkeypatch.setattr(type(countdown), "verify", lambda self, r, t: (asked.append(r), Verdict(True, True, ""))[1])
+    for _ in range(3):
+        assert golds.check(countdown, [("a", truth(5)), ("b", truth(6))], "here") == 2
+    assert len(asked) == 2  # the same ground truths, once a process
+    assert golds.check(countdown, [("a", truth(5))], "here") == 1 and len(asked) == 3
+    assert golds.check(Lengths(), [("a", truth(5))], "here") == 0  # it knows no gold responses
+
+
+# ------------------------------------------------------------------------------------------------ resuming
+
+
+def test_finished_evaluation_is_not_redone(world: tuple[DictConfig, Path], copied: Path) -> None:
+    times = {p.name: p.stat().st_mtime_ns for p in copied.glob("*.*")}
+    summary = read_json(copied / "summary.json")
+    assert evaluate(*world, copied) == summary
+    assert {p.name: p.stat().st_mtime_ns for p in copied.glob("*.*")} == times
+
+
+def test_interrupted_evaluation_goes_on_at_the_benchmark(
+    world: tuple[DictConfig, Path], evaluated: tuple[Path, dict[str, Any]], copied: Path
+) -> None:
+    before = (copied / "cd34.parquet").stat().st_mtime_ns
+    for name in ("summary.json", "lm_eval.json", "cd4.parquet"):
+        (copied / name).unlink()
+    summary = evaluate(*world, copied)
+    assert (copied / "cd34.parquet").stat().st_mtime_ns == before
+    same(table(copied, "cd4"), table(evaluated[0], "cd4"))
+    assert summary["benchmarks"] == evaluated[1]["benchmarks"]
+    assert read_json(copied / "lm_eval.json") == read_json(evaluated[0] / "lm_eval.json")
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def rename_a_column(path: Path) -> None:
+    pd.read_parquet(path).rename(columns={"parsed": "pbrsed"}).to_parquet(path, index=False)
+
+
+def flip_one_verdict(path: Path) -> None:
+    frame = pd.read_parquet(path)
+    frame.loc[3, "correct"] = not frame.loc[3, "correct"]
+    frame.to_parquet(path, index=False)  # a valid file; what was said of its contents is kept in it
+
+
+@pytest.mark.parametrize("damage", [truncate, rename_a_column, flip_one_verdict])
+@pytest.mark.parametrize("finished", [True, False])
+def test_damaged_table_is_named_and_redone(
+    world: tuple[DictConfig, Path], evaluated: tuple[Path, dict[str, Any]], copied: Path, damage: Any, finished: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    damage(copied / "cd4.parquet")
+    if not finished:
+        (copied / "summary.json").unlink()
+    intact = (copied / "cd34.parquet").stat().st_mtime_ns
+    summary = evaluate(*world, copied)
+    assert f"{copied / 'cd4.parquet'} is damaged" in capsys.readouterr().err
+    same(table(copied, "cd4"), table(evaluated[0], "cd4"))
+    assert (copied / "cd34.parquet").stat().st_mtime_ns == intact
+    assert summary["benchmarks"] == evaluated[1]["benchmarks"]
+    assert damaged_files(copied, summary["files"]) == []
+
+
+def test_other_weights_or_settings_are_evaluated_anew(
+    world: tuple[DictConfig, Path], evaluated: tuple[Path, dict[str, Any]], copied: Path, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file, save_file
+
+    config, checkpoint = world
+    config = changed(config, evaluation__benchmarks=["cd34"])
+    other = Path(shutil.copytree(checkpoint, tmp_path / "other"))
+    weights = load_file(other / "model.safetensors")
+    save_file({k: 0.5 * v for k, v in weights.items()}, other / "model.safetensors", metadata={"format": "pt"})
+    first = evaluate(config, other, copied)
+    assert first["identity"] != evaluated[1]["identity"]
+    assert (table(copied)["response"] != table(evaluated[0])["response"]).any()
+    second = evaluate(changed(config, evaluation__top_p=0.5), other, copied)
+    assert second["identity"] not in (first["identity"], evaluated[1]["identity"])
+
+
+def test_damaged_checkpoint_is_named(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
+    checkpoint = Path(shutil.copytree(world[1], tmp_path / "step_000002"))
+    names = sorted(p.name for p in checkpoint.iterdir())
+    files = {**fingerprints(checkpoint, names), "trainer/state.json": {"sha256": "", "bytes": 1}}
+    write_json(checkpoint / "checksums.json", files)
+    assert checkpoint_digest(checkpoint) == checkpoint_digest(world[1])
+    truncate(checkpoint / "model.safetensors")
+    with pytest.raises(UserError, match=r"model\.safetensors has \d+ bytes instead of \d+; delete"):
+        checkpoint_digest(checkpoint)
+
+
+def test_importing_the_package_is_quick() -> None:
+    """Nothing slow at import: the command line's help and Snakemake import this too."""
+    code = "import sys, bapo.evaluation; print(*{'torch', 'pandas', 'lm_eval', 'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+# ------------------------------------------------------------------------------------------------ grading
+
+LINES = [
+    {"numbers": [12, 3, 7, 4], "target": 24, "response": "<answer>(12 / 3) * 7 - 4</answer>"},
+    {"numbers": [12, 3, 7, 4], "target": 24, "response": "no idea"},
+    {"numbers": [12, 3, 7, 4], "target": 24, "response": "<answer>12 + 3 + 7 + 4</answer>"},
+]
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_grades_in_order(tmp_path: Path) -> None:
+    path = written(tmp_path / "r.jsonl", "".join(json.dumps(line) + "\n" for line in LINES * 2) + "\n \n")
+    out = io.StringIO()
+    assert grade_file("countdown", path, out) == 6
+    verdicts = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [set(v) for v in verdicts] == [{"correct", "parsed", "reason"}] * 6
+    assert [(v["correct"], v["parsed"]) for v in verdicts] == [(True, True), (False, False), (False, True)] * 2
+    assert verdicts[0]["reason"] == "" and verdicts[1]["reason"] != verdicts[2]["reason"] != ""
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ("{", "not valid JSON"),
+        ("[1]", "must be a JSON object, not list"),
+        ("", "blank"),
+        ("1" * 5000, "too long"),
+        ("[" * 100_000, "nesting is too deep"),
+        (json.dumps({"numbers": [1, 2], "response": "x"}), "target"),
+        (json.dumps({"numbers": "1 2", "target": 3, "response": "x"}), "numbers"),
+        (json.dumps({"numbers": [1, 2], "target": 3, "response": None}), "response"),
+    ],
+)
+def test_malformed_line_is_named(tmp_path: Path, bad: str, message: str) -> None:
+    path = written(tmp_path / "r.jsonl", "\n".join([json.dumps(LINES[0]), bad, json.dumps(LINES[0])]))
+    out = io.StringIO()
+    with pytest.raises(UserError, match=rf"r\.jsonl, line 2: .*{message}"):
+        grade_file("countdown", path, out)
+    assert len(out.getvalue().splitlines()) == 1  # the verdicts before it are out: the file is a stream
+
+
+def test_unreadable_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"none\.jsonl does not exist"):
+        grade_file("countdown", tmp_path / "none.jsonl")
+    with pytest.raises(UserError, match="is a folder"):
+        grade_file("countdown", tmp_path)
+    (tmp_path / "latin.jsonl").write_bytes(b'{"response": "\xe9"}\n')
+    with pytest.raises(UserError, match=r"latin\.jsonl, line 1: not UTF-8"):
+        grade_file("countdown", tmp_path / "latin.jsonl")
+    with pytest.raises(UserError, match="unknown task"):
+        grade_file("cuontdown", tmp_path / "latin.jsonl")

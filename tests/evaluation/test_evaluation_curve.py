@@ -1,0 +1,284 @@
+"""Curves: every kept checkpoint of a run, sampled, counted, written and resumed; and which runs have one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from omegaconf import DictConfig, OmegaConf
+from support.standin_vllm import installed
+
+from bapo.__main__ import main
+from bapo.engines.torch.trainer import train
+from bapo.errors import UserError
+from bapo.evaluation import curve
+from bapo.evaluation.run import evaluate
+from bapo.experiments import places
+from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import base_identity, curve_identity, data_identity, evaluation_identity, train_identity
+from bapo.experiments.places import base_directory, data_directory, run_directory
+from bapo.experiments.studies import Settings, load_study, study_content
+from bapo.store.files import damaged_files, read_json
+
+SPLITS = ["cd34", "cd4", "probe"]
+
+
+@pytest.fixture(scope="module")
+def config(tiny_world: list[str]) -> DictConfig:
+    return compose_config([*tiny_world, "device=cpu", "evaluation.curve_samples=8"])
+
+
+@pytest.fixture(scope="module")
+def run(config: DictConfig) -> Path:
+    """A run of six steps that keeps the checkpoints of steps 2, 4 and 6."""
+    train(config)
+    return run_directory(config)
+
+
+@pytest.fixture(scope="module")
+def done(config: DictConfig, run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("curve") / "curve"
+    return folder, curve.evaluate_curve(config, run, folder)
+
+
+def changed(config: DictConfig, **values: Any) -> DictConfig:
+    """A copy with some keys set; ``a__b`` stands for a.b."""
+    config = config.copy()
+    for key, value in values.items():
+        OmegaConf.update(config, key.replace("__", "."), value)
+    return config
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_parquet(folder / f"{name}.parquet")
+
+
+# ------------------------------------------------------------------------------------------------ numbers
+
+
+def test_a_row_for_every_step_and_problem(done: tuple[Path, dict[str, Any]], config: DictConfig) -> None:
+    folder, summary = done
+    assert summary["steps"] == [0, 2, 4, 6] and summary["validation"] == "probe"
+    for name, problems in zip(SPLITS, (6, 6, 8), strict=True):
+        frame = table(folder, name)
+        assert list(frame.columns) == ["step", "problem_id", "correct", "samples"]
+        ids = [row["id"] for row in pd.read_parquet(data_directory(config) / f"{name}.parquet").extra_info]
+        assert len(ids) == problems and frame["step"].tolist() == [s for s in (0, 2, 4, 6) for _ in ids]
+        assert frame["problem_id"].tolist() == ids * 4
+        assert (frame["samples"] == 8).all() and frame["correct"].between(0, 8).all()
+        assert summary["benchmarks"][name]["problems"] == problems
+        at_four = frame.loc[frame["step"] == 4, "correct"].sum() / (8 * problems)
+        assert summary["benchmarks"][name]["accuracy"]["4"] == pytest.approx(at_four)
+    assert sum(table(folder, name)["correct"].sum() for name in SPLITS) > 0  # or nothing was tested
+    assert damaged_files(folder, summary["files"]) == []
+
+
+def test_the_ends_are_the_first_samples_of_the_evaluations(
+    config: DictConfig, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """lm-eval's path, with 12 samples, against the first 8: the base model and the last checkpoint."""
+    more = changed(config, evaluation__samples=12)
+    for step, checkpoint in ((0, base_directory(config) / "checkpoint"), (6, curve.kept(run, 2)[6])):
+        evaluate(more, checkpoint, tmp_path / str(step))
+        for name in ("cd34", "cd4"):
+            rows = table(tmp_path / str(step), name)
+            first = rows[rows["sample"] < 8].groupby("problem_id", sort=False)["correct"].sum()
+            frame = table(done[0], name)
+            counted = frame[frame["step"] == step].set_index("problem_id")["correct"]
+            assert (counted - first).abs().sum() <= 1  # a sum may round otherwise once in a million tokens
+
+
+def test_batches_change_nothing(
+    config: DictConfig, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    curve.evaluate_curve(changed(config, evaluation__batch_size=16), run, tmp_path)
+    for name in SPLITS:
+        difference = table(tmp_path, name)["correct"] - table(done[0], name)["correct"]
+        assert difference.abs().sum() <= 1
+
+
+# ------------------------------------------------------------------------------------------------ resuming
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the checkpoints that are really loaded."""
+    from bapo.engines.shared import models
+
+    names, load = [], models.load
+
+    def noted(path: Path, *rest: Any) -> Any:
+        names.append(path.name)
+        return load(path, *rest)
+
+    monkeypatch.setattr(models, "load", noted)
+    return names
+
+
+def test_an_interrupted_curve_goes_on_at_its_checkpoint(
+    config: DictConfig, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, loaded: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    real = curve._correct
+
+    def stopped(*given: Any) -> list[int]:
+        if len(loaded) == 3:
+            raise KeyboardInterrupt
+        return real(*given)
+
+    monkeypatch.setattr(curve, "_correct", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        curve.evaluate_curve(config, run, tmp_path)
+    assert loaded == ["checkpoint", "step_000002", "step_000004"]
+    assert sorted(set(table(tmp_path, "cd4")["step"])) == [0, 2] and not (tmp_path / "summary.json").exists()
+
+    monkeypatch.setattr(curve, "_correct", real)
+    loaded.clear()
+    summary = curve.evaluate_curve(config, run, tmp_path)
+    assert loaded == ["step_000004", "step_000006"]
+    assert summary["benchmarks"] == done[1]["benchmarks"] and summary["identity"] == done[1]["identity"]
+    for name in SPLITS:
+        pd.testing.assert_frame_equal(table(tmp_path, name), table(done[0], name), check_exact=True)
+
+
+def test_a_finished_curve_is_not_done_again(
+    config: DictConfig, run: Path, done: tuple[Path, dict[str, Any]], loaded: list[str]
+) -> None:
+    assert curve.evaluate_curve(config, run, done[0]) == done[1]
+    assert loaded == []
+
+
+def test_a_damaged_table_is_done_again(
+    config: DictConfig, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = Path(shutil.copytree(done[0], tmp_path / "curve"))
+    path = folder / "cd4.parquet"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert curve.evaluate_curve(config, run, folder)["benchmarks"] == done[1]["benchmarks"]
+    assert "cd4.parquet" in capsys.readouterr().err
+    pd.testing.assert_frame_equal(table(folder, "cd4"), table(done[0], "cd4"), check_exact=True)
+
+
+def test_other_weights_are_another_curve(
+    config: DictConfig, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, loaded: list[str]
+) -> None:
+    """The model of step 2 in the place of step 4's: all of it is done again, and the two steps are equal."""
+    other = Path(shutil.copytree(run, tmp_path / "run"))
+    shutil.rmtree(other / "checkpoints" / "step_000004")
+    shutil.copytree(other / "checkpoints" / "step_000002", other / "checkpoints" / "step_000004")
+    folder = Path(shutil.copytree(done[0], tmp_path / "curve"))
+    curve.evaluate_curve(config, other, folder)
+    assert len(loaded) == 4
+    frame = table(folder, "cd34")
+    assert frame.loc[frame["step"] == 2, "correct"].tolist() == frame.loc[frame["step"] == 4, "correct"].tolist()
+
+
+# ------------------------------------------------------------------------------------------------ what it refuses
+
+
+def test_checkpoints_are_those_of_the_schedule(run: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(run, tmp_path / "run"))
+    shutil.copytree(other / "checkpoints" / "step_000002", other / "checkpoints" / "step_000003")  # an interruption's
+    assert list(curve.kept(other, 2)) == [2, 4, 6]
+    assert list(curve.kept(other, 4)) == [4, 6]
+    assert list(curve.kept(other, 100)) == [6]
+    with pytest.raises(UserError, match=r"step_000005: no checkpoint of step 5; .*checkpoint.every=5"):
+        curve.kept(other, 5)
+    shutil.rmtree(other / "checkpoints" / "step_000002")
+    with pytest.raises(UserError, match=r"checkpoint.keep_models=true"):
+        curve.kept(other, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"evaluation__backend": "server"}, "evaluation.backend=server: a server answers with one checkpoint"),
+        ({"evaluation__images": "shuffled"}, "evaluation.images=shuffled: a control"),
+        ({"evaluation__validation": "geo3k_val"}, "evaluation.validation=geo3k_val: no such split; allowed: probe"),
+        ({"evaluation__benchmarks": []}, "evaluation.benchmarks is empty"),
+    ],
+)
+def test_settings_that_no_curve_can_have_are_named(config: DictConfig, values: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        curve.splits(changed(config, **values))
+
+
+def test_the_command(
+    tiny_world: list[str], run: Path, done: tuple[Path, dict[str, Any]], capsys: pytest.CaptureFixture
+) -> None:
+    words = ["evaluate", "--curve", *tiny_world, "device=cpu"]
+    assert main(words) == 0
+    assert read_json(run / "curve" / "summary.json")["benchmarks"] == done[1]["benchmarks"]
+    accuracy = 100 * done[1]["benchmarks"]["cd34"]["accuracy"]["6"]
+    assert f"{accuracy:.1f} at 6" in capsys.readouterr().err
+    assert main([*words, "--base"]) == 2
+    assert "leave out --base" in capsys.readouterr().err
+    assert main([*words, "train.learning_rate=0.5"]) == 2  # another run than the one that is there
+    assert "trained under another configuration" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------ vLLM
+
+
+def test_vllm_evaluates_a_checkpoint_in_a_process_of_its_own(
+    config: DictConfig, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = changed(config, evaluation__backend="vllm", evaluation__benchmarks=["cd4"])
+    with installed(tmp_path, monkeypatch) as vllm:
+        ((step, counts),) = curve._vllm(given, {6: curve.kept(run, 2)[6]}, ["cd34"], tmp_path)
+        assert vllm.engines == []  # none in this process
+    rows = table(tmp_path / "step_000006", "cd34")
+    assert len(rows) == 6 * 8 and rows["response"].str.contains("=").all()
+    problems, correct = counts["cd34"]
+    assert step == 6 and list(counts) == ["cd34"] and problems == list(dict.fromkeys(rows["problem_id"]))
+    assert correct == [int(rows.loc[rows["problem_id"] == p, "correct"].sum()) for p in problems]
+
+
+# ------------------------------------------------------------------------------------------------ meaning
+
+
+def test_curves_change_no_other_identity(config: DictConfig) -> None:
+    others = (data_identity, base_identity, train_identity,
+              evaluation_identity)  # fmt: skip
+    for values in ({"evaluation__curve_samples": 3}, {"evaluation__validation": None}, {"checkpoint__every": 3}):
+        given = changed(config, **values)
+        assert [f(given) for f in others] == [f(config) for f in others]
+        assert curve_identity(given) != curve_identity(config)
+    for values in ({"evaluation__samples": 4}, {"evaluation__batch_size": 4}, {"tracking__kind": "wandb"}):
+        assert curve_identity(changed(config, **values)) == curve_identity(config)
+    other = changed(config, evaluation__temperature=0.5)
+    assert curve_identity(other) != curve_identity(config)
+
+
+def test_validation_problems_were_kept_out_of_training() -> None:
+    """At paper scale the probe of mathematics and of geometry is a sample of the training problems."""
+
+    def kept_out(scale: str) -> list[str | None]:
+        names = ("countdown", "mathematics", "geometry")
+        return [compose_config([f"scale={scale}", f"task={task}"]).evaluation.validation for task in names]
+
+    assert kept_out("laptop") == kept_out("gpu") == ["probe", "probe", "diagrams_val"]
+    assert kept_out("paper") == ["probe", None, "geo3k_val"]
+    assert curve.splits(compose_config(["task=geometry"])) == ["diagrams_val", "diagrams_test"]  # each once
+    assert curve.splits(compose_config(["task=countdown"])) == ["cd34", "cd4", "probe"]
+
+
+def test_a_study_names_the_methods_that_have_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_study("table1", "laptop").curves == ("grpo", "dapo", "bapo")
+    assert load_study("figure5", "laptop").curves == ("grpo", "dapo", "bapo_mini", "bapo")
+    assert load_study("figure16", "laptop").curves == ("ppo", "ba_ppo")
+    assert load_study("figure6", "laptop").curves == ()
+    assert load_study("table1", "laptop", methods=["grpo", "repo"]).curves == ("grpo",)
+    assert study_content(load_study("figure16", "smoke"), Settings("smoke"))["curves"] == ["ppo", "ba_ppo"]
+
+    shutil.copytree(places.EXPERIMENTS / "study", tmp_path / "study")
+    for group in ("scale", "task", "model", "method", "variant"):
+        (tmp_path / group).symlink_to(places.EXPERIMENTS / group)
+    file = tmp_path / "study" / "figure16.yaml"
+    file.write_text(file.read_text().replace("curves: [ppo, ba_ppo]", "curves: [ppo, bappo]"))
+    monkeypatch.setattr(places, "EXPERIMENTS", tmp_path)
+    with pytest.raises(UserError, match=r"figure16.yaml: curves: unknown method 'bappo' \(did you mean 'ba_ppo'\?\)"):
+        load_study("figure16", "laptop")

@@ -1,0 +1,326 @@
+"""The benchmarks of the paper's Table 4 as lm-eval's own Python API finds them: YAML files, their data and scores."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lm_eval import simple_evaluate
+from lm_eval.tasks import TaskManager
+from lm_eval.tasks._yaml_loader import load_yaml
+from omegaconf import DictConfig, OmegaConf
+from support.scripted_lm import Scripted, evaluate, manager
+from support.standin_server import serving
+from support.standin_vllm import installed
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.evaluation import backends, scores
+from bapo.evaluation.backends import SERVER_ARGUMENTS
+from bapo.evaluation.lm_eval_tasks import FOLDER
+from bapo.experiments.compose import compose_config
+
+TITLES = {
+    "bapo_aime24": "AIME24",
+    "bapo_amc": "AMC",
+    "bapo_math500": "MATH500",
+    "bapo_minerva": "Minerva",
+    "bapo_olympiad": "Olympiad",
+    "bapo_cd34": "CD-34",
+    "bapo_cd4": "CD-4",
+    "bapo_geo3k_val": "Geo-3K (val)",
+    "bapo_geo3k_test": "Geo-3K (test)",
+}
+SIZES = {"train": 4, "probe": 2, "cd34": 6, "cd4": 5}
+
+
+def changed(config: DictConfig, **values: Any) -> DictConfig:
+    """A copy with some keys set; ``a__b`` stands for a.b."""
+    config = config.copy()
+    for key, value in values.items():
+        OmegaConf.update(config, key.replace("__", "."), value)
+    return config
+
+
+@pytest.fixture(scope="module")
+def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small copies of Countdown's two sets, as a user has them."""
+    folder = tmp_path_factory.mktemp("sets")
+    three_to_four = [([n, n + 1, n + 2], 3 * n + 3) for n in range(10, 30)]
+    four = [([n, 2, 3, 4], n + 9) for n in range(50, 70)]
+    for name, rows in (("Countdown-Tasks-3to4", three_to_four), ("Countdown-Tasks-4", four)):
+        lines = [json.dumps({"nums": nums, "target": target}) + "\n" for nums, target in rows]
+        (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+def small(folder: Path, name: str, **changes: Any) -> str:
+    """A YAML file that includes a task of ours, as users vary one: fewer problems, 8 samples of at most 16 tokens."""
+    theirs = FOLDER / f"{name.removeprefix('bapo_')}.yaml"
+    found = load_yaml(theirs, resolve_func=False)
+    source = found["dataset_kwargs"]
+    hub = {split: {"repository": entry["repository"]} for split, entry in source["hub"].items()}
+    source = {**source, "hub": hub, "sizes": {split: SIZES[split] for split in source["sizes"]}}
+    generation = {**found["generation_kwargs"], "max_gen_toks": 16}
+    content = {"include": str(theirs), "task": f"{name}_small", "dataset_kwargs": source, "repeats": 8}
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump({**content, "generation_kwargs": generation, **changes}, sort_keys=False))
+    return str(path)
+
+
+# ------------------------------------------------------------------------------------------------ what there is
+
+
+def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
+    found = manager()
+    assert set(found.all_subtasks) == set(TITLES)
+    assert found.all_groups == ["bapo_table1_geometry", "bapo_table1_math", "bapo_table1_planning"]
+    members = []
+    for group in found.all_groups:
+        content = load_yaml(found.task_index[group].yaml_path, resolve_func=False)
+        members += content["task"]
+        assert {m["metric"] for m in content["aggregate_metric_list"]} >= {"acc", "pass@32", "maj@32"}
+        assert not any(m["weight_by_size"] for m in content["aggregate_metric_list"])
+    assert sorted(members) == sorted(TITLES)
+
+
+@pytest.mark.parametrize("name", TITLES)
+def test_a_task_says_what_the_paper_scale_says(name: str) -> None:
+    """The pinned sources, prompts and lengths are those of our own runs, and every sampling key is set."""
+    found = load_yaml(FOLDER / f"{name.removeprefix('bapo_')}.yaml", resolve_func=False)
+    assert (found["task_alias"], found["repeats"], found["num_fewshot"]) == (TITLES[name], 32, 0)
+    source = found["dataset_kwargs"]
+    config = compose_config(["scale=paper", f"task={source['task']}"])
+    assert source["split"] == name.removeprefix("bapo_") and source["split"] in config.evaluation.benchmarks
+    assert source["prompt"] == config.data.prompt
+    for split, size in source["sizes"].items():
+        assert (size, source["hub"][split]) == (config.data.split_sizes[split], config.data.hub[split])
+    assert found["generation_kwargs"] == {
+        "until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,
+        "max_gen_toks": config.sampling.max_response_tokens,
+    }  # fmt: skip
+    assert found["filter_list"][0]["filter"] == [{"function": "bapo_extract", "task": source["task"]}]
+    assert ("doc_to_image" in found) == (source["task"] == "geometry")
+
+
+def test_the_files_are_part_of_the_package() -> None:
+    """Those of folders without a module, too: what setuptools is told in pyproject.toml finds them."""
+    setuptools = pytest.importorskip("setuptools")
+    root = FOLDER.parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    found = setuptools.find_namespace_packages(str(root), include=project["packages"]["find"]["include"])
+    assert {"bapo.evaluation.lm_eval_tasks", "bapo.evaluation.lm_eval_tasks.vllm"} <= set(found)
+    assert "*.yaml" in project["package-data"]["*"]
+
+
+# ------------------------------------------------------------------------------------------------ scores
+
+
+def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
+    """Every response is kept, extracted and graded; the group's average weighs both benchmarks alike."""
+    model = Scripted("<answer>1 + 1</answer>")
+    specs = [small(tmp_path, "bapo_cd34"), small(tmp_path, "bapo_cd4")]
+    group = {
+        "group": "both",
+        "task": ["bapo_cd34_small", "bapo_cd4_small"],
+        "aggregate_metric_list": [{"metric": "acc", "filter_list": ["all"], "weight_by_size": False}],
+    }
+    (tmp_path / "both.yaml").write_text(yaml.safe_dump(group), encoding="utf-8")
+    assert len(specs) == 2
+    found = simple_evaluate(
+        model=model, tasks=["both"], apply_chat_template=True, bootstrap_iters=1,
+        task_manager=TaskManager(
+            include_path=[FOLDER, tmp_path], include_defaults=False, metadata={"data_folder": str(sets)}
+        ),
+    )  # fmt: skip
+    right = {"bapo_cd34_small": [0, 2, 8, 5, 0, 2], "bapo_cd4_small": [8, 5, 0, 2, 8]}  # of 8, one model for both
+    for name, counts in right.items():
+        result, samples = found["results"][name], found["samples"][name]
+        means = [c / 8 for c in counts]
+        n = len(means)
+        assert result["acc,all"] == pytest.approx(sum(means) / n) == result["bits,all"]
+        assert result["acc_stderr,all"] == pytest.approx(scores.standard_error(means))
+        assert result["pass@1,all"] == pytest.approx(sum(means) / n)
+        assert result["pass@8,all"] == pytest.approx(sum(c > 0 for c in counts) / n)
+        # a right answer is worded alike each time and so is the wrong one; a tie counts half
+        wrong = {c: sum(r % 2 for r in range(c, 8)) for c in counts}
+        assert result["maj@8,all"] == pytest.approx(sum((c > wrong[c]) + (c == wrong[c]) / 2 for c in counts) / n)
+        assert result["unparsed,all"] == pytest.approx(sum((8 - c - wrong[c]) / 8 for c in counts) / n)
+        for sample, count in zip(samples, counts, strict=True):
+            assert sample["bits"] == [1] * count + [0] * (8 - count)
+            assert len(set(sample["resps"][0])) == 8 == len(sample["filtered_resps"][0])
+            assert all("think" not in text for text in sample["filtered_resps"][0])
+            verify = tasks.get("countdown").verify  # of the whole response, not of what was extracted
+            verdicts = [verify(text, sample["doc"]["ground_truth"]) for text in sample["resps"][0]]
+            assert [int(v.correct) for v in verdicts] == sample["bits"]
+    errors = [found["results"][name]["acc_stderr,all"] for name in right]
+    total = found["groups"]["both"]
+    assert total["acc,all"] == pytest.approx(sum(sum(c) / len(c) / 8 for c in right.values()) / 2)
+    assert total["acc_stderr,all"] == pytest.approx(sum(e**2 for e in errors) ** 0.5 / 2)
+    for text, keys in model.asked:
+        assert text.startswith("user: Using the numbers [") and keys["max_gen_toks"] == 16 and "seed" not in keys
+
+
+def test_no_problem_of_an_earlier_split_is_asked(sets: Path, tmp_path: Path) -> None:
+    """As in our own runs: here all splits begin at row 0, so train and probe take the first six rows of the set."""
+    loaded = manager(data_folder=str(sets)).load([small(tmp_path, "bapo_cd34")])["tasks"]["bapo_cd34_small"]
+    numbers = [json.loads(doc["ground_truth"])["numbers"] for doc in loaded.eval_docs]
+    assert numbers == [[n, n + 1, n + 2] for n in range(16, 22)]
+
+
+# ------------------------------------------------------------------------------------------------ refusals
+
+
+def test_equal_samples_are_refused(sets: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="bapo_cd34_small: the 8 samples of every problem are equal"):
+        evaluate(Scripted("", repeat_itself=True), [small(tmp_path, "bapo_cd34")], sets)
+
+
+def test_a_constant_seed_is_refused_before_anything_is_sampled(sets: Path, tmp_path: Path) -> None:
+    model = Scripted("")
+    with pytest.raises(UserError, match=r"bapo_cd34_small: .*same seed.*give simple_evaluate gen_kwargs"):
+        evaluate(model, [small(tmp_path, "bapo_cd34")], sets, gen_kwargs={"seed": 1234})
+    assert model.asked == []
+
+
+def test_bad_data_is_named(sets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = small(tmp_path, "bapo_cd34")
+    with pytest.raises(UserError, match=r"holds none of .*Countdown-Tasks-3to4"):
+        manager(data_folder=str(tmp_path)).load([spec])
+    monkeypatch.setenv("BAPO_DATA_FOLDER", str(sets))
+    assert len(manager().load([spec])["tasks"]["bapo_cd34_small"].eval_docs) == 6
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    rows = [{"nums": [n, n + 1, n + 2], "target": 3 * n + 3 + (n in (17, 19)) * 1000} for n in range(10, 30)]
+    (bad / "Countdown-Tasks-3to4.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+    with pytest.raises(
+        UserError, match=r"cd34 of .*: the .*gold answer of 2 of 6 problems: row 1 \(.*\[17, 18, 19\].*row 3 \("
+    ):
+        manager(data_folder=str(bad)).load([spec])
+
+
+def test_files_of_our_data_job_are_read(sets: Path, tmp_path: Path) -> None:
+    """By the name of the split, and only where they hold as many problems as the benchmark has."""
+    from bapo.tasks.countdown.task import to_problem
+    from bapo.tasks.files import write_problems
+
+    problems = [to_problem([n, n + 1, n + 2], 3 * n + 3, "think-answer") for n in range(40, 46)]
+    write_problems(tmp_path / "cd34.parquet", problems, "countdown", "planning", "cd34")
+    loaded = manager(data_folder=str(tmp_path)).load([small(tmp_path, "bapo_cd34")])["tasks"]["bapo_cd34_small"]
+    assert [doc["id"] for doc in loaded.eval_docs] == [problem.id for problem in problems]
+    write_problems(tmp_path / "cd34.parquet", problems[:5], "countdown", "planning", "cd34")
+    with pytest.raises(UserError, match=r"cd34\.parquet: 5 problems, but cd34 has 6"):
+        manager(data_folder=str(tmp_path)).load([small(tmp_path, "bapo_cd34")])
+
+
+# ------------------------------------------------------------------------------------------------ lm-eval's own models
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of random weights that reads and writes bytes."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {letter: number for number, letter in enumerate(["<end>", *letters])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<end>")
+    fast.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=2, max_position_embeddings=1024, bos_token_id=None, eos_token_id=0, pad_token_id=0,
+    )  # fmt: skip
+    folder = tmp_path_factory.mktemp("model") / "checkpoint"
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def test_through_hugging_face(sets: Path, tmp_path: Path, checkpoint: Path) -> None:
+    found = evaluate(
+        "hf", [small(tmp_path, "bapo_cd34")], sets, model_args={"pretrained": str(checkpoint)}, device="cpu",
+        batch_size=48,
+    )  # fmt: skip
+    samples = found["samples"]["bapo_cd34_small"]
+    assert len(samples) == 6 and all(len(set(s["resps"][0])) == 8 for s in samples)
+    assert found["results"]["bapo_cd34_small"]["unparsed,all"] == 1.0  # it has learnt nothing
+
+
+def test_through_a_server_that_honours_seeds(sets: Path, tmp_path: Path, checkpoint: Path) -> None:
+    from lm_eval.models.openai_completions import LocalCompletionsAPI
+
+    spec = small(tmp_path, "bapo_cd34", repeats=32)
+    with serving() as server:
+        model = LocalCompletionsAPI(
+            base_url=server.url, model="tiny", tokenizer=str(checkpoint), tokenizer_backend="huggingface",
+            num_concurrent=4, max_length=1024,
+        )  # fmt: skip
+        with pytest.raises(UserError, match="bapo_cd34_small: lm-eval would send the same seed"):
+            evaluate(model, [spec], sets)
+        assert server.requests == []
+        found = evaluate(model, [spec], sets, gen_kwargs=dict(SERVER_ARGUMENTS))
+        assert len(server.requests) == 6 * 32
+    assert all(len(set(sample["resps"][0])) == 32 for sample in found["samples"]["bapo_cd34_small"])
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    with installed(tmp_path, monkeypatch) as module:
+        yield module
+
+
+PAPER = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("vllm/*.yaml"))}
+
+
+@pytest.mark.parametrize(("name", "task"), [(n, n if n != "planning" else "countdown") for n in PAPER])
+def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> None:
+    from lm_eval.config.evaluate_config import EvaluatorConfig
+
+    content, config = PAPER[name], compose_config(["scale=paper", f"task={task}"])
+    EvaluatorConfig(**content)._configure()  # what `lm_eval run --config` reads
+    assert set(content) <= set(inspect.signature(simple_evaluate).parameters)
+    s, m, arguments = config.sampling, config.model, content["model_args"]
+    assert (arguments["pretrained"], arguments["revision"], arguments["tokenizer_revision"]) == (
+        m.path, m.revision, m.revision,
+    )  # fmt: skip
+    assert arguments["dtype"] == m.dtype == config.evaluation.vllm.dtype
+    assert arguments["max_model_len"] == s.max_prompt_tokens + s.max_response_tokens
+    assert content["gen_kwargs"] == backends.arguments(changed(config, evaluation__backend="vllm"))
+    assert content["model"] == ("vllm-vlm" if name == "geometry" else "vllm")
+    members = load_yaml(manager().task_index[content["tasks"][0]].yaml_path, resolve_func=False)["task"]
+    assert [m.removeprefix("bapo_") for m in members] == list(config.evaluation.benchmarks)
+
+
+def test_through_vllm_with_the_file_of_the_paper_scale(
+    sets: Path, tmp_path: Path, checkpoint: Path, engine: Any
+) -> None:
+    """One engine for both benchmarks, 8 different samples a problem, no request with a seed of its own."""
+    content = dict(PAPER["planning"])
+    arguments = {**content.pop("model_args"), "pretrained": str(checkpoint), "revision": None}
+    content["tasks"] = [small(tmp_path, "bapo_cd34"), small(tmp_path, "bapo_cd4")]
+    found = simple_evaluate(
+        **content, model_args={**arguments, "tokenizer_revision": None}, bootstrap_iters=1,
+        task_manager=manager(data_folder=str(sets)),
+    )  # fmt: skip
+    (keys,) = engine.engines
+    assert (keys["seed"], keys["max_model_len"], keys["dtype"]) == (1234, 2560, "bfloat16")
+    assert len(engine.asked) == (6 + 5) * 8
+    for _, given in engine.asked:
+        assert given == {
+            "stop": ["<end>"], "max_tokens": 16, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
+            "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "skip_special_tokens": True,
+            "spaces_between_special_tokens": False,
+        }  # fmt: skip
+    for samples in found["samples"].values():
+        assert all(len(set(sample["resps"][0])) > 4 for sample in samples)  # of 729 sums

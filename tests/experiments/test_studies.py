@@ -1,0 +1,380 @@
+"""Study files, the workflow's settings, and the meaning that decides what is run again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bapo import methods
+from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.experiments import places, studies
+from bapo.experiments.identity import evaluation_identity, train_identity
+from bapo.experiments.places import options
+from bapo.experiments.studies import Cell, Settings, load_study, read_settings
+
+METHODS = ["grpo", "dapo", "mopps", "grpo_v5", "repo", "remix", "bapo_without_x2", "bapo_without_x3", "bapo"]
+
+
+@pytest.fixture
+def experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of experiments/ that a test may change."""
+    copy = tmp_path / "experiments"
+    shutil.copytree(places.EXPERIMENTS, copy)
+    monkeypatch.setattr(places, "EXPERIMENTS", copy)
+    configuration._composed.cache_clear()
+    yield copy
+    configuration._composed.cache_clear()
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, f"{path} must contain {old!r} once"
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------ what a study needs
+
+
+STUDIES = options("study")
+SCALES = ("smoke", "laptop", "gpu", "paper")
+VARIANTS = ["bapo_v10", "bapo_v20", "bapo_m1", "bapo_m10", "bapo_fixed_0_2", "bapo_fixed_3_4"]
+#: task, model, methods: Table 1's rows less those that it quotes from other papers, and the figures' runs
+PAPER = {
+    "table1": [
+        ("mathematics", "deepseek-r1-distill-qwen-1.5b", ["grpo", "dapo", "grpo_v5", "repo", "bapo"]),
+        ("countdown", "qwen2.5-math-1.5b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
+        ("countdown", "qwen2.5-math-7b", ["grpo", "dapo", "bapo"]),
+        ("geometry", "qwen2.5-vl-3b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
+        ("geometry", "qwen2.5-vl-7b", ["grpo", "dapo", "bapo"]),
+    ],
+    "figure5": [("mathematics", "qwen3-8b", ["grpo", "dapo", "bapo_mini", "bapo"])],
+    "figure6": [("countdown", "qwen2.5-math-1.5b", [*VARIANTS, "bapo_without_x2", "bapo_without_x3", "bapo"])],
+    "figure10": [("mathematics", "qwen3-8b", ["bapo_gaussian", "bapo_uniform", "bapo"])],
+    "figure16": [("mathematics", "qwen3-4b", ["ppo", "ba_ppo"])],
+}
+
+
+def test_table1_at_laptop_scale_is_three_tasks_nine_methods_and_three_seeds() -> None:
+    study = load_study("table1", "laptop")
+    assert len(study.cells) == len(set(study.cells)) == 3 * 9 * 3
+    assert [task for task, _ in study.models] == ["mathematics", "countdown", "geometry"]
+    for task, model in study.models:
+        mine = [c for c in study.cells if (c.task, c.model) == (task, model)]
+        assert {(c.method, c.seed) for c in mine} == {(m, s) for m in METHODS for s in (1, 2, 3)}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_a_study_at_paper_scale_is_the_papers_runs(name: str) -> None:
+    wanted = [Cell(task, model, method, 42) for task, model, trained in PAPER[name] for method in trained]
+    assert list(load_study(name, "paper").cells) == wanted
+
+
+def test_table1_runs_every_row_of_the_paper_that_its_authors_ran() -> None:
+    from analysis import paper
+
+    for task, model, trained in PAPER["table1"]:
+        quoted = {"mopps", "remix"} if task == "mathematics" else set()  # "taken from the corresponding paper"
+        assert set(paper.table1()[model].rows) == {"base", *trained, *quoted}
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop"])
+def test_a_figures_runs_are_the_same_methods_at_every_scale(scale: str) -> None:
+    for name in PAPER:
+        if name != "table1":
+            at_paper, here = load_study(name, "paper").cells, load_study(name, scale).cells
+            assert {(c.task, c.method) for c in here} == {(c.task, c.method) for c in at_paper}
+
+
+def test_every_stand_in_plays_one_part_of_the_paper_in_its_order() -> None:
+    from bapo import tasks
+
+    played = {}
+    for scale in SCALES:
+        settings = Settings(scale=scale)
+        for cell in {c.task: c for c in settings.study("table1").cells}.values():  # one of each task
+            names = settings.run(cell).evaluation.benchmarks
+            played[scale, cell.task] = [tasks.get(cell.task).roles.get(name, name) for name in names]
+    for (scale, task), found in played.items():
+        assert found == played["paper", task], (scale, task)
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
+def test_every_study_names_the_figures_that_are_drawn_from_it(scale: str) -> None:
+    from analysis.figures import FIGURES
+
+    assert studies.figures(scale) == {name: entry.study for name, entry in FIGURES.items()}
+    assert list(studies.figures(scale)) == list(FIGURES)  # in the paper's order
+    for name in dict.fromkeys(entry.study for entry in FIGURES.values()):
+        assert list(load_study(name, scale).figures) == [f for f, entry in FIGURES.items() if entry.study == name]
+
+
+def test_a_scale_that_a_study_lacks_does_without_its_figures() -> None:
+    assert set(studies.figures("gpu").values()) == {"table1"}
+
+
+def test_a_figure_that_two_studies_name(experiments: Path) -> None:
+    edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
+    with pytest.raises(UserError, match=r"figure6.yaml: figures: figure5_test_curves is drawn for figure5 already"):
+        studies.figures("laptop")
+
+
+def test_methods_and_seeds_replace_those_of_the_file() -> None:
+    study = load_study("table1", "laptop", methods=["bapo"], seeds=[7, 8])
+    wanted = [Cell(task, model, "bapo", s) for task, model in load_study("table1", "laptop").models for s in (7, 8)]
+    assert list(study.cells) == wanted
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_every_cell_has_a_complete_configuration_and_a_meaning_of_its_own(scale: str) -> None:
+    """Over all studies: runs that two studies share are the same cell, and no two cells are the same run."""
+    settings = Settings(scale=scale)
+    meanings: dict[str, Cell] = {}
+    for name in STUDIES:
+        for cell in settings.study(name).cells:
+            config = settings.run(cell)  # composing checks every value
+            assert (config.task.name, config.model.name, config.method.name) == (cell.task, cell.model, cell.method)
+            assert config.seed == cell.seed
+            assert meanings.setdefault(train_identity(config), cell) == cell
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+def test_a_model_whose_context_is_too_short_for_the_task_is_refused() -> None:
+    with pytest.raises(UserError, match=r"max_response_tokens=8192.*10240 tokens.*qwen2\.5-math-7b has 4096 positions"):
+        configuration.compose_config(["scale=paper", "task=mathematics", "model=qwen2.5-math-7b"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "parts"),
+    [
+        ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, scales, reference, figures"]),
+        ("  smoke:", "  smok:", ["scales.smok", "unknown scale", "laptop, paper, smoke"]),
+        ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[2].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
+        ("[grpo, dapo, grpo_v5, repo, bapo]", "[grpo, bpo]", ["scales.paper[0].methods", "did you mean 'bapo'?"]),
+        ("seeds: [1, 2]", "seeds: [1, x]", ["scales.smoke[1].seeds", "'x'", "Integer"]),
+        ("seeds: [1, 2]", "sedes: [1, 2]", ["scales.smoke[1].sedes", "task, models, methods, seeds"]),
+        ("seeds: [1, 2]", "seeds: []", ["scales.smoke[1].seeds is empty"]),
+        ("seeds: [1, 2]", "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
+        ("      seeds: [1, 2]\n", "", ["scales.smoke[1].seeds has no value"]),
+        ("name: table1", "name: table2", ["name is 'table2'", "table1.yaml"]),
+        ("title: Table 1", "title: [", ["not valid YAML"]),
+        ("title: Table 1", "runs_of: figures", ["no such field", "name, title, scales"]),
+    ],
+)
+def test_a_wrong_study_file_is_named_with_its_field(experiments: Path, old: str, new: str, parts: list[str]) -> None:
+    edit(experiments / "study" / "table1.yaml", old, new)
+    with pytest.raises(UserError) as caught:
+        load_study("table1", "smoke")
+    for part in ("table1.yaml", *parts):
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> None:
+    with pytest.raises(UserError, match=r"did you mean 'table1'.*figure16, .*table1"):
+        load_study("table_1", "laptop")
+    (experiments / "scale" / "huge.yaml").write_text("name: huge\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, gpu, paper"):
+        load_study("table1", "huge")
+
+
+@pytest.mark.parametrize(
+    ("given", "parts"),
+    [
+        (
+            {"scal": "paper"},
+            ["scal", "did you mean 'scale'?", "methods, results, scale, seeds, set, storage, tracking, trials"],
+        ),
+        ({"scale": "papr"}, ["scale=papr", "did you mean 'paper'?", "laptop, paper, smoke"]),
+        ({"methods": ["grpo", "bpo"]}, ["methods=bpo", "did you mean 'bapo'?", "dapo"]),
+        ({"seeds": "one"}, ["seeds=one", "integers of 0 or more"]),
+        ({"seeds": ["-1"]}, ["seeds", "integers of 0 or more"]),
+        ({"engine": "vllm"}, ["engine=vllm", "torch or verl"]),
+        ({"tracking": True}, ["tracking=True", "wandb or none"]),
+        ({"device": "gpu"}, ["device=gpu", "auto, cpu or cuda"]),
+        ({"set": "50"}, ["set=50", "Hydra overrides"]),
+        ({"results": ["a"]}, ["results", "a folder"]),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_allowed(given: dict, parts: list[str]) -> None:
+    with pytest.raises(UserError) as caught:
+        read_settings(given, studies.SCHEMA)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------ settings
+
+
+def test_settings_as_people_and_snakemake_write_them() -> None:
+    assert read_settings({"seeds": ["1", "2"], "methods": "grpo,bapo"}, studies.SCHEMA) == Settings(
+        seeds=(1, 2), methods=("grpo", "bapo")
+    )
+    assert read_settings({"seeds": 3, "set": "train.steps=5 'method.c2_range=[0.1, 0.2]'"}, studies.SCHEMA) == Settings(
+        seeds=(3,), set=("train.steps=5", "method.c2_range=[0.1, 0.2]")
+    )
+    assert read_settings({"results": 2024, "scale": None}, studies.SCHEMA) == Settings(results="2024")
+
+
+def test_settings_survive_their_json() -> None:
+    settings = Settings(scale="smoke", seeds=(4,), set=("train.steps=5",), results="a b")
+    assert read_settings(json.loads(settings.as_json()), studies.SCHEMA) == settings
+    assert Settings().as_json() == "{}"
+
+
+def test_settings_reach_the_configuration() -> None:
+    folder = "odd folder/it's=1"
+    settings = Settings(
+        scale="smoke",
+        engine="torch",
+        device="cpu",
+        tracking="none",
+        results=folder,
+        data_folder="d",
+        set=("train.steps=7",),
+    )
+    config = settings.run(Cell("countdown", "qwen2-112k", "bapo", 5))
+    assert (config.device, config.tracking.kind, config.train.steps, config.seed) == ("cpu", "none", 7, 5)
+    assert (config.paths.results, config.paths.data_folder) == (folder, "d")
+
+
+def test_a_methods_settings_reach_its_runs_and_nothing_else() -> None:
+    """`data` and `base` compose with the default method, which may not know them."""
+    settings = Settings(scale="smoke", set=("method.v=2", "train.steps=7", "fidelity=code"))
+    assert settings.overrides_of("bapo") == settings.overrides
+    assert settings.overrides_of("") == ("train.steps=7",)
+    bapo = Settings(scale="smoke", set=("method.v=2",)).run(Cell("countdown", "qwen2-112k", "bapo", 1))
+    assert bapo.method.v == 2
+
+
+def test_the_schema_and_the_settings_have_the_same_keys() -> None:
+    properties = yaml.safe_load(studies.SCHEMA.read_text(encoding="utf-8"))["properties"]
+    assert set(properties) == {f.name for f in dataclasses.fields(Settings)}
+    assert properties["scale"]["default"] == Settings().scale
+    assert properties["results"]["default"] == Settings().results
+
+
+# ------------------------------------------------------------------------------------------------ for the analysis
+
+
+def test_the_study_for_the_analysis(tmp_path: Path) -> None:
+    """Written by the command that the workflow calls, read by the reader of the analysis."""
+    from analysis import study as reader
+
+    out = tmp_path / "table1.json"
+    asked = json.dumps({"scale": "paper", "results": str(tmp_path)})
+    assert studies.main(["table1", "--settings", asked, "--out", str(out)]) == 0
+    read = reader.load(out, "table1")
+    assert [(b.task, b.model, list(b.methods)) for b in read.blocks] == PAPER["table1"]
+    blocks = {b.model: b for b in read.blocks}
+    block = blocks["qwen2.5-math-7b"]
+    assert block.benchmarks == (("cd34", "CD-34"), ("cd4", "CD-4"))
+    assert [name for name, _ in blocks["qwen2.5-vl-3b"].benchmarks] == ["geo3k_val", "geo3k_test"]
+    (cell,) = block.methods["bapo"]
+    assert (cell.method_title, cell.kind, cell.model_title) == ("+BAPO", "off", "Qwen2.5 Math 7B")
+    assert cell.run == tmp_path / "paper" / "countdown" / "qwen2.5-math-7b" / "bapo" / "seed42"
+    assert block.base.run == tmp_path / "paper" / "countdown" / "qwen2.5-math-7b" / "base"
+    assert "Paper scale" in read.note
+    assert read.command == f"snakemake --cores all table1 --config scale=paper results={tmp_path}"
+
+
+def test_the_study_command_explains_wrong_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert studies.main(["table1", "--settings", '{"scale": "papr"}', "--out", str(tmp_path / "x.json")]) == 2
+    assert "did you mean 'paper'?" in capsys.readouterr().err
+    assert not (tmp_path / "x.json").exists()
+
+
+# ------------------------------------------------------------------------------------------------ the method files
+
+
+@pytest.mark.parametrize("name", [m for m in METHODS if m not in ("mopps", "remix")])
+def test_a_method_file_spells_out_the_vetted_setting(name: str) -> None:
+    """Every parameter is in the file, and its value is the class's default, but for the loss's shared coefficients."""
+    text = yaml.safe_load((places.EXPERIMENTS / "method" / f"{name}.yaml").read_text(encoding="utf-8"))
+    if "defaults" in text:  # an ablation: BAPO's file and three names
+        assert text.pop("defaults") == ["bapo", "_self_"]
+        assert set(text) == {"algorithm", "name", "title"}
+        parent = yaml.safe_load((places.EXPERIMENTS / "method" / "bapo.yaml").read_text(encoding="utf-8"))
+        text = parent | text
+    assert text["name"] == name
+    defaults = dataclasses.asdict(methods.get(text["algorithm"]).Config())
+    assert list(sorted(text)) == sorted(defaults)
+    named = {"algorithm", "name", "title"}
+    for key in set(defaults) - named:
+        if key in ("kl_coef", "entropy_coef") and str(text[key]).startswith("$"):
+            assert text[key] == f"${{train.{key}}}"
+        else:
+            assert text[key] == defaults[key], key
+
+
+# ------------------------------------------------------------------------------------------------ meaning
+
+
+def identities() -> dict[str, str]:
+    settings = Settings()
+    return {method: train_identity(settings.run(Cell("countdown", "qwen2-112k", method, 1))) for method in METHODS}
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, str]:
+    return identities()
+
+
+def changed(before: dict[str, str]) -> set[str]:
+    configuration._composed.cache_clear()
+    return {method for method, identity in identities().items() if identity != before[method]}
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "methods"),
+    [
+        ("method/bapo.yaml", "m: 5 #", "m: 4 #", {"bapo", "bapo_without_x2", "bapo_without_x3"}),
+        ("method/bapo_without_x3.yaml", "title:", "m: 4\ntitle:", {"bapo_without_x3"}),
+        ("method/dapo.yaml", "max_generation_batches: 4", "max_generation_batches: 3", {"dapo"}),
+        ("method/bapo.yaml", "# steps between two re-evaluations of B_bad", "# another comment", set()),
+        ("method/bapo.yaml", "title: +BAPO", "title: +BAPO (Ours)", set()),
+        ("scale/laptop.yaml", "title: Laptop", "title: Small", set()),
+        ("setting/laptop_countdown.yaml", "kl_coef: 0.001", "kl_coef: 1.0e-3", set()),
+        ("setting/laptop_countdown.yaml", "group_size: 8", "group_size: 16", set(METHODS)),
+        (
+            "setting/laptop_countdown.yaml",
+            "kl_coef: 0.001",
+            "kl_coef: 0.002",
+            set(METHODS) - {"dapo", "repo", "mopps"},
+        ),  # those have none
+        ("model/qwen2-112k.yaml", "hidden_size: 64", "hidden_size: 128", set(METHODS)),
+        ("tracking/wandb.yaml", "mode: offline", "mode: online", set()),
+    ],
+)
+def test_an_edit_changes_the_runs_whose_meaning_it_changes(
+    before: dict[str, str], experiments: Path, file: str, old: str, new: str, methods: set[str]
+) -> None:
+    edit(experiments / file, old, new)
+    assert changed(before) == methods
+
+
+def test_an_evaluation_setting_changes_no_training(before: dict[str, str], experiments: Path) -> None:
+    settings = Settings()
+    cell = Cell("countdown", "qwen2-112k", "bapo", 1)
+    old = evaluation_identity(settings.run(cell))
+    edit(experiments / "setting" / "laptop_countdown.yaml", "cd4], samples: 32", "cd4], samples: 16")
+    assert changed(before) == set()
+    assert evaluation_identity(settings.run(cell)) != old
+
+
+def test_the_snakefile_imports_nothing_slow() -> None:
+    code = (
+        "import sys; import bapo.experiments.studies; "
+        "print([m for m in ('torch', 'pandas', 'transformers') if m in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

@@ -1,0 +1,60 @@
+"""AReaL's schedule: which policy generated what a step trains on, and what a resumed run still has in its queue."""
+
+from __future__ import annotations
+
+import pytest
+from support.scripted import NoSampler, ScriptedSampler, group, ids
+
+from bapo import methods
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.methods import MethodError
+
+B = 2
+
+
+def areal(**options):
+    return methods.build({"algorithm": "areal", **options}, B, seed=1)
+
+
+def steps(method, first, last, sampler):
+    """(versions, origins) of the batches of the steps first..last; each policy's version is its step - 1."""
+    found = []
+    for step in range(first, last + 1):
+        fresh = [group(p.id, 4, step) for p in method.draw_prompts(step, sampler)]
+        batch = method.build_batch(step, fresh, NoSampler())
+        found.append(([g.version for g in batch.groups], {g.origin for g in batch.groups}, ids(batch.groups)))
+    return found
+
+
+def stream():
+    return ScriptedSampler(stream=[f"p{i:02d}" for i in range(40)])
+
+
+@pytest.mark.parametrize("eta", [0, 1, 3])
+def test_a_step_trains_on_groups_of_the_policy_eta_steps_before(eta):
+    found = steps(areal(staleness=eta), 1, 7, stream())
+    assert [versions for versions, _, _ in found] == [[max(0, t - 1 - eta)] * B for t in range(1, 8)]
+    assert found[0][1] == {FRESH} and (eta == 0 or found[1][1] == {REPLAYED})
+    assert [name for _, _, names in found for name in names] == [f"p{i:02d}" for i in range(7 * B)]  # in order, once
+
+
+def test_the_queue_holds_eta_batches():
+    method = areal(staleness=3)
+    steps(method, 1, 5, stream())
+    assert len(method.queue) == 3 * B
+
+
+def test_resume():
+    whole, sampler = areal(staleness=2), stream()
+    expected = steps(whole, 1, 6, sampler)
+    first, second, sampler = areal(staleness=2), areal(staleness=2), stream()
+    steps(first, 1, 3, sampler)
+    second.restore(*first.state(), Prompt)
+    assert steps(second, 4, 6, sampler) == expected[3:]
+
+
+def test_the_loss_is_the_decoupled_one():
+    config = areal().config
+    assert (config.ratio, config.clip_centre, config.kl_to) == ("truncated", "one", "none")
+    with pytest.raises(MethodError, match=r"method\.staleness=-1: must be 0 or more"):
+        areal(staleness=-1)

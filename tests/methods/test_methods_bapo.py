@@ -1,0 +1,611 @@
+"""BAPO's hooks against Algorithm 1 and equations 5 to 8, with scripted rewards; every batch is worked out by hand.
+
+Most scenarios keep the mean reward of a step at 1/2 (B = 6 groups of 8, 24 correct in all). Then eq. 8 gives
+c2 = 0.125 + 0.5 * 0.375 = 0.3125 and c3 = 0.25 + 0.5 * 0.375 = 0.4375, so that only 3/8 counts as "high-quality".
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
+
+from bapo import methods
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Prompt
+from bapo.methods import MethodError
+from bapo.methods.bapo import BAPO
+from bapo.methods.bapo_without_x2 import BAPOWithoutX2
+from bapo.methods.bapo_without_x3 import BAPOWithoutX3
+
+B = 6
+MIXED = [0, 1, 3, 4, 8, 8]  # a .. f: X1 = b c d, B_bad gains a b, B_high gains c
+NO_SIGNAL = [0, 0, 0, 8, 8, 8]  # X1 = nothing, B_bad gains a b c
+FULL = [3, 3, 3, 5, 5, 5]  # X1 = all six, B_high gains a b c
+
+
+def bapo(algorithm: str = "bapo", batch_size: int = B, seed: int = 1, **options) -> BAPO:
+    return methods.build({"algorithm": algorithm, **options}, batch_size, seed)
+
+
+def parts(batch) -> tuple[list[str], list[str], list[str]]:
+    """Prompt ids of X1, X2, X3."""
+    return tuple(ids(g for g in batch.groups if g.origin == o) for o in (FRESH, REEVALUATED, REPLAYED))
+
+
+def bad(method: BAPO) -> list[str]:
+    return [e.prompt.id for e in method.bad]
+
+
+def reasons(batch) -> dict[str, str]:
+    return {g.prompt.id: why for g, why in batch.rejected}
+
+
+# ---------------------------------------------------------------- the whole algorithm, ten steps
+
+
+def test_ten_steps_of_algorithm_1():
+    method = bapo()
+    # step 5 re-evaluates 3 = B/2 prompts, the oldest: 2a improves to 2/8, 2b is solved, 3a stays at 1/8
+    # step 10 likewise: 7a stays at 0, 7b improves to 7/8, 8a to 3/8
+    sampler = ScriptedSampler({"2a": [2], "2b": [8], "3a": [1], "7a": [0], "7b": [7], "8a": [3]})
+    seen = {}
+    for step in range(1, 11):
+        sampler.step = step
+        seen[step] = method.build_batch(step, fresh(step, MIXED), sampler)
+
+    # each step replays the one group of 3/8 that the step before left
+    x2 = {5: ["2a"], 10: ["7b", "8a"]}
+    for step, batch in seen.items():
+        x3 = [f"{step - 1}c"] if step > 1 else []
+        assert parts(batch) == ([f"{step}b", f"{step}c", f"{step}d"], x2.get(step, []), x3), step
+        assert batch.metrics["c2"] == 0.3125 and batch.metrics["c3"] == 0.4375 and batch.metrics["r_tot"] == 0.5
+        assert batch.metrics["reevaluated_prompts"] == (3 if step in (5, 10) else 0)
+        assert batch.metrics["high_buffer"] == 1
+        assert batch.metrics["bad_buffer"] == min(2 * step, 6)
+    assert sampler.asked == [["2a", "2b", "3a"], ["7a", "7b", "8a"]]
+
+    # why the others are not in the batch
+    assert reasons(seen[4]) == {"4a": "no signal in X1", "4e": "no signal in X1", "4f": "no signal in X1"}
+    assert reasons(seen[5])["2b"] == "all correct" and reasons(seen[5])["3a"] == "not improved"
+    # 7b and 8a have left B_bad, 7a has not; then 10a and 10b came in
+    assert bad(method) == ["7a", "8b", "9a", "9b", "10a", "10b"]
+
+
+def test_b_bad_after_the_re_evaluation_of_step_5():
+    method = bapo()
+    sampler = ScriptedSampler({"2a": [2], "2b": [8], "3a": [1]})
+    for step in range(1, 5):
+        method.build_batch(step, fresh(step, MIXED), NoSampler())
+    assert bad(method) == ["2a", "2b", "3a", "3b", "4a", "4b"]  # capacity B = 6: 1a and 1b fell out
+    method.build_batch(5, fresh(5, MIXED), sampler)
+    # 2a was admitted, 2b solved: both gone; 3a stays where it was
+    assert bad(method) == ["3a", "3b", "4a", "4b", "5a", "5b"]
+
+
+# ---------------------------------------------------------------- X1
+
+
+def test_x1_keeps_one_to_seven_of_eight():
+    batch = bapo(batch_size=9).build_batch(1, fresh(1, range(9)), NoSampler())
+    assert parts(batch)[0] == ["1b", "1c", "1d", "1e", "1f", "1g", "1h"]  # 1/8 and 7/8 included
+    assert reasons(batch) == {"1a": "no signal in X1", "1i": "no signal in X1"}
+
+
+def test_x1_bounds_follow_the_group_size():
+    # 1/5 and 4/5 are not exact in binary, and G = 5 stores float32 rewards
+    batch = bapo().build_batch(1, fresh(1, range(6), size=5), NoSampler())
+    assert parts(batch)[0] == ["1b", "1c", "1d", "1e"]
+
+
+def test_a_group_at_exactly_c1_is_in_x1_and_in_b_bad():
+    method = bapo()
+    batch = method.build_batch(1, fresh(1, [0, 1, 2, 8, 8, 5]), NoSampler())
+    assert "1b" in parts(batch)[0]
+    assert bad(method) == ["1a", "1b"]
+
+
+@pytest.mark.parametrize(("c1", "stored"), [(0.0, ["1a"]), (0.125, ["1a", "1b"]), (0.25, ["1a", "1b", "1c"])])
+def test_c1(c1, stored):
+    method = bapo(c1=c1)
+    method.build_batch(1, fresh(1, [0, 1, 2, 5, 8, 8]), NoSampler())
+    assert bad(method) == stored
+
+
+# ---------------------------------------------------------------- X2
+
+
+def with_bad(names, **options) -> BAPO:
+    method = bapo(**options)
+    for name in names:
+        method.bad.add(Prompt(name))
+    return method
+
+
+@pytest.mark.parametrize("m", [1, 2, 5])
+def test_m_re_evaluates_only_when_t_mod_m_is_0(m):
+    method = bapo(m=m, max_reevaluated=1)
+    sampler = ScriptedSampler({f"{t}{c}": [0] * 20 for t in range(1, 12) for c in "abc"})
+    asked_at = []
+    for step in range(1, 12):
+        before = len(sampler.asked)
+        method.build_batch(step, fresh(step, NO_SIGNAL), sampler)
+        if len(sampler.asked) > before:
+            asked_at.append(step)
+    first = 2 if m == 1 else m  # at step 1 the buffer is still empty
+    assert asked_at == [t for t in range(first, 12) if t % m == 0]
+
+
+def test_nothing_is_asked_of_an_empty_buffer():
+    batch = bapo().build_batch(5, fresh(5, MIXED), NoSampler())
+    assert batch.metrics["reevaluated_prompts"] == 0
+
+
+@pytest.mark.parametrize(
+    ("admission", "correct", "admitted", "stays"),
+    [
+        # eq. 6: c1 < mu < 1
+        ("improved", 0, False, True),
+        ("improved", 1, False, True),  # mu = c1 is no improvement
+        ("improved", 2, True, False),
+        ("improved", 7, True, False),
+        ("improved", 8, False, False),  # solved: leaves B_bad, but gives no signal
+        # eq. 5: mu > c1
+        ("above-c1", 1, False, True),
+        ("above-c1", 2, True, False),
+        ("above-c1", 8, True, False),
+    ],
+)
+def test_x2_admission(admission, correct, admitted, stays):
+    method = with_bad(["p"], x2_admission=admission)
+    batch = method.build_batch(5, fresh(5, [8] * 6), ScriptedSampler({"p": [correct]}))
+    assert parts(batch)[1] == (["p"] if admitted else [])
+    assert ("p" in method.bad) == stays
+    assert batch.metrics["reevaluated_prompts"] == 1
+
+
+def test_prompts_that_do_not_improve_are_asked_again():
+    method = with_bad(["p"])
+    sampler = ScriptedSampler({"p": [0, 1, 3]})
+    answers = [parts(method.build_batch(t, fresh(t, [8] * 6), sampler))[1] for t in (5, 10, 15, 20)]
+    assert answers == [[], [], ["p"], []]
+    assert sampler.asked == [["p"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("insert_before", "asked", "left"),
+    [
+        (False, [["old"]], ["5a", "5b", "5c"]),  # this step's hard prompts wait for the next time
+        (True, [["old", "5a", "5b"]], ["5c"]),  # they follow behind the older ones, within the cap of 3
+    ],
+)
+def test_insert_before_reevaluation(insert_before, asked, left):
+    method = with_bad(["old"], insert_before_reevaluation=insert_before)
+    sampler = ScriptedSampler({"old": [4], "5a": [4], "5b": [4]})
+    method.build_batch(5, fresh(5, NO_SIGNAL), sampler)
+    assert sampler.asked == asked
+    assert bad(method) == left
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({}, 3), ({"max_reevaluated": 2}, 2), ({"max_reevaluated": 6}, 6), ({"max_reevaluated": 50}, 6)],
+)
+def test_max_reevaluated_is_half_the_batch_by_default(options, count):
+    method = with_bad("abcdef", **options)
+    sampler = ScriptedSampler({p: [0] for p in "abcdef"})
+    method.build_batch(5, fresh(5, [8] * 6), sampler)
+    assert sampler.asked == [list("abcdef")[:count]]
+
+
+def test_half_of_a_batch_of_one_is_one():
+    method = with_bad("a", batch_size=1)
+    sampler = ScriptedSampler({"a": [0]})
+    method.build_batch(5, fresh(5, [8]), sampler)
+    assert sampler.asked == [["a"]]
+
+
+@pytest.mark.parametrize(("order", "asked"), [("oldest", ["a", "b", "c"]), ("newest", ["f", "e", "d"])])
+def test_reevaluation_order(order, asked):
+    method = with_bad("abcdef", reevaluation_order=order)
+    sampler = ScriptedSampler({p: [0] for p in "abcdef"})
+    method.build_batch(5, fresh(5, [8] * 6), sampler)
+    assert sampler.asked == [asked]
+
+
+def test_bad_capacity():
+    method = bapo(bad_capacity=4)
+    method.build_batch(1, fresh(1, NO_SIGNAL), NoSampler())
+    method.build_batch(2, fresh(2, NO_SIGNAL), NoSampler())
+    assert bad(method) == ["1c", "2a", "2b", "2c"]
+
+
+# ---------------------------------------------------------------- X3
+
+
+@pytest.mark.parametrize(
+    ("second", "x1", "x3"),
+    [
+        ([3, 3, 3, 7, 8, 0], 4, 2),  # room 6 - 4 = 2 of the 4 stored
+        ([8, 8, 8, 0, 0, 0], 0, 4),  # room 6, but only 4 are stored
+        ([3, 3, 3, 5, 5, 5], 6, 0),  # no room
+    ],
+)
+def test_x3_fills_what_is_left_of_the_batch(second, x1, x3):
+    method = bapo()
+    method.build_batch(1, fresh(1, [3, 3, 3, 3, 4, 8]), NoSampler())  # B_high: 1a 1b 1c 1d
+    batch = method.build_batch(2, fresh(2, second), NoSampler())
+    got = parts(batch)
+    assert len(got[0]) == x1 and len(got[2]) == x3
+    assert len(set(got[2])) == x3 and set(got[2]) <= {"1a", "1b", "1c", "1d"}  # without replacement
+    left = {g.prompt.id for g in method.high if g.step == 1}
+    assert left == {"1a", "1b", "1c", "1d"} - set(got[2])
+
+
+def test_x2_takes_room_before_x3_and_the_batch_may_overflow():
+    method = with_bad("abcdef", max_reevaluated=6)
+    method.build_batch(4, fresh(4, FULL), NoSampler())  # B_high: 4a 4b 4c
+    # X1 = 5b 5c 5d, X2 = 2, so room for 1 of the 3
+    answers = {"a": [4], "b": [4], "c": [0], "d": [0], "e": [0], "f": [0]}
+    batch = method.build_batch(5, fresh(5, MIXED), ScriptedSampler(answers))
+    assert [len(p) for p in parts(batch)] == [3, 2, 1]
+    method = with_bad("abcdef", max_reevaluated=6)
+    method.build_batch(4, fresh(4, FULL), NoSampler())
+    batch = method.build_batch(5, fresh(5, MIXED), ScriptedSampler({p: [4] for p in "abcdef"}))
+    assert [len(p) for p in parts(batch)] == [3, 6, 0]  # 9 > B: nothing fresh is thrown away
+
+
+def test_remove_replayed():
+    for remove, again in ((True, []), (False, ["1c"])):
+        method = bapo(remove_replayed=remove)
+        method.build_batch(1, fresh(1, MIXED), NoSampler())
+        assert parts(method.build_batch(2, fresh(2, NO_SIGNAL), NoSampler()))[2] == ["1c"]
+        assert parts(method.build_batch(3, fresh(3, NO_SIGNAL), NoSampler()))[2] == again
+
+
+@pytest.mark.parametrize(("high_steps", "from_steps"), [(3, {2, 3, 4}), (1, {4}), (4, {1, 2, 3, 4})])
+def test_high_steps_is_the_age_limit(high_steps, from_steps):
+    method = bapo(high_steps=high_steps, batch_size=12)
+    for step in range(1, 5):
+        method.build_batch(step, fresh(step, FULL + FULL), NoSampler())  # 12 in X1: no room, 6 stored a step
+    batch = method.build_batch(5, fresh(5, NO_SIGNAL + NO_SIGNAL), NoSampler())
+    assert len(parts(batch)[2]) == min(12, 6 * len(from_steps))
+    replayed = {g.step for g in batch.groups}
+    assert replayed <= from_steps
+    assert {g.step for g in method.high} | replayed == from_steps
+
+
+def test_high_capacity():
+    method = bapo(high_capacity=2)
+    method.build_batch(1, fresh(1, FULL), NoSampler())
+    assert ids(method.high) == ["1b", "1c"]
+    assert sorted(parts(method.build_batch(2, fresh(2, NO_SIGNAL), NoSampler()))[2]) == ["1b", "1c"]
+
+
+@pytest.mark.parametrize(("admission", "stored"), [("thresholds", ["1c"]), ("informative", ["1b", "1c", "1d", "1e"])])
+def test_high_admission(admission, stored):
+    method = bapo(high_admission=admission)
+    method.build_batch(1, fresh(1, [0, 1, 3, 5, 7, 8]), NoSampler())  # r_tot = 1/2
+    assert ids(method.high) == stored
+
+
+def test_stored_accuracy_is_compared_with_this_steps_thresholds():
+    method = bapo(high_admission="informative")
+    method.build_batch(1, fresh(1, [0, 1, 2, 3, 8, 7]), NoSampler())
+    # r_tot = 0: c2 = 1/8, c3 = 2/8, both ends included; 3/8 and 7/8 are out
+    batch = method.build_batch(2, fresh(2, [0] * 6), NoSampler())
+    assert (batch.metrics["c2"], batch.metrics["c3"]) == (0.125, 0.25)
+    assert parts(batch) == ([], [], ["1b", "1c"])
+
+
+def test_replayed_groups_come_back_untouched_but_for_their_label():
+    method = bapo()
+    stored = fresh(1, MIXED)[2]
+    method.build_batch(1, [stored, *fresh(1, [0, 1, 4, 8, 8])], NoSampler())
+    before = stored.samples.logprobs.copy()
+    [back] = method.build_batch(2, fresh(2, NO_SIGNAL), NoSampler()).groups
+    assert back.origin == REPLAYED and stored.origin == FRESH
+    assert back.samples is stored.samples and (back.samples.logprobs == before).all()
+    assert (back.rewards == stored.rewards).all() and (back.step, back.version) == (1, 0)
+
+
+def test_the_choice_is_random_even_and_a_function_of_seed_and_step():
+    config = bapo().config
+
+    def chosen(seed, step=2):
+        method = BAPO(config, B, seed)
+        method.build_batch(step - 1, fresh(1, [3, 3, 3, 3, 4, 8]), NoSampler())
+        for g in method.high:
+            g.step = step - 1
+        return tuple(parts(method.build_batch(step, fresh(2, [3, 3, 3, 7, 8, 0]), NoSampler()))[2])
+
+    picks = [chosen(seed) for seed in range(300)]
+    assert len(set(picks)) == 6  # all pairs of the four
+    counts = {name: sum(name in p for p in picks) for name in ("1a", "1b", "1c", "1d")}
+    assert all(110 <= n <= 190 for n in counts.values()), counts  # 150 +- 4.6 standard deviations
+    assert [chosen(seed) for seed in range(20)] == picks[:20]
+    assert [chosen(seed, 3) for seed in range(20)] != picks[:20]
+
+
+# ---------------------------------------------------------------- thresholds
+
+
+@pytest.mark.parametrize(
+    ("direction", "c2", "c3", "stored"),
+    [
+        # r_tot = 12/48 = 1/4: 0.125 + 0.25 * 0.375, 0.25 + 0.25 * 0.375: the bin of 2/8
+        ("rising", 0.21875, 0.34375, ["1b"]),
+        # share 3/4: 0.125 + 0.75 * 0.375, 0.25 + 0.75 * 0.375: the bin of 4/8
+        ("falling", 0.40625, 0.53125, ["1d"]),
+    ],
+)
+def test_threshold_direction(direction, c2, c3, stored):
+    method = bapo(threshold_direction=direction)
+    batch = method.build_batch(1, fresh(1, [1, 2, 3, 4, 1, 1]), NoSampler())
+    assert batch.metrics["r_tot"] == 0.25
+    assert (batch.metrics["c2"], batch.metrics["c3"]) == (c2, c3)
+    assert ids(method.high) == stored
+
+
+def test_average_reward_of_the_batch_or_moving():
+    for kind, decay, third in (("batch", 0.9, 1.0), ("moving-average", 0.9, 0.505), ("moving-average", 0.5, 0.625)):
+        method = bapo(average_reward=kind, average_decay=decay)
+        r = [
+            method.build_batch(t, fresh(t, [c] * 6), NoSampler()).metrics["r_tot"] for t, c in ((1, 4), (2, 0), (3, 8))
+        ]
+        # decay 0.9: 0.5, 0.45, 0.405 + 0.1 = 0.505; decay 0.5: 0.5, 0.25, 0.125 + 0.5 = 0.625
+        assert r[0] == 0.5 and r[2] == pytest.approx(third)
+
+
+def test_fixed_thresholds_of_table_2():
+    method = bapo(c2_range=[0.375, 0.375], c3_range=[0.5, 0.5])
+    for step, corrects in ((1, [2, 3, 4, 5, 0, 0]), (2, [2, 3, 4, 5, 8, 8])):
+        batch = method.build_batch(step, fresh(step, corrects), NoSampler())
+        assert (batch.metrics["c2"], batch.metrics["c3"]) == (0.375, 0.5)
+    assert {g.rewards.sum() for g in method.high} == {3, 4}
+
+
+def test_mini_test_of_section_5_2():
+    """X2 from mu = 0 only, X3 with mu = 1/2 exactly."""
+    method = bapo(c1=0.0, c2_range=[0.5, 0.5], c3_range=[0.5, 0.5], m=1)
+    method.build_batch(1, fresh(1, [0, 1, 3, 4, 5, 8]), NoSampler())
+    assert bad(method) == ["1a"] and ids(method.high) == ["1d"]
+    batch = method.build_batch(2, fresh(2, [8] * 6), ScriptedSampler({"1a": [1]}))
+    assert parts(batch) == ([], ["1a"], ["1d"])  # 1/8 is an improvement over 0
+
+
+# ---------------------------------------------------------------- the rollout policy
+
+
+@pytest.mark.parametrize(
+    ("v", "phase", "steps"),
+    [
+        (5, "literal", [5, 10, 15]),  # the initial policy serves steps 1 .. 4
+        (5, "first", [1, 6, 11]),  # every policy serves 5 steps
+        (3, "literal", [3, 6, 9, 12, 15]),
+        (1, "literal", list(range(1, 16))),
+        (1, "first", list(range(1, 16))),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["bapo", "grpo_delayed"])
+def test_steps_that_refresh_the_rollout_policy(algorithm, v, phase, steps):
+    method = methods.build({"algorithm": algorithm, "v": v, "sync_phase": phase}, B, 1)
+    assert [t for t in range(1, 16) if method.syncs_rollout_policy(t)] == steps
+    assert method.delays_rollout_policy == (v > 1)
+
+
+# ---------------------------------------------------------------- the ablations
+
+
+def test_without_x2_never_generates():
+    method = bapo("bapo_without_x2")
+    assert isinstance(method, BAPOWithoutX2)
+    for step in range(1, 11):
+        batch = method.build_batch(step, fresh(step, MIXED), NoSampler())
+        x1, x2, x3 = parts(batch)
+        assert len(x1) == 3 and x2 == [] and x3 == ([f"{step - 1}c"] if step > 1 else [])
+        assert batch.metrics["reevaluated_prompts"] == 0
+
+
+def test_without_x3_never_replays_and_does_not_hoard():
+    method = bapo("bapo_without_x3")
+    assert isinstance(method, BAPOWithoutX3)
+    sampler = ScriptedSampler({f"{t}{c}": [4, 4] for t in range(1, 40) for c in "ab"})
+    for step in range(1, 31):
+        batch = method.build_batch(step, fresh(step, MIXED), sampler)
+        assert parts(batch)[2] == []
+        assert len(parts(batch)[1]) == (3 if step % 5 == 0 else 0)
+        assert all(g.step >= step - 3 for g in method.high)  # groups that nobody replays are forgotten all the same
+
+
+# ---------------------------------------------------------------- state
+
+
+def run(method, steps, sampler):
+    out = []
+    for step in steps:
+        batch = method.build_batch(step, fresh(step, FULL if step % 3 == 1 else MIXED), sampler)
+        out.append((parts(batch), batch.metrics, reasons(batch)))
+    return out
+
+
+def answers():
+    return ScriptedSampler({f"{t}{c}": [(3 * t + ord(c)) % 9] * 5 for t in range(1, 30) for c in "abcdef"})
+
+
+def test_same_seed_same_batches():
+    assert run(bapo(seed=3), range(1, 21), answers()) == run(bapo(seed=3), range(1, 21), answers())
+    assert run(bapo(seed=3), range(1, 21), answers()) != run(bapo(seed=4), range(1, 21), answers())
+
+
+@pytest.mark.parametrize("cut", [1, 4, 5, 7, 10])
+def test_state_and_restore_continue_identically(cut):
+    options = {"average_reward": "moving-average", "m": 2}
+    whole = run(bapo(**options), range(1, 16), answers())
+    first, sampler = bapo(**options), answers()
+    run(first, range(1, cut + 1), sampler)
+    state, groups = first.state()
+    second = bapo(**options)
+    second.restore(state, list(groups), Prompt)
+    assert run(second, range(cut + 1, 16), sampler) == whole[cut:]
+
+
+def test_state_is_plain_data_and_restore_forgets_what_was_there():
+    import json
+
+    method = bapo()
+    run(method, range(1, 5), answers())
+    state, groups = method.state()
+    assert json.loads(json.dumps(state)) == state
+    other = with_bad(["stranger"])
+    other.high.add([group("stranger", 3)])
+    other.restore(state, groups, Prompt)
+    assert bad(other) == bad(method) and ids(other.high) == ids(method.high)
+    assert other.average_reward == method.average_reward
+
+
+# ---------------------------------------------------------------- the loss of eq. 3
+
+
+def test_ratio_and_kl_are_to_the_stored_log_probabilities():
+    method = bapo(kl_coef=0.1, entropy_coef=0.0, dual_clip=0)
+    assert method.config.kl_to == "rollout" and not method.needs_reference and not method.needs_step_policy
+    stored = torch.tensor([[0.5, 0.5], [0.5, 0.25]]).log()
+    now = torch.tensor([[0.55, 0.5], [0.25, 0.5]]).log().requires_grad_()
+    loss, metrics = method.loss(
+        LossInputs(
+            now, stored, torch.tensor([1.0, -1.0]), torch.ones(2, 2), torch.tensor([False, True]),
+            reference_logprobs=torch.full((2, 2), -9.0),  # not looked at
+        )
+    )  # fmt: skip
+    # ratios 1.1, 1 | 0.5, 2: surrogate -1.1, -1 | 0.8 (clipped), 2
+    # KL alpha/pi - 1 - log(alpha/pi): 10/11: 0.004401, 0 | 2: 0.306853, 0.5: 0.193147
+    surrogate = ((-1.1 - 1) / 2 + (0.8 + 2) / 2) / 2
+    kl = (10 / 11 - 1 - math.log(10 / 11) + 1 - math.log(2) + 0.5 - 1 + math.log(2)) / 4
+    assert loss.item() == pytest.approx(surrogate + 0.1 * kl, abs=1e-6)
+    assert metrics["kl"].item() == pytest.approx(kl, abs=1e-6)
+    assert metrics["clip_fraction"].item() == 0.25
+    loss.backward()
+    # d/dlog pi: surrogate -rho A (0 where clipped), KL 1 - alpha/pi; each over 2 tokens and 2 sequences
+    expected = np.array([[-1.1 + 0.1 / 11, -1.0], [0.1 * -1.0, 2 + 0.1 * 0.5]]) / 4
+    assert now.grad.numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def test_advantages_are_over_the_groups_own_responses():
+    a = bapo().advantages(group("p", 2, size=4))
+    # mean 1/2, variance 1/4: 0.5 / sqrt(0.250001) = 0.999998
+    assert a.tolist() == pytest.approx([0.999998, 0.999998, -0.999998, -0.999998], abs=1e-6)
+
+
+# ---------------------------------------------------------------- refused values
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"v": 0}, "method.v=0: must be at least 1"),
+        ({"m": 0}, "method.m=0: must be at least 1"),
+        ({"c1": 1.0}, r"method.c1=1.0: must be in \[0, 1\)"),
+        ({"c2_range": [0.3, 0.5]}, r"method.c2_range=\[0.3, 0.5\]: c2 must not exceed c3, but its low end 0.3"),
+        ({"c3_range": [0.25, 0.4]}, "its high end 0.5 is above c3_range's 0.4"),
+        ({"c2_range": [0.1]}, r"method.c2_range=\[0.1\]: must be \[low, high\]"),
+        ({"c2_range": [0.5, 0.1]}, r"method.c2_range.*must be \[low, high\]"),
+        ({"c3_range": [0.5, 1.1]}, r"method.c3_range.*must be \[low, high\]"),
+        ({"sync_phase": "last"}, "method.sync_phase=last: must be one of literal, first"),
+        ({"threshold_direction": "up"}, "method.threshold_direction=up: must be one of rising, falling"),
+        ({"average_reward": "all"}, "method.average_reward=all: must be one of batch, moving-average"),
+        ({"average_decay": 1.0}, "method.average_decay=1.0"),
+        ({"reevaluation_order": "any"}, "method.reevaluation_order=any: must be one of oldest, newest"),
+        ({"x2_admission": "all"}, "method.x2_admission=all: must be one of improved, above-c1"),
+        ({"high_admission": "all"}, "method.high_admission=all: must be one of thresholds, informative"),
+        ({"high_steps": 0}, "method.high_steps=0: must be at least 1"),
+        ({"bad_capacity": 0}, "method.bad_capacity=0: must be at least 1"),
+        ({"max_reevaluated": 0}, "method.max_reevaluated=0: must be at least 1"),
+        ({"high_capacity": -1}, "method.high_capacity=-1: must be at least 1"),
+    ],
+)
+def test_impossible_values_are_refused_by_name(options, message):
+    with pytest.raises(MethodError, match=message):
+        bapo(**options)
+
+
+# ------------------------------------------------------------------ the other readings (paper_vs_code): one option each
+
+
+def test_online_filters():
+    groups = fresh(1, [0, 1, 4, 7, 8] * 400)
+    range_, gaussian, uniform = (
+        bapo(online_filter=f, filter_mean=0.5, filter_std=0.2, filter_share=0.6).filtered_fresh(1, groups)
+        for f in ("range", "gaussian", "uniform")
+    )
+    assert {g.mean for g in range_} == {0.125, 0.5, 0.875} and len(range_) == 1200
+    kept = {m: sum(g.mean == m for g in gaussian) for m in (0.0, 0.125, 0.5, 0.875, 1.0)}
+    # exp(-0.5 ((0.125 - 0.5) / 0.2)^2) = 0.1724: 69 of 400, standard deviation 7.6; at the mean all are kept
+    assert kept[0.0] == kept[1.0] == 0 and kept[0.5] == 400
+    assert 46 <= kept[0.125] <= 92 and 46 <= kept[0.875] <= 92
+    narrow = bapo(online_filter="gaussian", filter_mean=0.875, filter_std=0.01).filtered_fresh(1, groups)
+    assert {g.mean for g in narrow} == {0.875} and len(narrow) == 400
+    assert len(uniform) == 1200 and {g.mean for g in uniform} == {0.0, 0.125, 0.5, 0.875, 1.0}
+    assert len(bapo(online_filter="uniform", filter_share=0.25).filtered_fresh(1, groups)) == 500
+
+
+def test_x2_above_stored_admits_any_gain():
+    method = bapo(x2_admission="above-stored")
+    method.bad.add(Prompt("zero"), 0.0)
+    method.bad.add(Prompt("one"), 0.125)
+    method.bad.add(Prompt("all"), 0.0)
+    sampler = ScriptedSampler({"zero": [1], "one": [1], "all": [8]})
+    batch = method.build_batch(5, fresh(5, [8] * 6), sampler)
+    # 1/8 > 0: admitted; 1/8 > 1/8: not; 1 > 0: admitted, although it has no advantage
+    assert parts(batch)[1] == ["zero", "all"]
+    assert bad(method) == ["zero", "one"]  # 1/8 is not above c1, so only the third was promoted
+
+
+def test_keep_promoted():
+    method = with_bad(["p"], keep_promoted=True)
+    sampler = ScriptedSampler({"p": [4, 5]})
+    assert [parts(method.build_batch(t, fresh(t, [8] * 6), sampler))[1] for t in (5, 10)] == [["p"], ["p"]]
+
+
+def test_prompt_identity_a_draw():
+    for identity, entries in (("persistent", 1), ("per-draw", 2)):
+        method = bapo(prompt_identity=identity)
+        for step in (1, 2):
+            method.build_batch(step, [group("again", 0, step)], NoSampler())
+        assert len(method.bad) == entries
+
+
+def test_x2_weight():
+    method = bapo(x2_weight=3.0)
+    assert [method.weight(group("p", 4).as_origin(o)) for o in ORIGINS] == [1.0, 3.0, 1.0]
+
+
+def test_high_eviction_on_overflow_only():
+    for eviction, left in (("age", ["8a"]), ("overflow", ["1a", "8a"])):
+        method = bapo(high_eviction=eviction, high_capacity=2, high_admission="informative")
+        method.build_batch(1, fresh(1, [3]), NoSampler())
+        # B is full, so nothing is replayed; at step 8 the group of step 1 is seven steps old
+        method.batch_size = 1
+        method.build_batch(8, fresh(8, [3]), NoSampler())
+        assert [g.prompt.id for g in method.high] == left, eviction
+
+
+def test_x3_choice_by_re_evaluation_returns_the_old_responses():
+    method = bapo(x3_choice="re-evaluated", high_admission="informative", c2_range=[0.5, 0.5], c3_range=[0.5, 0.5])
+    method.build_batch(1, fresh(1, [2, 4]), NoSampler())
+    stored = {g.prompt.id: g for g in method.high}
+    sampler = ScriptedSampler({"1a": [4], "1b": [2]})  # now 1a has 4/8 and 1b 2/8
+    batch = method.build_batch(2, fresh(2, [0]), sampler)
+    assert parts(batch)[2] == ["1a"]
+    assert batch.groups[0].rewards.sum() == 2 and batch.groups[0].samples is stored["1a"].samples
+
+
+def test_r_tot_of_the_buffer():
+    method = bapo(average_reward="buffer", high_admission="informative")
+    method.build_batch(1, fresh(1, [2, 6]), NoSampler())
+    assert method.average_reward == 0.5  # nothing stored yet: this batch's (2/8 + 6/8) / 2
+    method.build_batch(2, fresh(2, [0, 0]), NoSampler())
+    assert method.average_reward == 0.5  # the stored groups' (2/8 + 6/8) / 2, not this batch's 0

@@ -1,0 +1,255 @@
+"""DOTS: the prediction by hand, what is drawn and when, and a real run that is resumed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from support.resumed import assert_resumes_bit_for_bit
+from support.scripted import ScriptedSampler, fresh, group, ids
+
+from bapo import methods
+from bapo.algorithm.rollouts import REPLAYED, Prompt
+from bapo.engines.shared import models
+from bapo.engines.shared.data import read_prompts
+from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.torch.rollout import StepSampler
+from bapo.engines.torch.trainer import train
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import run_directory
+from bapo.methods import MethodError
+from bapo.methods.dots import DOTS, agreement, attend, calibrated, fit_platt, standardised
+from bapo.store.files import STEPS, read_table
+from bapo.store.records import Ledger
+from bapo.tasks.job import data_folder
+
+B = 4
+
+
+def build(**options):
+    return methods.build({"algorithm": "dots", **options}, B, seed=1)
+
+
+class World(ScriptedSampler):
+    """Prompts "p000", ... whose embedding says whether they are easy (even numbers, 7 of 8) or hard (1 of 8)."""
+
+    def __init__(self, count=400, answers=None):
+        super().__init__(stream=[f"p{i:03d}" for i in range(count)])
+        self.corrects = answers or (lambda name: 7 if easy(name) else 1)
+        self.drawn, self.embedded = [], []
+
+    def draw(self, count):
+        prompts = super().draw(count)
+        self.drawn.append([p.id for p in prompts])
+        return prompts
+
+    def regenerate(self, prompts, group_size=None):
+        self.asked.append([p.id for p in prompts])
+        return [group(p.id, self.corrects(p.id), self.step) for p in prompts]
+
+    def embed(self, prompts):
+        self.embedded.append([p.id for p in prompts])
+        return np.array([[1.0, 0.1 * k] if easy(p.id) else [-1.0, 0.1 * k] for k, p in enumerate(prompts)])
+
+
+def easy(name):
+    return int(name[1:]) % 2 == 0
+
+
+# ---------------------------------------------------------------------------------------------------- the prediction
+
+
+def test_the_attention_by_hand():
+    """Scores are q . z / sqrt(2) / attention_temperature; two references of values 1 and 0."""
+    queries, references = np.array([[2.0, 0.0], [0.0, 3.0]]), np.array([[1.0, 0.0], [-1.0, 0.0]])
+    found = attend(queries, references, np.array([1.0, 0.0]), 1.0)
+    # scores sqrt(2) and -sqrt(2): 1 / (1 + exp(-2 sqrt(2))) = 0.944; the second query is equally near to both
+    assert found == pytest.approx([0.94419, 0.5], abs=1e-5)
+    assert attend(queries, references, np.array([1.0, 0.0]), 2.0)[0] == pytest.approx(0.80443, abs=1e-5)
+    three = np.array([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    # left out, the first sees 0.2 at score 1 / sqrt(2) and 0.8 at -1 / sqrt(2)
+    left_out = attend(three, three, np.array([1.0, 0.2, 0.8]), 1.0, skip_self=True)
+    assert left_out[0] == pytest.approx(0.2 * 0.80443 + 0.8 * 0.19557, abs=1e-5)
+    assert left_out[2] == pytest.approx(0.6)
+
+
+def test_standardised():
+    found = standardised(np.array([[1, 5, 2], [3, 5, 4]], dtype=np.float32))
+    assert found.tolist() == [[-1, 0, -1], [1, 0, 1]]
+
+
+def test_platt_scaling_by_hand():
+    # what is predicted is right: the prior (1, 0) stays
+    p = np.array([0.1, 0.4, 0.5, 0.8])
+    assert fit_platt(p, p) == pytest.approx((1, 0), abs=1e-6)
+    # with many observations the prior vanishes: logits of -1 and 1 for frequencies of sigmoid(-3) and sigmoid(1)
+    x, y = calibrated(np.array([0.5]), 1, -1)[0], calibrated(np.array([0.5]), 1, -3)[0]
+    predicted = np.repeat([x, 1 - x], 100_000)
+    realised = np.repeat([y, 1 - x], 100_000)  # 2 logit - 1
+    assert fit_platt(predicted, realised) == pytest.approx((2, -1), abs=1e-2)
+    # predictions that are worse than none: w = 0, and b is the logit of the mean, drawn to 0 by one observation
+    w, b = fit_platt(np.array([0.1, 0.9] * 50), np.array([0.8, 0.4] * 50))
+    assert w == 0 and b == pytest.approx(math.log(0.6 / 0.4), abs=0.03) and 0 < b < math.log(1.5)
+    # no signal at all: rewards that are all zero
+    w, b = fit_platt(np.zeros(16), np.zeros(16))
+    assert w >= 0 and 0 <= calibrated(np.zeros(1), w, b)[0] < 1e-3
+    assert calibrated(np.array([0.8]), 0.5, 0.0) == pytest.approx([2 / 3])  # odds of 4 become 2
+
+
+def test_agreement():
+    assert agreement(np.array([0.0, 0.5, 1.0]), np.array([0.25, 0.5, 0.75])) == pytest.approx((1, 1 / 6))
+    correlation, error = agreement(np.full(3, 0.5), np.array([0.0, 0.5, 1.0]))
+    assert math.isnan(correlation) and error == pytest.approx(1 / 3)
+
+
+# ---------------------------------------------------------------------------------------------------- the selection
+
+
+def names(prompts):
+    return [p.id for p in prompts]
+
+
+def test_a_selection_serves_every_steps():
+    """B = 4, sigma = 1/2: 4 + 4 prompts for steps 1 and 2, then 2 a step."""
+    method, world = build(every=2, reference_share=1.0, candidates=3, capacity=8), World()
+    first = method.draw_prompts(1, world)
+    assert [len(d) for d in world.drawn] == [4, 3 * 8] and world.asked == [world.drawn[0]]
+    assert world.embedded == [world.drawn[0] + world.drawn[1]]
+    assert len(first) == 4 and set(names(first)) < set(world.drawn[1]) and len(method.queue) == 4
+    second = method.draw_prompts(2, world)
+    assert len(world.drawn) == 2 and not set(names(first)) & set(names(second)) and not method.queue
+    third = method.draw_prompts(3, world)
+    assert [len(d) for d in world.drawn[2:]] == [4, 3 * 4] and len(third) == 2 and len(method.queue) == 2
+    assert build(every=3, reference_share=0.1).references == 3
+    one = World()
+    build(every=1, candidates=2).draw_prompts(1, one)
+    assert [len(d) for d in one.drawn] == [3, 2 * 4]
+
+
+def test_target_and_selection_temperature():
+    chosen = {}
+    for target in (0.1, 0.9):
+        method = build(target=target, reference_share=4.0)
+        chosen[target] = names([p for step in (1, 2) for p in method.draw_prompts(step, World())][:8])
+    assert not any(easy(n) for n in chosen[0.1]) and all(easy(n) for n in chosen[0.9])
+    # a high temperature does not look at the prediction
+    method = build(target=0.9, reference_share=4.0, selection_temperature=100.0, candidates=40)
+    picked = [easy(n) for n in names(method.draw_prompts(1, World(800)) + method.draw_prompts(2, World()))]
+    assert 0 < sum(picked) < 8
+
+
+def test_the_draw_has_the_probabilities_of_the_formula():
+    """One of two prompts: exp(-|p - alpha| / tau), normalised."""
+    config = build(every=1, candidates=2, selection_temperature=0.5, target=0.9, reference_share=4.0).config
+    count, chosen, predicted = 400, [], {}
+    for seed in range(count):
+        method = DOTS(config, 1, seed)
+        (prompt,) = method.draw_prompts(1, World(6))
+        chosen.append(prompt.id)
+        predicted[prompt.id] = method.predicted[0]
+    assert predicted["p004"] - predicted["p005"] > 0.2
+    weights = {name: math.exp(-abs(p - 0.9) / 0.5) for name, p in predicted.items()}
+    expected = weights["p004"] / sum(weights.values())
+    assert abs(chosen.count("p004") / count - expected) < 3 * math.sqrt(expected * (1 - expected) / count)
+
+
+def test_metrics_say_how_good_the_prediction_was():
+    method, world = build(reference_share=4.0), World()
+    prompts = method.draw_prompts(1, world)
+    batch = method.build_batch(1, [group(p.id, 7 if easy(p.id) else 1) for p in prompts], world)
+    m = batch.metrics
+    assert m["reference_correlation"] > 0.95 and 0 <= m["reference_error"] < 0.2 and m["replay_buffer"] == 4
+    realised = np.array([7 / 8 if easy(p.id) else 1 / 8 for p in prompts])
+    assert m["prediction_error"] == pytest.approx(np.abs(np.array(method.predicted) - realised).mean())
+    assert m["predicted_mean"] == pytest.approx(np.mean(method.predicted))
+    method.draw_prompts(2, world)
+    again = method.build_batch(2, fresh(2, [4, 4, 4, 4]), world).metrics
+    assert math.isnan(again["reference_correlation"]) and math.isnan(again["prediction_correlation"])
+    # and the replay is rollout replay's
+    method.draw_prompts(3, world)
+    batch = method.build_batch(3, fresh(3, [4, 4]), world)
+    assert ids(batch.groups)[:2] == ["3a", "3b"] and [g.origin for g in batch.groups[2:]] == [REPLAYED] * 2
+
+
+def test_an_embedding_that_says_nothing_gives_a_choice_at_random():
+    """All prompts in one place: every candidate has the references' mean, so that none is nearer than another."""
+    method, world = build(reference_share=4.0, candidates=20), World()
+    world.embed = lambda prompts: np.ones((len(prompts), 2))
+    picked = names(method.draw_prompts(1, world) + method.draw_prompts(2, world))
+    assert np.ptp(method.predicted) == 0 and 0 < sum(easy(n) for n in picked) < 8
+
+
+def test_with_few_problems_some_come_twice():
+    method, world = build(candidates=1), World(30)
+    world.stream = ["p000"] * 3 + ["p001", "p002"] * 4
+    assert sorted(names(method.draw_prompts(1, world) + method.draw_prompts(2, world))) == ["p001"] * 4 + ["p002"] * 4
+
+
+def test_state_and_restore():
+    method, again, world = build(), build(), World()
+    prompts = method.draw_prompts(1, world)
+    method.build_batch(1, [group(p.id, 4) for p in prompts], world)
+    state, groups = method.state()
+    again.restore(state, groups, Prompt)
+    assert again.queue == method.queue and ids(again.buffer) == ids(method.buffer) and len(again.queue) == 4
+    assert names(again.draw_prompts(2, world)) == names(method.draw_prompts(2, world))
+
+
+@pytest.mark.parametrize(
+    ("option", "rule"),
+    [
+        ({"every": 0}, "at least 1"), ({"candidates": 0}, "at least 1"), ({"reference_share": 0.0}, "positive"),
+        ({"target": 1.5}, r"in \[0, 1\]"), ({"selection_temperature": 0.0}, "positive"),
+        ({"attention_temperature": -1.0}, "positive"), ({"fresh_share": 0.0}, r"in \(0, 1\]"),
+    ],
+)  # fmt: skip
+def test_wrong_options_are_named(option, rule):
+    with pytest.raises(MethodError, match=rf"method\.{next(iter(option))}=.*{rule}"):
+        build(**option)
+
+
+# ---------------------------------------------------------------------------------------------------- a real model
+
+
+def test_embeddings_are_means_of_the_last_hidden_states(tiny_world):
+    config = compose_config([*tiny_world, "seed=1"])
+    model, tokenizer = models.load_start(config, models.device_of(config))
+    prompts = read_prompts(data_folder(config) / "train.parquet", tokenizer, 16)
+    assert len({len(p.row.tokens) for p in prompts}) > 1
+    loaded = []
+    embedder = Embedder(lambda: loaded.append(1) or model, prompts)
+    ledger = Ledger()
+    sampler = StepSampler(model, None, None, 8, 1, ledger, embedder=embedder)
+    found = sampler.embed(prompts[5:9])
+    assert found.dtype == np.float32 and found.shape == (4, model.config.hidden_size)
+    for prompt, vector in zip(prompts[5:9], found, strict=True):
+        with torch.no_grad():
+            states = model(torch.tensor([prompt.row.tokens]), output_hidden_states=True).hidden_states[-1]
+        np.testing.assert_allclose(vector, states[0].mean(0), atol=1e-5)
+    assert np.array_equal(sampler.embed([prompts[6], prompts[5]]), found[[1, 0]])
+    # once in a run, and charged once
+    assert loaded == [1] and ledger.forwards == sum(len(p.row.tokens) for p in prompts)
+    later = Ledger()
+    StepSampler(model, None, None, 8, 2, later, embedder=embedder).embed(prompts[:3])
+    assert later.forwards == 0
+
+
+def test_it_trains_records_and_resumes_bit_for_bit(tiny_world):
+    overrides = [*tiny_world, "method=dots", "method.reference_share=1.0", "method.candidates=3", "seed=5",
+                 "checkpoint.every=3"]  # fmt: skip
+    config = compose_config(overrides)
+    summary = train(config)
+    folder = run_directory(config)
+    steps = read_table(folder / STEPS)
+    # 8 references every other step are rollouts like the others
+    assert (steps["fresh_rollouts"] // 8).tolist() == [16, 8, 12, 4, 12, 4] and steps["groups_fresh"].tolist() == [
+        8, 8, 4, 4, 4, 4
+    ]  # fmt: skip
+    assert summary["totals"]["rollouts"] == 56 * 8
+    assert np.isfinite(steps["reference_error"]).tolist() == [True, False] * 3
+    assert steps["prediction_error"].between(0, 1).all() and steps["predicted_mean"].between(0, 1).all()
+    assert steps["x3"].sum() > 0 and (steps["x1"] == steps["groups_fresh"]).all()
+
+    assert_resumes_bit_for_bit(folder, overrides)  # from step 3, in the middle of what was selected

@@ -1,0 +1,238 @@
+"""GRPO (the base class) and GRPO with a delayed rollout policy: hooks and loss with each option, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
+
+from bapo import methods
+from bapo.algorithm.losses import LossInputs
+from bapo.methods import MethodError
+
+# two sequences: the first has two tokens with ratios 1.5 and 0.9, the second one token with ratio 0.5
+NOW = [[0.75, 0.45], [0.25, 0.9]]
+STORED = [[0.5, 0.5], [0.5, 0.5]]
+REFERENCE = [[0.75, 0.9], [0.125, 0.1]]
+MASK = [[1.0, 1.0], [1.0, 0.0]]
+
+
+def method(algorithm: str = "grpo", **options):
+    return methods.build({"algorithm": algorithm, **options}, batch_size=4, seed=1)
+
+
+def inputs(advantages=(1.0, -1.0), **more) -> LossInputs:
+    return LossInputs(
+        logprobs=torch.tensor(NOW).log().requires_grad_(),
+        behaviour_logprobs=torch.tensor(STORED).log(),
+        advantages=torch.tensor(advantages),
+        mask=torch.tensor(MASK),
+        replayed=torch.tensor([False, False]),
+        **more,
+    )
+
+
+def plain(**options):
+    """Only the surrogate."""
+    return method(**{"kl_to": "none", "entropy_coef": 0.0, "dual_clip": 0.0, **options})
+
+
+def loss(m, given: LossInputs) -> float:
+    return m.loss(given)[0].item()
+
+
+# ---------------------------------------------------------------- hooks
+
+
+def test_hooks_of_grpo():
+    m = method()
+    assert ids_of(m.draw_prompts(1, ScriptedSampler(stream="abcdef"))) == ["a", "b", "c", "d"]
+    assert [m.syncs_rollout_policy(t) for t in (1, 2, 3)] == [True] * 3
+    assert not m.delays_rollout_policy
+    groups = fresh(1, [0, 3, 8, 4])
+    batch = m.build_batch(1, groups, NoSampler())
+    assert ids(batch.groups) == ["1a", "1b", "1c", "1d"] and batch.rejected == []  # groups without a signal included
+    assert m.units(groups) == [[g] for g in groups]
+    assert m.state() == ({}, [])
+
+
+def ids_of(prompts):
+    return [p.id for p in prompts]
+
+
+@pytest.mark.parametrize(
+    ("options", "first"),
+    [
+        # rewards 1 0 0 0 0 0 0 0; see test_advantages
+        ({}, 2.645739),
+        ({"advantage_std": "unbiased", "advantage_eps_inside": False}, 2.474867),
+        ({"advantage_std": "unbiased", "advantage_eps_inside": False, "advantage_eps": 0.01}, 2.406799),
+        ({"advantage_eps": 0.01}, 2.532511),
+    ],
+)
+def test_advantage_options(options, first):
+    assert method(**options).advantages(group("p", 1))[0] == pytest.approx(first, abs=2e-6)
+
+
+# ---------------------------------------------------------------- loss
+
+
+def test_equation_1_with_its_defaults():
+    # surrogate: ratios 1.5 -> 1.2, 0.9 (A = 1): -1.2, -0.9; ratio 0.5 (A = -1) -> 0.8: 0.8
+    # KL to the reference, exp(d) - d - 1: pi = ref: 0; ref/pi = 2: 2 - ln 2 - 1; 1/2: 1/2 + ln 2 - 1
+    # entropy 0.5, 0.3 | 0.2 with coefficient 0.001
+    kl = [0.0, 1 - math.log(2), math.log(2) - 0.5]
+    first = (-1.2 - 0.9 + 0.001 * (kl[0] + kl[1]) - 0.001 * 0.8) / 2
+    second = 0.8 + 0.001 * kl[2] - 0.001 * 0.2
+    m = method()
+    assert m.needs_reference and m.needs_entropy and not m.needs_step_policy
+    given = inputs(reference_logprobs=torch.tensor(REFERENCE).log(), entropy=torch.tensor([[0.5, 0.3], [0.2, 9.0]]))
+    value, metrics = m.loss(given)
+    assert value.item() == pytest.approx((first + second) / 2, abs=1e-7)
+    assert metrics["clip_fraction"].item() == pytest.approx(2 / 3)
+    assert metrics["kl"].item() == pytest.approx(sum(kl) / 3, abs=1e-6)
+    assert not metrics["kl"].requires_grad
+    value.backward()
+    g = given.logprobs.grad
+    assert g[1, 1] == 0  # padding
+    assert g[0, 0].item() == pytest.approx(0.0, abs=1e-7)  # clipped, and at the reference
+    # -rho A + 0.001 (1 - ref/pi), over 2 tokens and 2 sequences
+    assert g[0, 1].item() == pytest.approx((-0.9 + 0.001 * (1 - 2)) / 4, abs=1e-6)
+
+
+def test_kl_coef_and_kl_to():
+    reference = torch.tensor(REFERENCE).log()
+    base = loss(plain(), inputs())
+    # token means of KL to the reference: (0 + 1 - ln 2) / 2 and ln 2 - 1/2; mean 0.1732868
+    to_reference = ((1 - math.log(2)) / 2 + math.log(2) - 0.5) / 2
+    m = plain(kl_to="reference", kl_coef=0.5)
+    assert m.needs_reference
+    assert loss(m, inputs(reference_logprobs=reference)) == pytest.approx(base + 0.5 * to_reference, abs=1e-6)
+    # to the rollout policy: stored/pi = 2/3, 1/0.9 | 2: x - 1 - ln x = 0.0721318, 0.0057506 | 0.3068528
+    m = plain(kl_to="rollout", kl_coef=0.5)
+    assert not m.needs_reference
+    to_rollout = ((0.0721318 + 0.0057506) / 2 + 0.3068528) / 2
+    assert loss(m, inputs()) == pytest.approx(base + 0.5 * to_rollout, abs=1e-6)
+    # no KL: the reference is not even asked for
+    for options in ({"kl_to": "none", "kl_coef": 0.5}, {"kl_to": "reference", "kl_coef": 0.0}):
+        m = plain(**options)
+        assert not m.needs_reference and loss(m, inputs()) == pytest.approx(base)
+        assert "kl" not in m.loss(inputs())[1]
+
+
+def test_entropy_coef():
+    entropy = torch.tensor([[0.5, 0.3], [0.2, 9.0]])
+    base = loss(plain(), inputs())
+    m = plain(entropy_coef=0.1)
+    assert m.needs_entropy and not plain().needs_entropy
+    assert loss(m, inputs(entropy=entropy)) == pytest.approx(base - 0.1 * (0.4 + 0.2) / 2, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        # A = 1: ratios 1.5, 0.9; A = -1: ratio 0.5
+        ({}, ((-1.2 - 0.9) / 2 + 0.8) / 2),
+        ({"clip_high": 0.28}, ((-1.28 - 0.9) / 2 + 0.8) / 2),
+        ({"clip_low": 0.4}, ((-1.2 - 0.9) / 2 + 0.6) / 2),
+        ({"aggregation": "token-mean"}, (-1.2 - 0.9 + 0.8) / 3),
+    ],
+)
+def test_clip_low_clip_high_and_aggregation(options, value):
+    assert loss(plain(**options), inputs()) == pytest.approx(value, abs=1e-6)
+
+
+def test_dual_clip():
+    # A = -1 for the first sequence: ratios 1.5, 0.9 cost 1.5, 0.9; the bound 1.2 cuts the first
+    assert loss(plain(), inputs((-1.0, 0.0))) == pytest.approx((1.5 + 0.9) / 4)
+    assert loss(plain(dual_clip=1.2), inputs((-1.0, 0.0))) == pytest.approx((1.2 + 0.9) / 4)
+
+
+def test_nominal_sizes_reach_the_mean():
+    assert loss(plain(), inputs(nominal_sequences=8)) == pytest.approx(((-1.2 - 0.9) / 2 + 0.8) / 8)
+    token = plain(aggregation="token-mean")
+    assert loss(token, inputs(nominal_tokens=10)) == pytest.approx((-1.2 - 0.9 + 0.8) / 10)
+
+
+# ---------------------------------------------------------------- delayed rollout policy
+
+
+def test_delayed_grpo_centres_the_interval_at_the_step_policy():
+    m = method("grpo_delayed", kl_to="none", entropy_coef=0.0, dual_clip=0.0)
+    assert m.config.clip_centre == "step-policy" and m.needs_step_policy and m.config.v == 5
+    # pi_k / alpha = 1.6, 0.5 | 0.6: intervals [1.4, 1.8], [0.3, 0.7] | [0.4, 0.8]
+    step = torch.tensor([[0.8, 0.25], [0.3, 0.9]]).log()
+    # ratios 1.5 (inside), 0.9 -> 0.7 with A = 1; 0.5 inside with A = -1
+    given = inputs(step_logprobs=step)
+    value, metrics = m.loss(given)
+    assert value.item() == pytest.approx(((-1.5 - 0.7) / 2 + 0.5) / 2, abs=1e-6)
+    assert metrics["clip_fraction"].item() == pytest.approx(1 / 3)
+    value.backward()
+    assert given.logprobs.grad.flatten().tolist() == pytest.approx([-1.5 / 4, 0.0, 0.5 / 2, 0.0], abs=1e-6)
+
+
+def test_delayed_grpo_with_the_plain_interval():
+    m = method("grpo_delayed", clip_centre="one", kl_to="none", entropy_coef=0.0)
+    assert not m.needs_step_policy
+    assert loss(m, inputs()) == pytest.approx(((-1.2 - 0.9) / 2 + 0.8) / 2, abs=1e-6)
+
+
+def test_on_policy_the_centred_and_the_plain_interval_agree():
+    given = {"step_logprobs": torch.tensor(STORED).log()}  # pi_k = alpha
+    options = {"kl_to": "none", "entropy_coef": 0.0}
+    assert loss(method("grpo_delayed", **options), inputs(**given)) == loss(method(**options), inputs())
+
+
+def test_delayed_grpo_trains_on_every_fresh_group():
+    groups = fresh(1, [0, 3, 8, 4])
+    assert method("grpo_delayed").build_batch(1, groups, NoSampler()).groups == groups
+
+
+# ---------------------------------------------------------------- refused values
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "both"}, "method.kind=both: must be one of on, off"),
+        ({"clip_centre": "two"}, "method.clip_centre=two: must be one of one, step-policy"),
+        ({"kl_to": "alpha"}, "method.kl_to=alpha: must be one of reference, rollout, step-policy, mixture, none"),
+        ({"aggregation": "mean"}, "method.aggregation=mean"),
+        ({"advantage_std": "sample"}, "method.advantage_std=sample: must be one of population, unbiased"),
+        ({"clip_low": 1.0}, r"method.clip_low=1.0: must be in \(0, 1\)"),
+        ({"clip_high": 0.0}, "method.clip_high=0.0: must be positive"),
+        ({"dual_clip": 0.5}, r"method.dual_clip=0.5: 0 \(off\) or above 1"),
+        ({"kl_coef": -0.1}, "method.kl_coef=-0.1"),
+        ({"algorithm": "grpo_delayed", "v": 0}, "method.v=0: must be at least 1"),
+        ({"algorithm": "grpo_delayed", "sync_phase": "second"}, "method.sync_phase=second"),
+    ],
+)
+def test_impossible_values_are_refused_by_name(options, message):
+    with pytest.raises(MethodError, match=message):
+        method(**options)
+
+
+def test_truncated_ratio_of_the_authors_code():
+    """pi / pi_k clipped, times min(pi_k / alpha, cap): one token each, log-probabilities chosen for round ratios."""
+    import torch
+
+    from bapo import methods
+    from bapo.algorithm.losses import LossInputs
+
+    def loss(cap: float) -> torch.Tensor:
+        method = methods.build(
+            {"algorithm": "grpo", "ratio": "truncated", "ratio_cap": cap, "kl_to": "none", "entropy_coef": 0.0}, 1, 1
+        )
+        assert method.needs_step_policy
+        logs = torch.log(torch.tensor([[[0.22], [0.30]], [[0.20], [0.20]], [[0.10], [0.04]]]))  # pi, pi_k, alpha
+        value, _ = method.loss(
+            LossInputs(logs[0], logs[2], torch.tensor([1.0, 1.0]), torch.ones(2, 1), torch.zeros(2).bool(),
+                       step_logprobs=logs[1])
+        )  # fmt: skip
+        return value
+
+    # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6
+    assert float(loss(3.0)) == pytest.approx((-2.2 - 3.6) / 2, abs=1e-5)
+    assert float(loss(10.0)) == pytest.approx((-2.2 - 6.0) / 2, abs=1e-5)

@@ -1,0 +1,281 @@
+"""Partial rollouts: who waits, what is trained on, what is sampled when, and a real run that is resumed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.resumed import assert_resumes_bit_for_bit
+from support.scripted import NoSampler, ScriptedSampler, group, ids
+from transformers import GenerationConfig
+
+from bapo import methods, seeds, tasks
+from bapo.algorithm.rollouts import FRESH, Prompt, Samples
+from bapo.engines.shared import models
+from bapo.engines.shared.data import read_prompts
+from bapo.engines.shared.sampler import SamplingParameters
+from bapo.engines.torch.rollout import Generator, StepSampler, unfinished
+from bapo.engines.torch.trainer import train
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import run_directory
+from bapo.methods import MethodError
+from bapo.store.files import GROUPS, STEPS, read_table
+from bapo.store.records import Ledger
+from bapo.tasks.job import data_folder
+
+B, G = 4, 3
+
+
+def build(**options):
+    return methods.build({"algorithm": "partial_rollouts", **options}, B, seed=1)
+
+
+def begun(name, lengths, unfinished, correct=0, step=1):
+    """A group of G responses of the given lengths; ``unfinished`` lists those that were cut off."""
+    made = group(name, correct, step, G)
+    tokens = np.full((G, max(lengths)), 7, dtype=np.int32)
+    samples = Samples(tokens, np.array(lengths, dtype=np.int32), -tokens.astype(np.float32))
+    return replace(made, samples=samples, unfinished=np.isin(np.arange(G), unfinished))
+
+
+class Resuming(ScriptedSampler):
+    """``resume`` hands out the groups that are written down; ``resumed`` lists what it was asked for."""
+
+    def __init__(self, groups=(), stream=()):
+        super().__init__(stream=stream)
+        self.groups, self.resumed = list(groups), []
+
+    def resume(self, groups):
+        self.resumed.append(ids(groups))
+        taken, self.groups = self.groups[: len(groups)], self.groups[len(groups) :]
+        return taken
+
+
+def test_share_is_the_budget_of_a_step():
+    assert build().rollout_budget(1, 20) == 10 and build(share=0.3).rollout_budget(5, 20) == 6
+    assert build(share=0.34).rollout_budget(1, 20) == 7  # 6.8, rounded up: three steps are enough
+    assert build(share=0.01).rollout_budget(1, 20) == 1
+    assert build(share=1.0).rollout_budget(1, 20) is None and build().rollout_budget(1, 1) is None
+    assert methods.build({"algorithm": "grpo"}, B, 1).rollout_budget(1, 20) is None
+
+
+def test_groups_wait_until_their_last_response_has_ended():
+    method = build()
+    fresh = [
+        begun("a", [2, 3, 1], []),
+        begun("b", [4, 4, 2], [0, 1]),
+        begun("c", [4, 1, 1], [0]),
+        begun("d", [1, 1, 1], []),
+    ]
+    batch = method.build_batch(1, fresh, NoSampler())
+    assert ids(batch.groups) == ["a", "d"] and ids(method.waiting) == ["b", "c"]
+    assert batch.metrics == {"resumed_groups": 0, "waiting_groups": 2, "earlier_tokens": 0}
+
+    sampler = Resuming([begun("b", [8, 7, 2], [0]), begun("c", [6, 1, 1], [], 1)], stream="efgh")
+    assert ids_of(method.draw_prompts(2, sampler)) == ["e", "f"]  # two places are taken
+    batch = method.build_batch(2, [begun("e", [4, 3, 3], [0], step=2), begun("f", [2, 2, 2], [], step=2)], sampler)
+    assert sampler.resumed == [["b", "c"]]
+    assert ids(batch.groups) == ["c", "f"] and ids(method.waiting) == ["b", "e"]
+    # c has 8 tokens of which step 1 sampled 4 + 1 + 1; f has 6 new ones
+    assert batch.metrics == {"resumed_groups": 2, "waiting_groups": 2, "earlier_tokens": pytest.approx(6 / 14)}
+    assert batch.groups[0].earlier.tolist() == [4, 1, 1] and batch.groups[1].earlier is None
+    assert all(g.unfinished is None and g.origin == FRESH for g in batch.groups)
+    assert [g.version for g in batch.groups] == [0, 1]  # how old the first segment is
+
+    sampler = Resuming([begun("b", [9, 7, 2], []), begun("e", [5, 3, 3], [])])
+    batch = method.build_batch(3, [], sampler)
+    assert sampler.resumed == [["b", "e"]] and ids(batch.groups) == ["b", "e"] and not method.waiting
+    assert batch.groups[0].earlier.tolist() == [8, 7, 2]  # of steps 1 and 2 together
+
+
+def ids_of(prompts):
+    return [p.id for p in prompts]
+
+
+def test_there_is_always_a_new_prompt():
+    method = build()
+    method.waiting = [begun(name, [4, 4, 4], [0]) for name in "abcd"]
+    assert ids_of(method.draw_prompts(2, Resuming(stream="ef"))) == ["e"]
+
+
+def test_segments_current_gives_earlier_tokens_no_advantage():
+    resumed = replace(begun("a", [2, 4, 1], [], 1), unfinished=None, earlier=np.array([2, 3, 0]))
+    whole = build().advantages(resumed)  # rewards 1, 0, 0: sqrt(2), -1 / sqrt(2) twice
+    assert whole == pytest.approx([1.41421, -0.70711, -0.70711], abs=1e-4)
+    found = build(segments="current").advantages(resumed)
+    assert found.dtype == np.float32
+    a, b = whole[:2]
+    assert found.tolist() == [[0, 0, a, a], [0, 0, 0, b], [b, b, b, b]]  # behind an end nothing is read
+    fresh = build(segments="current").advantages(replace(resumed, earlier=None))
+    assert fresh.tolist() == [[a] * 4, [b] * 4, [b] * 4]
+
+
+def test_state_and_restore():
+    method, again = build(), build()
+    method.build_batch(1, [begun("a", [4, 4, 2], [0]), begun("b", [1, 1, 1], [])], NoSampler())
+    again.restore(*method.state(), Prompt)
+    assert ids(again.waiting) == ["a"] and again.waiting[0].unfinished.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("option", "rule"),
+    [({"share": 0.0}, r"in \(0, 1\]"), ({"share": 1.5}, r"in \(0, 1\]"), ({"segments": "some"}, "all, current")],
+)
+def test_wrong_options_are_named(option, rule):
+    with pytest.raises(MethodError, match=rf"method\.{next(iter(option))}=.*{rule}"):
+        build(**option)
+
+
+# ---------------------------------------------------------------------------------------------------- real responses
+
+LONGEST = 20
+
+
+@pytest.fixture(scope="module")
+def world(tiny_world):
+    """(model, generator, prompts) of the tiny world's base."""
+    config = compose_config([*tiny_world, "seed=1"])
+    model, tokenizer = models.load_start(config, models.device_of(config))
+    eos, pad = models.special_tokens(tokenizer)
+    settings = SamplingParameters(max_tokens=LONGEST, eos_ids=eos, pad_id=pad)
+    prompts = read_prompts(data_folder(config) / "train.parquet", tokenizer, 16)
+    return model, Generator(tokenizer, tasks.get("countdown"), settings, seed=1), prompts
+
+
+def sampler_at(world, step, budget, ledger=None):
+    return StepSampler(world[0], world[1], None, 6, step, ledger or Ledger(), budget=budget)
+
+
+def begin(world, prompts, budget, size=6):
+    return world[1].generate(world[0], prompts, size, ("rollout",), 1, 0, FRESH, Ledger(), budget)
+
+
+def test_what_is_cut_off_is_unfinished_and_not_graded(world):
+    whole = begin(world, world[2][:12], None)
+    cut = begin(world, world[2][:12], 13)
+    assert all(g.unfinished is None for g in whole)
+    for long, short in zip(whole, cut, strict=True):
+        assert short.unfinished.tolist() == (long.samples.lengths > 13).tolist()
+        assert np.array_equal(short.samples.lengths, long.samples.lengths.clip(max=13))
+        width = short.samples.tokens.shape[1]
+        assert np.array_equal(short.samples.tokens[:, :width], long.samples.tokens[:, :width])
+        assert np.array_equal(short.rewards, np.where(short.unfinished, 0, long.rewards))
+    assert 0.2 < np.mean([g.unfinished.mean() for g in cut]) < 1  # else this would compare nothing
+
+
+def test_every_end_token_of_the_model_ends_a_response():
+    """A chat model's generation_config names more than its tokenizer, whose own is what experts write."""
+    tokenizer = SimpleNamespace(eos_token_id=7, pad_token_id=None)
+    assert models.special_tokens(tokenizer) == ((7,), 7)
+    several, one, none = (GenerationConfig(eos_token_id=e) for e in ([9, 7], 9, None))
+    assert models.special_tokens(tokenizer, several) == models.special_tokens(tokenizer, one) == ((7, 9), 7)
+    assert models.special_tokens(tokenizer, none) == ((7,), 7)
+    assert models.special_tokens(SimpleNamespace(eos_token_id=None, pad_token_id=0), one) == ((9,), 0)
+    rows = Samples(np.array([[5, 7], [5, 9], [5, 6]]), np.array([2, 2, 2]), np.zeros((3, 2)))
+    ends, _ = models.special_tokens(tokenizer, several)
+    assert unfinished(rows, SamplingParameters(max_tokens=4, eos_ids=ends)).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("budget", [3, 10, 13])
+def test_responses_go_on_step_by_step_to_their_end(world, budget):
+    groups = begin(world, world[2][:12], budget)
+    first = groups
+    for step in range(2, -(-LONGEST // budget) + 1):
+        ledger = Ledger()
+        before, rewards = groups, [g.rewards.copy() for g in groups]
+        groups = sampler_at(world, step, budget, ledger).resume(before)
+        for old, new, old_rewards in zip(before, groups, rewards, strict=True):
+            grown = new.samples.lengths - old.samples.lengths
+            assert (grown[~old.unfinished] == 0).all() and (grown[old.unfinished] > 0).all() and grown.max() <= budget
+            assert old.rewards.tolist() == old_rewards.tolist() and (new.version, new.step) == (0, 1)
+            for i, n in enumerate(old.samples.lengths):  # what was there stays, with its log-probabilities
+                assert np.array_equal(new.samples.tokens[i, :n], old.samples.tokens[i, :n])
+                assert np.array_equal(new.samples.logprobs[i, :n], old.samples.logprobs[i, :n])
+        lengths = [np.concatenate([g.samples.lengths for g in x]).sum() for x in (before, groups)]
+        assert ledger.generated_tokens == lengths[1] - lengths[0] > 0
+        again = [(g, i) for g in before for i in np.flatnonzero(g.unfinished)]
+        assert ledger.prompt_tokens == sum(len(g.prompt.row.tokens) + g.samples.lengths[i] for g, i in again)
+        assert ledger.fresh_rollouts == ledger.regenerated_rollouts == 0
+    assert all(g.finished and (g.samples.lengths <= LONGEST).all() for g in groups)
+    # graded as a whole response, where it ended
+    for old, new in zip(first, groups, strict=True):
+        texts = world[1].tokenizer.batch_decode(
+            [new.samples.tokens[i, :n] for i, n in enumerate(new.samples.lengths)], skip_special_tokens=True
+        )
+        task, truth = world[1].task, new.prompt.row.ground_truth
+        assert new.rewards.tolist() == [float(task.verify(text, truth).correct) for text in texts]
+        assert new.samples.lengths[old.unfinished].min(initial=LONGEST) > budget
+    # the policy has not changed: each token has the log-probability that the whole response has now
+    for group_, scores in zip(groups, sampler_at(world, 2, None).score(groups), strict=True):
+        np.testing.assert_allclose(group_.samples.logprobs[:, : scores.shape[1]], scores, atol=1e-4)
+
+
+def test_two_parts_are_distributed_as_one(world):
+    """Chi-square of the 15 most frequent responses to a prompt and the rest, 2,000 of each kind."""
+    count, prompt = 2000, world[2][0]
+    (whole,) = begin(world, [prompt], None, count)
+    (parts,) = sampler_at(world, 2, 6).resume(begin(world, [replace(prompt)], 6, count))
+    (parts,) = sampler_at(world, 3, None).resume([parts])
+
+    def texts(g):
+        return [tuple(g.samples.tokens[i, :n]) for i, n in enumerate(g.samples.lengths)]
+
+    one, two = texts(whole), texts(parts)
+    # the beginnings are the same draw; the rest is another, or this would show nothing
+    assert [t[:6] for t in one] == [t[:6] for t in two] and np.mean(
+        [a != b for a, b in zip(one, two, strict=True)]
+    ) > 0.05
+    # compared with another draw of whole responses, which shares nothing
+    (other,) = world[1].generate(world[0], [prompt], count, ("rollout",), 9, 0, FRESH, Ledger())
+    other = texts(other)
+    frequent = sorted(set(other), key=other.count, reverse=True)[:15]
+    table = np.array([[x.count(t) for t in frequent] for x in (two, other)])
+    table = np.c_[table, count - table.sum(1)]
+    assert table[:, :-1].min() >= 5
+    statistic = (((table - table.mean(0)) ** 2) / table.mean(0)).sum()
+    assert statistic < 39.25  # 0.1 % of chi-square with 15 degrees of freedom is 37.7; seeded, so this is one draw
+
+
+def test_random_numbers_are_never_used_twice(world):
+    """A step, a call and a response each have their own; the same call gives the same tokens."""
+    prompt = world[2][0]
+    cut = begin(world, [prompt, prompt], 2, 64)
+    tokens = {}
+    for step, calls in ((2, 2), (3, 1)):
+        sampler = sampler_at(world, step, None)
+        for call in range(calls):
+            one, two = sampler.resume(cut)
+            tokens[step, call, "one"], tokens[step, call, "two"] = one.samples.tokens, two.samples.tokens
+    first = sampler_at(world, 2, None).resume(cut)[0].samples.tokens
+    assert np.array_equal(first, tokens[2, 0, "one"])
+    values = [v[:, 2:12].tobytes() for v in tokens.values()]
+    assert len(set(values)) == len(values) == 6
+    keys = seeds.prompt_keys([prompt.id] * 3)
+    assert len(set(keys)) == 3
+
+
+# ---------------------------------------------------------------------------------------------------- real runs
+
+
+@pytest.mark.parametrize("segments", ["all", "current"])
+def test_it_trains_records_and_resumes_bit_for_bit(tiny_world, segments):
+    overrides = [*tiny_world, "method=partial_rollouts", f"method.segments={segments}", "method.share=0.35", "seed=5"]
+    config = compose_config(overrides)
+    summary = train(config)
+    folder = run_directory(config)
+    steps, groups = (read_table(folder / table) for table in (STEPS, GROUPS))
+    # new prompts fill what waiting groups leave, and every group ends at most three steps after its first
+    fresh = steps["fresh_rollouts"] // 8
+    assert fresh.tolist() == [8, *(8 - steps["waiting_groups"][:-1]).clip(lower=1)] and fresh.min() < 8
+    assert (steps["resumed_groups"][1:].to_numpy() == steps["waiting_groups"][:-1].to_numpy()).all()
+    assert steps["batch_groups"].sum() + steps["waiting_groups"].iloc[-1] == fresh.sum()
+    assert groups["used"].all() and (groups["step"] - groups["generated_step"]).max() == steps["batch_age"].max() == 2
+    assert 0 < steps["earlier_tokens"].max() < 1 and summary["totals"]["rollouts"] == 8 * fresh.sum()
+    assert steps["reward_mean"].dropna().max() > 0 and steps["updates"].sum() >= 6
+    judged = groups.groupby("step")["mean"].mean()
+    assert judged.to_numpy() == pytest.approx(steps.set_index("step").loc[judged.index, "reward_mean"].to_numpy())
+
+    assert steps["waiting_groups"][3] > 0
+    assert_resumes_bit_for_bit(folder, overrides)  # from step 4, where groups wait

@@ -1,0 +1,244 @@
+"""PPO and BA-PPO: advantages, value loss and batches against values worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.scripted import NoSampler, ScriptedSampler, fresh, ids
+
+from bapo import methods
+from bapo.algorithm.advantages import explained_variance, gae, whiten
+from bapo.algorithm.losses import LossInputs, ValueInputs, clipped_value_loss
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED
+from bapo.experiments.compose import compose_config
+from bapo.methods import MethodError
+
+B = 4
+
+
+def build(algorithm: str = "ppo", batch_size: int = B, **options):
+    return methods.build({"algorithm": algorithm, **options}, batch_size, seed=1)
+
+
+# ---------------------------------------------------------------- generalised advantage estimation
+
+#: two responses, of three tokens and of one; the reward comes with the last token
+VALUES = np.array([[0.2, 0.5, 0.6], [0.4, 9.0, 9.0]])
+REWARDS = np.array([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+MASK = np.array([[1, 1, 1], [1, 0, 0]])
+
+
+def test_with_lambda_1_and_gamma_1_the_advantage_is_the_reward_less_the_value():
+    advantages, returns = gae(REWARDS, VALUES, MASK)
+    assert advantages.dtype == returns.dtype == np.float32
+    assert advantages.tolist() == [pytest.approx([0.8, 0.5, 0.4]), pytest.approx([0.6, 0, 0])]
+    assert returns.tolist() == [pytest.approx([1, 1, 1]), pytest.approx([1, 0, 0])]
+
+
+def test_gamma_and_gae_lambda():
+    # delta_2 = 1 - 0.6 = 0.4; delta_1 = 0.9 * 0.6 - 0.5 = 0.04; delta_0 = 0.9 * 0.5 - 0.2 = 0.25
+    # A_2 = 0.4; A_1 = 0.04 + 0.9 * 0.5 * 0.4 = 0.22; A_0 = 0.25 + 0.45 * 0.22 = 0.349; returns: A + V
+    advantages, returns = gae(REWARDS, VALUES, MASK, gamma=0.9, lam=0.5)
+    assert advantages[0] == pytest.approx([0.349, 0.22, 0.4], abs=1e-6)
+    assert returns[0] == pytest.approx([0.549, 0.72, 1.0], abs=1e-6)
+    one = build(gamma=0.9, gae_lambda=0.5, whiten_advantages=False)
+    assert one.token_advantages(REWARDS, VALUES, MASK)[0][0] == pytest.approx([0.349, 0.22, 0.4], abs=1e-6)
+
+
+def test_lambda_0_is_the_one_step_error():
+    advantages, _ = gae(REWARDS, VALUES, MASK, lam=0.0)
+    assert advantages[0] == pytest.approx([0.3, 0.1, 0.4], abs=1e-6)
+
+
+def test_what_lies_behind_the_end_counts_nothing():
+    noisy = np.where(MASK > 0, VALUES, 77.0)
+    for found, expected in zip(gae(REWARDS, noisy, MASK), gae(REWARDS, VALUES, MASK), strict=True):
+        assert found.tolist() == expected.tolist()
+
+
+def test_a_token_that_is_not_the_policys_is_passed_over():
+    """As verl does with a tool's output: the error of the token before it looks at the next one of the policy."""
+    # places 0 and 2 count: delta_2 = 1 - 0.6 = 0.4; delta_0 = 0.6 - 0.2 = 0.4; A_0 = 0.4 + 0.4
+    advantages, _ = gae(REWARDS[:1], VALUES[:1], np.array([[1, 0, 1]]))
+    assert advantages[0] == pytest.approx([0.8, 0.0, 0.4], abs=1e-6)
+
+
+def test_whiten_advantages():
+    # 0.8, 0.5, 0.4, 0.6: mean 0.575; squares 0.050625 + 0.005625 + 0.030625 + 0.000625 = 0.0875; / 3 = 0.0291667
+    # divided by 0.1707825: 1.317465, -0.439155, -1.024695, 0.146385
+    advantages, returns = build(whiten_advantages=True).token_advantages(REWARDS, VALUES, MASK)
+    assert advantages[0] == pytest.approx([1.317465, -0.439155, -1.024695], abs=2e-6)
+    assert advantages[1] == pytest.approx([0.146385, 0, 0], abs=2e-6)
+    assert returns[0] == pytest.approx([1, 1, 1])  # the critic's goal stays as it is
+    plain, _ = build(whiten_advantages=False).token_advantages(REWARDS, VALUES, MASK)
+    assert plain[0] == pytest.approx([0.8, 0.5, 0.4])
+
+
+def test_whitening_one_token_or_equal_ones_gives_zeros():
+    assert whiten(np.array([[3.0, 5.0]]), np.array([[1, 0]])).tolist() == [[0, 0]]
+    assert whiten(np.full((2, 2), 0.25), np.ones((2, 2))).tolist() == [[0, 0], [0, 0]]
+
+
+def test_explained_variance():
+    # returns 1, 1, 0, 0: variance 1/3. Errors 0.5, 0.5, -0.5, 0: mean 0.125; squares 2 * 0.140625 + 0.390625 + 0.015625
+    # = 0.6875; / 3 = 0.2291667; 1 - 0.2291667 / (0.3333333 + 0.00001) = 0.312521
+    values, returns, mask = (
+        np.array([[0.5, 0.5, 0.5, 0.0, 8.0]]), np.array([[1, 1, 0, 0, 8.0]]), np.array([[1, 1, 1, 1, 0]])
+    )  # fmt: skip
+    assert explained_variance(values, returns, mask) == pytest.approx(0.312521, abs=1e-6)
+    assert explained_variance(returns, returns, mask) == pytest.approx(1.0)
+    assert np.isnan(explained_variance(values, returns, np.array([[1, 0, 0, 0, 0]])))
+
+
+# ---------------------------------------------------------------- losses
+
+
+def test_value_clip_takes_the_worse_of_the_two():
+    values = torch.tensor([[0.9, 0.1, -0.9, 0.3]])
+    old, returns = torch.zeros(1, 4), torch.tensor([[0.0, 1.0, 1.0, 1.0]])
+    # near: 0.5, 0.1, -0.5, 0.3. The first moved 0.9 away from its goal: 0.81 against 0.25. The second is within reach.
+    # The third moved away too: 3.61 against 2.25.
+    loss, clipped = clipped_value_loss(values, old, returns, 0.5)
+    assert loss[0].tolist() == pytest.approx([0.405, 0.405, 1.805, 0.245], abs=1e-6)
+    assert clipped[0].tolist() == [0, 0, 0, 0]
+    # and one that overshoots: 0.9 towards a goal of 1 is 0.01, clipped to 0.5 it is 0.25, which counts and has no slope
+    value = torch.tensor([[0.9]], requires_grad=True)
+    loss, clipped = clipped_value_loss(value, torch.zeros(1, 1), torch.ones(1, 1), 0.5)
+    loss.sum().backward()
+    assert (loss.item(), clipped.item(), value.grad.item()) == (pytest.approx(0.125), 1.0, 0.0)
+    loss, clipped = clipped_value_loss(value, torch.zeros(1, 1), torch.ones(1, 1), 0.0)
+    assert (loss.item(), clipped.item()) == (pytest.approx(0.005), 0.0)
+
+
+def value_inputs(**more) -> ValueInputs:
+    """Errors 1, 1 and, behind a response of one token, 0.5 and nothing."""
+    values = torch.tensor([[1.0, 1.0], [0.5, 7.0]])
+    return ValueInputs(values, values, torch.zeros(2, 2), torch.tensor([[1.0, 1.0], [1.0, 0.0]]), **more)
+
+
+def test_the_value_loss_is_averaged_as_the_policys():
+    loss, metrics = build().value_loss(value_inputs())  # token means 0.5 and 0.125, their mean
+    assert loss.item() == pytest.approx(0.3125)
+    assert metrics["value_clip_fraction"].item() == 0.0
+    assert build(aggregation="token-mean").value_loss(value_inputs())[0].item() == pytest.approx(1.125 / 3)
+    assert build().value_loss(value_inputs(nominal_sequences=8))[0].item() == pytest.approx(0.625 / 8)
+    token_mean = build(aggregation="token-mean").value_loss(value_inputs(nominal_tokens=9))[0]
+    assert token_mean.item() == pytest.approx(1.125 / 9)
+    moved = value_inputs()
+    moved.values = moved.values + torch.tensor([[-0.4, -0.4], [0.0, 0.0]])
+    # with the clip 0.1 two of three tokens count as 0.9 away
+    loss, metrics = build(value_clip=0.1, aggregation="token-mean").value_loss(moved)
+    assert metrics["value_clip_fraction"].item() == pytest.approx(2 / 3)
+    assert loss.item() == pytest.approx((0.5 * 0.81 * 2 + 0.125) / 3)
+
+
+def test_each_token_has_its_own_advantage_in_the_policys_loss():
+    zeros = torch.zeros(2, 2)
+    inputs = LossInputs(
+        logprobs=zeros, behaviour_logprobs=zeros, advantages=torch.tensor([[1.0, -3.0], [2.0, 99.0]]),
+        mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]), replayed=torch.zeros(2, dtype=torch.bool),
+        reference_logprobs=zeros,
+    )  # fmt: skip
+    loss, _ = build(entropy_coef=0.0).loss(inputs)  # the ratio is 1: minus the mean of -1 and 2
+    assert loss.item() == pytest.approx(-0.5)
+    loss, _ = build("ba_ppo", entropy_coef=0.0, aggregation="token-mean").loss(inputs)
+    assert loss.item() == pytest.approx(0.0)  # 1 - 3 + 2
+
+
+# ---------------------------------------------------------------- configuration
+
+
+def test_critic_warmup_delays_the_policy():
+    assert [build(critic_warmup=2).trains_policy(t) for t in (1, 2, 3, 4)] == [False, False, True, True]
+    assert build().trains_policy(1) and build("grpo").trains_policy(1)
+
+
+def test_only_these_methods_have_a_critic():
+    with_critic = {name for name in methods.table() if build(name).uses_critic}
+    assert with_critic == {"ppo", "ba_ppo"}
+    with pytest.raises(NotImplementedError, match="grpo has no critic"):
+        build("grpo").token_advantages(REWARDS, VALUES, MASK)
+    with pytest.raises(NotImplementedError, match="grpo has no critic"):
+        build("grpo").value_loss(value_inputs())
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "ba_ppo"])
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"gamma": 1.1}, r"method.gamma=1.1: must be in \[0, 1\]"),
+        ({"gae_lambda": -0.1}, "method.gae_lambda=-0.1"),
+        ({"value_clip": -1.0}, r"method.value_clip=-1.0: must be 0 \(off\) or positive"),
+        ({"critic_rate_ratio": 0.0}, "method.critic_rate_ratio=0.0: must be positive"),
+        ({"critic_warmup": -1}, "method.critic_warmup=-1"),
+        ({"advantage_std": "unbiased"}, "advantage_std=unbiased: .* takes its advantages from the critic"),
+        ({"advantage_eps": 1e-4}, "advantage_eps=0.0001: .*no effect; remove it"),
+        ({"advantage_eps_inside": False}, "advantage_eps_inside=False: .*no effect"),
+    ],
+)
+def test_errors_name_the_option(algorithm, option, message):
+    with pytest.raises(MethodError, match=message):
+        build(algorithm, **option)
+
+
+def test_ba_ppo_also_checks_bapos_options():
+    with pytest.raises(MethodError, match=r"method\.v=0"):
+        build("ba_ppo", v=0)
+
+
+def test_defaults_are_a_9s():
+    """BAPO's own values where A.9 says nothing else, and verl's for the critic."""
+    c, bapo = build("ba_ppo").config, build("bapo").config
+    same = ["kind", "kl_to", "v", "m", "c1", "c2_range", "c3_range", "online_filter", "high_steps", "aggregation",
+            "x2_admission", "max_reevaluated", "high_capacity", "sync_phase"]  # fmt: skip
+    assert [getattr(c, key) for key in same] == [getattr(bapo, key) for key in same]
+    assert (c.c1, c.c2_range, c.c3_range, c.online_filter) == (1 / 8, [1 / 8, 4 / 8], [2 / 8, 5 / 8], "range")
+    p = build("ppo").config
+    for config in (c, p):
+        assert (config.gamma, config.gae_lambda, config.value_clip) == (1.0, 1.0, 0.5)
+        assert config.critic_rate_ratio * 1e-6 == pytest.approx(1e-5)
+    assert (p.kind, p.kl_to, c.kind, c.kl_to) == ("on", "reference", "off", "rollout")
+    assert build("ba_ppo", batch_size=256).bad.capacity == 64
+    assert build("ba_ppo", batch_size=256, bad_capacity=5).bad.capacity == 5
+    assert build("ba_ppo", batch_size=2).bad.capacity == 1
+
+
+@pytest.mark.parametrize("name", ["ppo", "ba_ppo"])
+def test_the_files_in_experiments_are_the_defaults(name):
+    config = compose_config(["scale=paper", "task=countdown", f"method={name}"])
+    file, code = dict(config.method), dict(methods.checked({"algorithm": name}))
+    assert {k for k in file if file[k] != code[k]} == {"title"}
+
+
+# ---------------------------------------------------------------- batches
+
+
+def test_ppo_trains_on_every_group():
+    groups = fresh(1, [0, 8, 3, 5])
+    batch = build().build_batch(1, groups, NoSampler())
+    assert batch.groups == groups and batch.rejected == []
+    assert not build().delays_rollout_policy and build().needs_reference
+
+
+def test_ba_ppo_builds_bapos_batches():
+    """Step 1 fills the buffers, step 2 brings both back; at a buffer of one, only the newest hard prompt is left."""
+    one = build("ba_ppo", v=5, m=2, c2_range=[0.25, 0.25], c3_range=[0.5, 0.5])
+    assert one.bad.capacity == 1 and one.delays_rollout_policy and not one.needs_reference
+    first = one.build_batch(1, fresh(1, [0, 1, 3, 8]), NoSampler())
+    assert ids(first.groups) == ["1b", "1c"]
+    second = one.build_batch(2, fresh(2, [8, 8, 8, 6]), ScriptedSampler({"1b": [4]}))
+    assert [(g.prompt.id, g.origin) for g in second.groups] == [
+        ("2d", FRESH), ("1b", REEVALUATED), ("1c", REPLAYED)
+    ]  # fmt: skip
+
+
+def test_its_buffers_survive_a_checkpoint():
+    one = build("ba_ppo", c2_range=[0.25, 0.25], c3_range=[0.5, 0.5], bad_capacity=3)
+    groups = fresh(1, [0, 1, 3, 8])
+    one.build_batch(1, groups, NoSampler())
+    state, stored = one.state()
+    two = build("ba_ppo", c2_range=[0.25, 0.25], c3_range=[0.5, 0.5], bad_capacity=3)
+    two.restore(state, stored, {g.prompt.id: g.prompt for g in groups}.__getitem__)
+    assert [e.key for e in two.bad] == [e.key for e in one.bad] == ["1a", "1b"]
+    assert ids(two.high) == ids(one.high) == ["1c"] and two.bad.capacity == 3

@@ -1,0 +1,156 @@
+"""Remix-GRPO: what a batch is mixed from, how often it is trained on, the moving KL, and the reference's change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.resumed import assert_resumes_bit_for_bit
+from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
+
+from bapo import methods
+from bapo.algorithm import batch, losses
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import base_directory, run_directory
+from bapo.methods import MethodError
+from bapo.store.files import STEPS
+
+B = 5
+
+
+def remix(**options):
+    return methods.build({"algorithm": "remix", "switch_step": 4, **options}, B, seed=1)
+
+
+def run(method, first, last, sampler):
+    """The batches of the steps first..last, each drawn from ``sampler``."""
+    found = []
+    for step in range(first, last + 1):
+        drawn = method.draw_prompts(step, sampler)
+        found.append(method.build_batch(step, [group(p.id, 4, step) for p in drawn], NoSampler()).groups)
+    return found
+
+
+def stream():
+    return ScriptedSampler(stream=[f"p{i:02d}" for i in range(60)])
+
+
+def test_two_of_five_groups_come_from_the_last_two_policies_until_the_switch():
+    batches = run(remix(), 1, 6, stream())
+    assert [len(b) for b in batches] == [B] * 6
+    assert [sum(g.origin == REPLAYED for g in b) for b in batches] == [0, 2, 2, 2, 0, 0]
+    for step, groups in enumerate(batches, start=1):
+        assert {g.step for g in groups if g.origin == FRESH} == {step}
+        assert {step - g.step for g in groups if g.origin == REPLAYED} <= {1, 2}
+    drawn = [g.prompt.id for b in batches for g in b if g.origin == FRESH]
+    assert drawn == [f"p{i:02d}" for i in range(5 + 3 * 3 + 2 * 5)]  # replayed groups are not generated
+
+
+def test_replay_share_and_policies():
+    batches = run(remix(replay_share=0.8, policies=1), 1, 3, stream())
+    assert [sum(g.origin == REPLAYED for g in b) for b in batches] == [0, 4, 1]  # step 2 made only one group
+    assert {g.step for g in batches[2] if g.origin == REPLAYED} == {2}
+
+
+def test_something_is_always_generated():
+    method = remix(replay_share=0.99)
+    run(method, 1, 1, stream())
+    assert len(method.draw_prompts(2, stream())) == 1
+
+
+def test_kl_decay_and_kl_floor():
+    method = remix(switch_step=0, kl_decay=0.3, kl_floor=0.2)
+    assert [round(method.anchor_weight(t), 2) for t in (1, 11, 21, 31)] == [0.7, 0.4, 0.2, 0.2]
+
+
+def test_older_policies_are_forgotten():
+    method = remix(policies=1, switch_step=50)
+    run(method, 1, 3, stream())
+    method.draw_prompts(4, stream())
+    assert {g.step for g in method.recent} == {3}
+    run(method, 51, 51, stream())
+    assert method.recent == []
+
+
+def test_each_mini_batch_twice_in_another_order(tiny_world):
+    train = compose_config(tiny_world).train
+    groups = fresh(2, [1, 2, 3, 4, 5, 6, 7, 4])
+    parts = batch.mini_batches(remix(), train, 7, 2, groups)
+    once = batch.mini_batches(remix(update_to_data=1), train, 7, 2, groups)
+    assert [ids(p) for p in parts[:2]] == [ids(p) for p in once] and len(parts) == 4
+    assert sorted(ids(parts[2] + parts[3])) == sorted(ids(groups)) and ids(parts[2] + parts[3]) != ids(
+        parts[0] + parts[1]
+    )
+    assert len(batch.mini_batches(remix(), train, 7, 5, groups)) == 2  # after the switch
+
+
+def test_the_anchor_weight():
+    weights = {
+        t: round(remix(switch_step=50).anchor_weight(t), 2) for t in (1, 50, 51, 60, 61, 80, 100, 101, 900)
+    }  # T = 50
+    assert weights == {1: 1.0, 50: 1.0, 51: 0.9, 60: 0.9, 61: 0.8, 80: 0.7, 100: 0.5, 101: 0.5, 900: 0.5}
+
+
+def test_the_divergence_is_the_mixture():
+    new, old, step = (torch.log(torch.tensor([[p]])) for p in (0.5, 0.25, 0.4))
+    inputs = LossInputs(
+        new, new, torch.tensor([1.0]), torch.ones(1, 1), torch.tensor([False]), reference_logprobs=old,
+        step_logprobs=step, step=11,
+    )  # fmt: skip
+    found = float(remix(switch_step=1).divergence(inputs))
+    by_hand = [r - np.log(r) - 1 for r in (0.25 / 0.5, 0.4 / 0.5)]
+    assert found == pytest.approx(0.9 * by_hand[0] + 0.1 * by_hand[1], abs=1e-6)
+    assert float(losses.low_variance_kl(new, old)) == pytest.approx(by_hand[0], abs=1e-6)
+
+
+def test_it_asks_for_both_policies_and_for_the_reset():
+    method = remix()
+    assert method.needs_reference and method.needs_step_policy
+    assert [method.resets_reference(s) for s in (1, 4, 5, 6)] == [False, False, True, False]
+    assert not any(remix(switch_step=0).resets_reference(s) for s in range(1, 5))
+
+
+def test_state_and_restore():
+    whole, sampler = remix(), stream()
+    expected = run(whole, 1, 4, sampler)
+    first, second, sampler = remix(), remix(), stream()
+    run(first, 1, 2, sampler)
+    second.restore(*first.state(), Prompt)
+    assert [ids(b) for b in run(second, 3, 4, sampler)] == [ids(b) for b in expected[2:]]
+
+
+@pytest.mark.parametrize(
+    ("option", "rule"), [({"replay_share": 1.0}, r"in \[0, 1\)"), ({"update_to_data": 0}, "at least 1")]
+)
+def test_wrong_options_are_named(option, rule):
+    with pytest.raises(MethodError, match=rf"method\.{next(iter(option))}=.*{rule}"):
+        remix(**option)
+
+
+# ------------------------------------------------------------------------------------------------ a run
+
+
+def test_a_run_changes_its_reference_and_resumes(tiny_world):
+    from bapo.engines.torch.trainer import train
+
+    words = [*tiny_world, "method=remix", "method.switch_step=3", "seed=5", "checkpoint.every=2"]
+    config = compose_config(words)
+    train(config)
+    folder = run_directory(config)
+    steps = pd.read_parquet(folder / STEPS)
+    assert steps["updates"].tolist() == [4, 4, 4, 2, 2, 2]  # two passes over two mini-batches, then one
+    assert steps["x3"].tolist() == [0, 3, 3, 0, 0, 0] and (steps["batch_groups"] == 8).all()
+    assert steps["fresh_rollouts"].tolist() == [64, 40, 40, 64, 64, 64]
+
+    # the reference is that of the end of step 3: not the base, and not what step 4 made of it
+    reference = load_file(folder / "checkpoints" / "step_000004" / "trainer" / "reference.safetensors")
+    base = load_file(base_directory(config) / "checkpoint" / "model.safetensors")
+    now = load_file(folder / "checkpoints" / "step_000004" / "model.safetensors")
+    name = next(n for n in base if n.endswith("q_proj.weight"))
+    assert not torch.equal(reference[name], base[name]) and not torch.equal(reference[name], now[name])
+
+    assert_resumes_bit_for_bit(folder, words)  # from step 4, with that reference

@@ -1,0 +1,146 @@
+"""ARPO and rollout replay: which responses come back, when, and what a resumed run knows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
+
+from bapo import methods
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.methods import MethodError
+
+B = 4
+
+
+def build(algorithm, **options):
+    return methods.build({"algorithm": algorithm, **options}, B, seed=1)
+
+
+# ---------------------------------------------------------------------------------------------------- ARPO
+
+
+def test_a_failed_group_gets_one_stored_correct_response_in_its_first_place():
+    arpo = build("arpo")
+    first = group("a", 2, step=1)
+    assert arpo.build_batch(1, [first], NoSampler()).groups == [first]
+    failed = group("a", 0, step=7)
+    batch = arpo.build_batch(2, [failed], NoSampler())
+    (helped,) = batch.groups
+    assert helped.rewards.tolist() == [1, 0, 0, 0, 0, 0, 0, 0] and helped.size == failed.size
+    assert batch.metrics == {"replayed_responses": 1}
+    # the stored response with its own log-probabilities, then the group's others with theirs
+    assert any(np.array_equal(helped.samples.logprobs[0], first.samples.logprobs[i]) for i in (0, 1))
+    assert np.array_equal(helped.samples.logprobs[1:], failed.samples.logprobs[1:])
+    assert helped.origin == FRESH and helped.step == 7
+    assert helped.replayed.tolist() == [True] + [False] * 7 and failed.off_policy is None
+    assert failed.rewards.sum() == 0  # the log's group is untouched
+    # (r - mean) / std with mean 1/8: the stored response is pushed up, the failures down
+    assert arpo.advantages(helped)[0] > 2 > 0 > arpo.advantages(helped)[1]
+
+
+def test_only_failed_groups_are_helped_and_only_by_their_own_prompt():
+    arpo = build("arpo")
+    arpo.build_batch(1, [group("a", 8), group("b", 1)], NoSampler())
+    groups = [group("b", 1, 2), group("c", 0, 2)]  # not failed; no stored response
+    assert arpo.build_batch(2, groups, NoSampler()).groups == groups
+
+
+def test_this_steps_responses_come_too_late_and_the_oldest_are_forgotten():
+    arpo = build("arpo", capacity=2)
+    failed, solved = group("a", 0), group("a", 3)
+    assert arpo.build_batch(1, [failed, solved], NoSampler()).groups == [failed, solved]
+    kept = arpo.positives.of("a")
+    assert [k.samples.logprobs[0, 0] for k in kept] == [solved.samples.logprobs[i, 0] for i in (1, 2)]
+
+
+def half_right(prompt_id, value, step=1):
+    """A group of eight rewards of ``value``."""
+    from dataclasses import replace
+
+    return replace(group(prompt_id, 0, step), rewards=np.full(8, value, dtype=np.float32))
+
+
+def test_what_is_failed_and_what_is_kept():
+    # rewards of 0.25 are kept where positive is below that, and a group of them is failed where max_mean is above it
+    strict, loose = build("arpo", positive=0.5, max_mean=0.2), build("arpo", positive=0.1, max_mean=0.3, max_std=0.01)
+    for arpo in (strict, loose):
+        arpo.build_batch(1, [half_right("a", 0.25)], NoSampler())
+    assert not strict.positives.of("a") and len(loose.positives.of("a")) == 8
+    again = half_right("a", 0.25, 2)
+    assert loose.build_batch(2, [again], NoSampler()).groups[0] is not again
+    assert build("arpo", max_std=0.0)._helped(again, np.random.default_rng(0)) is again  # no spread is below 0
+
+
+# ---------------------------------------------------------------------------------------------------- rollout replay
+
+
+def stream():
+    return ScriptedSampler(stream=[f"p{i}" for i in range(40)])
+
+
+def test_it_generates_sigma_of_the_batch_after_the_first_steps():
+    rr = build("dots_rr", first_steps=2)
+    assert [len(rr.draw_prompts(step, stream())) for step in (1, 2, 3, 4)] == [4, 4, 2, 2]
+
+
+def test_fresh_share():
+    assert len(build("dots_rr", fresh_share=0.25).draw_prompts(3, stream())) == 1
+    assert len(build("dots_rr", fresh_share=1.0).draw_prompts(3, stream())) == B
+
+
+def test_the_rest_is_replayed_from_informative_groups():
+    rr = build("dots_rr", first_steps=1)
+    rr.build_batch(1, fresh(1, [0, 8, 3, 5]), NoSampler())
+    batch = rr.build_batch(2, fresh(2, [4, 0]), NoSampler())
+    assert [(g.prompt.id, g.origin) for g in batch.groups] == [
+        ("2a", FRESH), ("2b", FRESH), ("1c", REPLAYED), ("1d", REPLAYED),
+    ]  # fmt: skip
+    assert ids(rr.buffer) == ["1c", "1d", "2a"] and batch.metrics == {"replay_buffer": 3}
+
+
+def test_a_prompt_is_in_the_buffer_once_with_its_newest_group():
+    rr = build("dots_rr")
+    rr.build_batch(1, [group("a", 3), group("b", 4)], NoSampler())
+    newest = group("a", 5, step=2)
+    rr.build_batch(2, [newest], NoSampler())
+    assert ids(rr.buffer) == ["b", "a"] and rr.buffer[1] is newest
+    rr.build_batch(2, [group("b", 8, 2)], NoSampler())  # learnt: nothing left to learn from it
+    assert ids(rr.buffer) == ["a"]
+
+
+def test_the_buffer_is_bounded_and_drops_the_oldest():
+    rr = build("dots_rr", capacity=3)
+    rr.build_batch(1, fresh(1, [1, 2, 3, 4]), NoSampler())
+    assert ids(rr.buffer) == ["1b", "1c", "1d"]
+
+
+def test_with_too_little_to_replay_the_batch_is_smaller():
+    rr = build("dots_rr", first_steps=1)
+    rr.build_batch(1, fresh(1, [0, 0, 0, 1]), NoSampler())
+    assert ids(rr.build_batch(2, fresh(2, [0, 8]), NoSampler()).groups) == ["2a", "2b", "1d"]
+
+
+# ---------------------------------------------------------------------------------------------------- both
+
+
+@pytest.mark.parametrize("algorithm", ["arpo", "dots_rr"])
+def test_state_and_restore(algorithm):
+    options = {"first_steps": 1} if algorithm == "dots_rr" else {}
+    first, second = build(algorithm, **options), build(algorithm, **options)
+    first.build_batch(1, [group("a", 3), group("b", 5), group("c", 2), group("d", 1)], NoSampler())
+    second.restore(*first.state(), Prompt)
+    batches = [m.build_batch(2, [group("a", 0, 2), group("e", 4, 2)], NoSampler()) for m in (first, second)]
+    for one, other in zip(*(b.groups for b in batches), strict=True):
+        assert one.prompt.id == other.prompt.id and np.array_equal(one.samples.logprobs, other.samples.logprobs)
+    assert batches[0].metrics == batches[1].metrics
+    assert len(batches[0].groups) == (2 if algorithm == "arpo" else 4)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "option", "rule"),
+    [("arpo", {"capacity": 0}, "at least 1"), ("dots_rr", {"fresh_share": 0}, r"in \(0, 1\]")],
+)
+def test_wrong_options_are_named(algorithm, option, rule):
+    with pytest.raises(MethodError, match=f"method.{next(iter(option))}=.*{rule}"):
+        build(algorithm, **option)

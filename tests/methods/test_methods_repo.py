@@ -1,0 +1,284 @@
+"""RePO: retrieval against a brute force of the reference's rules, the cache's timing, the two-part loss."""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+from support.scripted import NoSampler, group, ids, rewards
+
+from bapo import methods
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
+from bapo.methods import MethodError
+from bapo.methods.repo import STRATEGIES, choose
+
+
+def repo(**options):
+    return methods.build({"algorithm": "repo", **options}, batch_size=2, seed=1)
+
+
+# ---------------------------------------------------------------- which responses come back
+
+
+def widest(scores: list[int], k: int) -> list[int]:
+    """The reference's max_variance_k on integer scores: in the order of combinations, a subset wins by a larger
+    variance, or by the same variance and a larger sum. k^2 var = k sum(x^2) - sum(x)^2 is exact."""
+    best, winner = (-1, -1), None
+    for subset in combinations(range(len(scores)), k):
+        chosen = [scores[i] for i in subset]
+        key = (k * sum(x * x for x in chosen) - sum(chosen) ** 2, sum(chosen))
+        if key > best:
+            best, winner = key, subset
+    return list(winner)
+
+
+@pytest.mark.parametrize("k", [2, 3, 4, 5, 8])
+def test_variance_among_right_and_wrong_equals_the_brute_force(k):
+    rng = np.random.default_rng(k)
+    for share in (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0):
+        for _ in range(6):
+            scores = (rng.random(8) < share).astype(int)
+            assert choose(scores.astype(np.float32), k, "variance") == widest(scores.tolist(), k), scores
+
+
+def test_variance_with_the_papers_sizes_equals_the_brute_force():
+    for correct in (1, 3, 8, 14):
+        scores = np.random.default_rng(correct).permutation((np.arange(16) < correct).astype(int))
+        assert choose(scores.astype(np.float32), 8, "variance") == widest(scores.tolist(), 8)
+
+
+@pytest.mark.parametrize("levels", [3, 5, 1000])
+def test_variance_among_graded_rewards_equals_the_brute_force(levels):
+    rng = np.random.default_rng(levels)
+    for _ in range(30):
+        scores = rng.integers(0, levels, 8)  # few levels: many ties
+        # 1024 as the unit keeps the float values, and so the ties, exact
+        assert choose(scores.astype(np.float32) / 1024, 4, "variance") == widest(scores.tolist(), 4), scores
+
+
+def test_variance_ties_go_to_the_higher_sum_then_to_the_older():
+    # k = 3 of three right and three wrong: 1 or 2 right have the same variance; 2 right sum to more
+    assert choose(np.array([0, 1, 0, 1, 0, 1.0]), 3, "variance") == [0, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "chosen"),
+    [
+        ("full-scope", [0, 1, 2, 3, 4, 5]),
+        ("recency", [3, 4, 5]),
+        ("reward", [1, 2, 4]),  # ties in the cache's order, as sorted(reverse=True) leaves them
+        ("variance", [0, 1, 2]),
+    ],
+)
+def test_the_four_strategies(strategy, chosen):
+    assert choose(np.array([0, 1, 1, 0, 1, 1.0]), 3, strategy) == chosen
+
+
+def test_reward_sorts_by_reward_first():
+    r = np.random.default_rng(0).random(16)
+    assert choose(r, 8, "reward") == sorted(range(16), key=lambda i: r[i], reverse=True)[:8]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_short_cache_gives_all_of_it(strategy):
+    assert sorted(choose(np.array([1, 0, 1.0]), 8, strategy)) == [0, 1, 2]
+
+
+# ---------------------------------------------------------------- timing
+
+
+def test_replay_starts_once_16_responses_are_kept_and_excludes_this_steps():
+    m = repo()
+    for step, correct in ((1, 1), (2, 2), (3, 3), (4, 4)):
+        batch = m.build_batch(step, [group("p", correct, step)], NoSampler())
+        old = [g for g in batch.groups if g.origin == REPLAYED]
+        assert batch.groups[0].origin == FRESH
+        if step < 3:
+            assert old == [] and batch.metrics["replayed_responses"] == 0
+        else:
+            # the newest 8 of the 16 are the whole group of the step before
+            assert len(old) == 1 and batch.metrics["replayed_responses"] == 8
+            assert (old[0].rewards == rewards(correct - 1)).all()
+            assert (old[0].step, old[0].version) == (step - 1, step - 2)
+            assert (old[0].samples.logprobs == group("p", correct - 1, step - 1).samples.logprobs).all()
+
+
+def test_prompts_do_not_share_their_responses():
+    m = repo(min_cached=8)
+    m.build_batch(1, [group("p", 1), group("q", 7)], NoSampler())
+    batch = m.build_batch(2, [group("q", 0, 2), group("r", 0, 2)], NoSampler())
+    assert [(g.prompt.id, g.origin, g.rewards.sum()) for g in batch.groups] == [
+        ("q", FRESH, 0), ("r", FRESH, 0), ("q", REPLAYED, 7),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "correct", "size", "version"),
+    [
+        # kept: step 1 (version 0) with 8 right, step 2 (version 1) with 2 right, each group's right ones first;
+        # a merged group counts as its oldest response
+        ({"strategy": "full-scope"}, 10, 16, 0),
+        ({"strategy": "recency"}, 2, 8, 1),
+        ({"strategy": "reward"}, 8, 8, 0),
+        ({"strategy": "variance"}, 4, 8, 0),
+        ({"strategy": "recency", "replays": 7}, 1, 7, 1),
+        ({"strategy": "recency", "replays": 12}, 6, 12, 0),
+        ({"strategy": "full-scope", "capacity": 12, "min_cached": 12}, 6, 12, 0),
+        ({"strategy": "full-scope", "min_cached": 2}, 10, 16, 0),
+    ],
+)
+def test_options_of_retrieval(options, correct, size, version):
+    m = repo(**options)
+    m.build_batch(1, [group("p", 8, 1)], NoSampler())
+    m.build_batch(2, [group("p", 2, 2)], NoSampler())
+    old = m.build_batch(3, [group("p", 0, 3)], NoSampler()).groups[1]
+    assert (old.size, old.rewards.sum(), old.version) == (size, correct, version)
+
+
+def test_responses_of_different_length_are_merged():
+    m = repo(min_cached=2, capacity=2, replays=2, strategy="recency")
+    short, long = group("p", 1, 1, size=1), group("p", 0, 1, size=1)
+    long.samples.tokens = np.array([[1, 2, 3]], dtype=np.int32)
+    long.samples.logprobs = np.array([[-1, -2, -3]], dtype=np.float32)
+    long.samples.lengths = np.array([3], dtype=np.int32)
+    m.build_batch(1, [short], NoSampler())
+    m.build_batch(2, [long], NoSampler())
+    old = m.build_batch(3, [group("p", 1, 3, size=2)], NoSampler()).groups[1]
+    assert old.samples.tokens.tolist() == [[7, 7, 0], [1, 2, 3]] and old.samples.lengths.tolist() == [2, 3]
+
+
+def test_state_and_restore_continue_identically():
+    def go(m, steps):
+        out = []
+        for t in steps:
+            batch = m.build_batch(t, [group("p", t % 9, t), group(f"q{t % 2}", (3 * t) % 9, t)], NoSampler())
+            out.append([(g.prompt.id, g.origin, g.rewards.tolist(), g.step) for g in batch.groups])
+        return out
+
+    whole = go(repo(strategy="variance"), range(1, 12))
+    first = repo(strategy="variance")
+    go(first, range(1, 6))
+    state, groups = first.state()
+    second = repo(strategy="variance")
+    second.restore(state, groups, Prompt)
+    assert go(second, range(6, 12)) == whole[5:]
+
+
+def test_a_prompts_two_groups_stay_in_one_mini_batch():
+    p, q, old = group("p", 1), group("q", 2), group("p", 3).as_origin(REPLAYED)
+    assert [ids(unit) for unit in repo().units([p, q, old])] == [["p", "p"], ["q"]]
+
+
+# ---------------------------------------------------------------- advantages and loss
+
+
+def test_fresh_and_replayed_advantages_are_separate_unbiased_and_with_1e_4():
+    m = repo(strategy="recency", min_cached=4, capacity=4, replays=4)
+    m.build_batch(1, [group("p", 2, 1, size=4)], NoSampler())
+    new, old = m.build_batch(2, [group("p", 1, 2, size=4)], NoSampler()).groups
+    # fresh 1 0 0 0: squares 0.75, / 3 = 0.25, std 0.5: 0.75 / 0.5001, -0.25 / 0.5001
+    assert m.advantages(new).tolist() == pytest.approx([1.499700] + 3 * [-0.499900], abs=1e-6)
+    # replayed 1 1 0 0: std sqrt(1/3) = 0.5773503: 0.5 / 0.5774503
+    assert m.advantages(old).tolist() == pytest.approx([0.865875] * 2 + [-0.865875] * 2, abs=1e-6)
+
+
+def rows(**more) -> LossInputs:
+    """Fresh rows with ratios 1, 1 and 0.5 (one token), a replayed row with ratios 1.5, 1."""
+    return LossInputs(
+        logprobs=torch.tensor([[0.5, 0.5], [0.25, 0.9], [0.75, 0.5]]).log().requires_grad_(),
+        behaviour_logprobs=torch.tensor([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]).log(),
+        advantages=torch.tensor([1.0, -1.0, 1.0]),
+        mask=torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 1.0]]),
+        replayed=torch.tensor([False, False, True]),
+        reference_logprobs=torch.tensor([[0.25, 0.5], [0.5, 0.5], [0.25, 0.125]]).log(),
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "value"),
+    [
+        # fresh: (-1 - 1)/2 = -1 and 0.8 (clipped): mean -0.1; replayed: (-1.2 - 1)/2 = -1.1
+        ({}, -0.1 + -1.1),
+        ({"off_policy_weight": 0.5}, -0.1 + 0.5 * -1.1),
+        ({"off_policy_weight": 0.0}, -0.1),
+        # fresh (-1 - 1 + 0.8)/3 = -0.4; replayed (-1.2 - 1)/2 = -1.1
+        ({"aggregation": "token-mean"}, -0.4 + -1.1),
+    ],
+)
+def test_loss_is_on_plus_weight_times_off(options, value):
+    m = repo(entropy_coef=0.0, **options)
+    assert not m.needs_reference
+    assert m.loss(rows())[0].item() == pytest.approx(value, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["sequence-mean", "token-mean"])
+def test_micro_batches_add_up_to_the_mini_batch(kind):
+    m = repo(entropy_coef=0.0, aggregation=kind, off_policy_weight=0.7)
+    whole = m.loss(rows())[0].item()
+    for part in ([0], [1], [2]), ([0, 2], [1]):
+        total = 0.0
+        for index in part:
+            given = rows(part_sequences=(2, 1), part_tokens=(3, 2))
+            cut = {
+                k: getattr(given, k)[index]
+                for k in ("logprobs", "behaviour_logprobs", "advantages", "mask", "replayed")
+            }
+            total += m.loss(LossInputs(**cut, part_sequences=(2, 1), part_tokens=(3, 2)))[0].item()
+        assert total == pytest.approx(whole, abs=1e-6)
+
+
+def test_only_one_kind_of_rows():
+    m = repo(entropy_coef=0.0)
+    given = rows()
+    given.replayed = torch.tensor([False] * 3)
+    assert m.loss(given)[0].item() == pytest.approx((-1 + 0.8 - 1.1) / 3, abs=1e-6)
+    given.replayed = torch.tensor([True] * 3)
+    assert m.loss(given)[0].item() == pytest.approx((-1 + 0.8 - 1.1) / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize("kl_to", ["reference", "rollout"])
+def test_kl_is_on_fresh_rows_only(kl_to):
+    m = repo(entropy_coef=0.0, kl_to=kl_to, kl_coef=0.5)
+    assert m.needs_reference == (kl_to == "reference")
+    given = rows()
+    given.advantages = torch.zeros(3)
+    stored = given.behaviour_logprobs.clone(), given.reference_logprobs.clone()
+    value, _ = m.loss(given)
+    value.backward()
+    # other/pi, fresh rows: reference 1/2, 1 | 2; rollout 1, 1 | 2; the KL is x - 1 - ln x, its gradient 1 - x
+    x = [0.5, 1.0, 2.0] if kl_to == "reference" else [1.0, 1.0, 2.0]
+    kl = [v - 1 - math.log(v) for v in x]
+    assert value.item() == pytest.approx(0.5 * ((kl[0] + kl[1]) / 2 + kl[2]) / 2, abs=1e-6)
+    gradient = given.logprobs.grad
+    assert gradient[2].tolist() == [0.0, 0.0]  # the replayed row: exactly nothing
+    assert gradient[0, 0].item() == pytest.approx(0.5 * (1 - x[0]) / 4, abs=1e-6)
+    assert gradient[1, 0].item() == pytest.approx(0.5 * (1 - 2.0) / 2, abs=1e-6)
+    # the inputs are read, not changed
+    assert torch.equal(given.behaviour_logprobs, stored[0]) and torch.equal(given.reference_logprobs, stored[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"strategy": "random"}, "method.strategy=random: must be one of full-scope, recency, reward, variance"),
+        ({"replays": 1}, "method.replays=1: must be at least 2"),
+        ({"min_cached": 17}, "method.min_cached=17: must be at most method.capacity=16"),
+        ({"min_cached": 0}, "method.min_cached=0: must be at least 2"),
+        ({"off_policy_weight": -1.0}, "method.off_policy_weight=-1.0"),
+    ],
+)
+def test_impossible_values_are_refused_by_name(options, message):
+    with pytest.raises(MethodError, match=message):
+        repo(**options)
+
+
+def test_a_cached_response_is_a_group_of_one():
+    m = repo()
+    m.build_batch(1, [Group(Prompt("p"), np.array([0.25, 0.75]), 1, 0)], NoSampler())
+    _, cached = m.state()
+    assert [g.rewards.tolist() for g in cached] == [[0.25], [0.75]]

@@ -1,0 +1,1 @@
+"""What the tests share: stand-ins, small worlds, recorded folders."""

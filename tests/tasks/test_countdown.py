@@ -1,0 +1,551 @@
+"""Countdown's generators, splits, files, sets of the hub and tokenizer."""
+
+import itertools
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+from support.paths import SHARED
+
+from bapo import seeds, tasks
+from bapo.errors import UserError
+from bapo.tasks import files
+from bapo.tasks.countdown import generator as generators
+from bapo.tasks.countdown import grammar
+from bapo.tasks.countdown import hub as countdown_hub
+from bapo.tasks.countdown import search as countdown_search
+from bapo.tasks.countdown import splits as countdown_splits
+
+REAL = SHARED / "data" / "countdown"
+SIZES = {"base": 6000, "train": 300, "probe": 64, "cd34": 100, "cd4": 100}
+countdown = tasks.get("countdown")
+
+
+def real_rows(name: str) -> list[dict]:
+    path = REAL / name
+    if not path.exists():
+        pytest.skip(f"real rows are not beside the checkout: {path}")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def configuration(sizes=SIZES, seed=0, prompt="chain", **data):
+    generator = {"number_max": 12, "value_max": 60, "target_min": 10, "three_number_share": 0.4, "noise": 0.5}
+    defaults = {"source": "generated", "generator": generator if prompt == "chain" else {}, "hub": {}}
+    return OmegaConf.create(
+        {
+            "data": {**defaults, "seed": seed, "prompt": prompt, "split_sizes": dict(sizes), **data},
+            "paths": {"data_folder": None},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """A small laptop data set: (folder, counts)."""
+    folder = tmp_path_factory.mktemp("countdown")
+    return folder, countdown.write_data(configuration(), folder)
+
+
+def documents(folder: Path) -> list[dict]:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(folder / "base.parquet").to_pylist()
+
+
+def parts(identity: str) -> tuple[list[int], int]:
+    _, numbers, target = identity.split(":")
+    return [int(n) for n in numbers.split("-")], int(target)
+
+
+# ------------------------------------------------------------------------------------------------ search
+
+
+def test_search_agrees_with_hand_worked_problems():
+    assert countdown_search.solve((44, 19, 35), 98) is not None  # 44 + 19 + 35
+    assert countdown_search.solve((3, 3, 8, 8), 24) is None  # only 8 / (3 - 8/3), which needs a fraction
+    assert countdown_search.solve((1, 1, 1), 10) is None
+    assert countdown_search.solve((24,), 24) == "24"
+    assert countdown_search.solve_chain((12, 7, 3), 9, value_max=60) is not None  # 3 * 7 = 21 , 21 - 12 = 9
+    assert countdown_search.solve_chain((9, 8, 6), 12, value_max=60) is None  # only 9 * 8 / 6, beyond 60 on the way
+    assert countdown_search.solve_chain((9, 8, 6), 12) == "9 * 8 = 72 , 72 / 6 = 12"
+    assert countdown_search.solve((9, 8, 6), 12) == "(9 * 8) / 6"
+
+
+def test_search_solves_every_real_row_and_its_solutions_verify():
+    rows = real_rows("countdown_3to4_first4000.jsonl") + real_rows("countdown_3to4_tinyzero_test.jsonl")
+    assert len(rows) == 5024
+    for row in rows:
+        steps = countdown_search.solve_steps(row["nums"], row["target"])
+        assert steps is not None, row
+        expression = countdown_search.to_expression(row["nums"], steps)
+        assert grammar.verify_expression(expression, row["nums"], row["target"]).correct, (row, expression)
+        assert grammar.verify_chain(countdown_search.to_chain(steps), row["nums"], row["target"]).correct, row
+
+
+def test_search_finds_exactly_the_reachable_targets():
+    rng = seeds.generator(0, "test search")
+    for _ in range(12):
+        numbers = rng.integers(1, 13, 4).tolist()
+        values = countdown_search.reachable(numbers, 60)
+        solved = {t for t in range(61) if countdown_search.solve_chain(numbers, t, 60) is not None}
+        assert solved == values
+
+
+# ------------------------------------------------------------------------------------------------ generators
+
+
+def test_exact_generator_resembles_the_real_set():
+    rng = seeds.generator(0, "test exact")
+    drawn = [generators.ExactGenerator().draw(rng) for _ in range(600)]
+    for instance in drawn:
+        assert grammar.verify_chain(countdown_search.to_chain(instance.steps), *instance[:2]).correct
+    sizes = Counter(len(d.numbers) for d in drawn)
+    assert set(sizes) == {3, 4} and abs(sizes[3] - 300) < 5 * np.sqrt(150)  # equal chance, 5 standard deviations
+    targets = np.array([d.target for d in drawn])
+    assert targets.min() >= 10 and targets.max() <= 100
+    assert abs(targets.mean() - 55) < 5 * 26.3 / np.sqrt(600)  # uniform on 10..100: standard deviation 26.3
+    numbers = np.array([n for d in drawn for n in d.numbers])
+    assert numbers.min() >= 1 and numbers.max() <= 99
+    # solvability favours small numbers; the real rows say by how much
+    real = np.array([n for row in real_rows("countdown_3to4_first4000.jsonl") for n in row["nums"]])
+    assert abs(numbers.mean() - real.mean()) < 5 * real.std() / np.sqrt(len(numbers))
+
+
+def test_exact_generator_fills_splits_without_repeats():
+    rng = seeds.generator(0, "test exact splits")
+    made = generators.ExactGenerator().problems(rng, 12, "cd4")
+    assert {len(instance.numbers) for instance in made} == {4}
+    assert {countdown_splits.owner(*instance[:2]) for instance in made} == {"cd4"}
+    assert len({countdown_splits.problem_id(*instance[:2]) for instance in made}) == 12
+
+
+def test_reduced_chains_stay_within_their_bounds():
+    generator = generators.ReducedGenerator(number_max=9, value_max=40, target_min=12)
+    for size in (3, 4):
+        chains = generator.draw(seeds.generator(0, "test reduced"), 4000, size)
+        assert chains.numbers.shape[1] == size and chains.steps.shape[1:] == (size - 1, 4)
+        assert 300 < len(chains.targets) < 1500
+        assert chains.numbers.min() >= 1 and chains.numbers.max() <= 9
+        assert chains.steps[..., 3].min() >= 0 and chains.steps[..., 3].max() <= 40
+        assert chains.targets.min() >= 12
+        for instance in generators._instances(chains)[:300]:
+            text = countdown_search.to_chain(instance.steps)
+            assert grammar.verify_chain(text, instance.numbers, instance.target) == (True, True, "")
+
+
+def test_reduced_generator_reaches_every_problem_and_no_other():
+    generator = generators.ReducedGenerator(number_max=5, value_max=20, target_min=10)
+    possible = {
+        countdown_splits.problem_id(numbers, target)
+        for numbers in itertools.combinations_with_replacement(range(1, 6), 3)
+        for target in countdown_search.reachable(numbers, 20)
+        if target >= 10
+    }
+    chains = generator.draw(seeds.generator(0, "test all"), 60_000, 3)
+    drawn = {countdown_splits.problem_id(i.numbers, i.target) for i in generators._instances(chains)}
+    assert drawn == possible
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"number_mx": 12}, r"data.generator.number_mx: no such parameter; allowed: kind, number_max"),
+        ({"kind": "random"}, r"data.generator.kind=random: must be one of exact, reduced"),
+        ({"noise": 1.5}, r"data.generator.noise=1.5: must be in 0..1"),
+        ({"number_max": 1.5}, r"data.generator.number_max=1.5: must be a whole number"),
+        ({"number_max": 0}, r"data.generator.number_max=0: must be in 1..value_max"),
+        ({"target_min": 61}, r"data.generator.target_min=61: must be in 0..value_max"),
+        ({"kind": "exact", "target_min": 101}, r"data.generator.target_min=101"),
+        ({"kind": "exact", "noise": 0.5}, r"data.generator.noise: no such parameter"),
+    ],
+)
+def test_wrong_generator_parameters_are_named(options, message):
+    with pytest.raises(UserError, match=message):
+        generators.build(options, "reduced")
+
+
+# ------------------------------------------------------------------------------------------------ splits
+
+
+def test_shares_are_whole_and_cd4_has_four_numbers_only():
+    for shares in countdown_splits.SHARES.values():
+        assert sum(shares.values()) == pytest.approx(1)
+    assert countdown_splits.SHARES[3]["cd4"] == 0
+
+
+def test_owner_depends_on_the_multiset_and_target_alone():
+    for numbers, target in [((3, 4, 7, 12), 24), ((5, 5, 9), 19), ((1, 2, 3), 10)]:
+        owners = {countdown_splits.owner(p, target) for p in itertools.permutations(numbers)}
+        assert len(owners) == 1
+    assert countdown_splits.problem_id((12, 3, 7, 4), 24) == "countdown:3-4-7-12:24"
+    # fixed for ever: another hash would move test problems into the training of older checkpoints
+    drawn = [countdown_splits.owner((a, b, a + b), 10 + a) for a in range(1, 7) for b in range(1, 7)]
+    assert Counter(drawn) == {"base": 25, "train": 8, "probe": 3}
+    assert countdown_splits.owner((1, 2, 3), 10) == "probe"
+
+
+def test_vectorised_ownership_equals_the_scalar_one():
+    rng = seeds.generator(0, "test owned")
+    for size in (3, 4):
+        numbers, targets = rng.integers(1, 13, (400, size)), rng.integers(0, 61, 400)
+        for split in countdown_splits.SPLITS:
+            expected = [
+                countdown_splits.owner(n, t) == split for n, t in zip(numbers.tolist(), targets.tolist(), strict=True)
+            ]
+            assert countdown_splits.owned(numbers, targets, split).tolist() == expected
+    assert countdown_splits.owned(np.empty((0, 3), int), np.empty(0, int), "base").tolist() == []
+
+
+def test_three_number_problems_suffice_for_the_laptop():
+    owners = Counter(
+        countdown_splits.owner(numbers, target)
+        for numbers in itertools.combinations_with_replacement(range(1, 13), 3)
+        for target in countdown_search.reachable(numbers, 60)
+        if target >= 10
+    )
+    assert owners == {"base": 1554, "train": 620, "probe": 158, "cd34": 237}  # 2,569 in all
+    assert owners["train"] >= 500 and owners["probe"] >= 128 and owners["cd34"] >= 200
+
+
+def test_splits_are_disjoint_and_without_repeats(data):
+    folder, _ = data
+    seen = {}
+    for split in ("train", "probe", "cd34", "cd4"):
+        problems = files.read_problems(folder / f"{split}.parquet")
+        ids = [problem.id for problem in problems]
+        assert len(ids) == len(set(ids)) == SIZES[split]
+        # the id says what is asked: neither the prompt nor the ground truth hides another problem
+        for problem in problems:
+            truth = json.loads(problem.ground_truth)
+            assert parts(problem.id) == (sorted(truth["numbers"]), truth["target"])
+            assert problem.prompt == f"{' '.join(map(str, truth['numbers']))} : {truth['target']} ="
+            assert truth["format"] == "chain"
+        seen[split] = set(ids)
+    seen["base"] = {row["id"] for row in documents(folder)}
+    for one, other in itertools.combinations(seen, 2):
+        assert not seen[one] & seen[other], (one, other)
+    # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
+    for split, ids in seen.items():
+        assert {countdown_splits.owner(*parts(identity)) for identity in ids} == {split}
+
+
+def test_number_counts_of_the_splits(data):
+    _, counts = data
+    assert counts["train"] == {"problems": 300, "three_numbers": 150}
+    assert counts["probe"] == {"problems": 64, "three_numbers": 32}
+    assert counts["cd34"] == {"problems": 100, "three_numbers": 50}
+    assert counts["cd4"] == {"problems": 100, "three_numbers": 0}
+    assert counts["base"]["documents"] == 6000 and counts["base"]["three_numbers"] == 2400
+
+
+def test_problems_are_solvable_within_the_bounds(data):
+    folder, _ = data
+    for split in ("train", "probe", "cd34", "cd4"):
+        for problem in files.read_problems(folder / f"{split}.parquet"):
+            numbers, target = parts(problem.id)
+            chain = countdown_search.solve_chain(numbers, target, value_max=60)
+            assert countdown.verify(chain, problem.ground_truth).correct, problem
+
+
+def test_base_documents_are_true_chains_and_half_of_them_miss_their_target(data):
+    folder, counts = data
+    wrong = 0
+    for row in documents(folder):
+        numbers, target = parts(row["id"])
+        left, right = row["prompt"].split(" : ")
+        assert sorted(map(int, left.split())) == numbers and right == f"{target} ="
+        verdict = grammar.verify_chain(row["response"], numbers, target)
+        assert verdict.correct or verdict.reason == "wrong-value", row
+        wrong += not verdict.correct
+    assert wrong == counts["base"]["noisy"]
+    # of 3,000 permuted targets a few per cent happen to equal the true one
+    assert 2600 < wrong < 3000
+
+
+def test_noise_is_an_option(tmp_path):
+    for noise, low, high in ((0.0, 0, 0), (1.0, 930, 1000)):
+        config = configuration({"base": 1000})
+        config.data.generator.noise = noise
+        assert low <= countdown.write_data(config, tmp_path)["base"]["noisy"] <= high
+
+
+def test_too_many_problems_is_a_clear_error(tmp_path):
+    with pytest.raises(UserError, match=r"data.split_sizes.cd34: 250 distinct problems with 3 numbers.*only 237"):
+        countdown.write_data(configuration({"cd34": 500}), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def test_the_same_configuration_gives_the_same_bytes(data, tmp_path):
+    folder, counts = data
+    messages = []
+    assert countdown.write_data(configuration(), tmp_path, messages.append) == counts
+    assert [m.partition(":")[0] for m in messages] == list(SIZES)
+    for split in SIZES:
+        name = f"{split}.parquet"
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes(), name
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"{split}.parquet" for split in SIZES)
+
+
+def test_another_seed_gives_other_problems_and_other_splits_do_not_matter(data, tmp_path):
+    folder, _ = data
+    countdown.write_data(configuration({"probe": 64}, seed=1), tmp_path / "seed")
+    assert (tmp_path / "seed/probe.parquet").read_bytes() != (folder / "probe.parquet").read_bytes()
+    countdown.write_data(configuration({"probe": 64}), tmp_path / "alone")
+    assert (tmp_path / "alone/probe.parquet").read_bytes() == (folder / "probe.parquet").read_bytes()
+
+
+def test_files_have_the_schema_of_verl(data):
+    import pyarrow.parquet as pq
+
+    folder, _ = data
+    rows = pq.read_table(folder / "cd4.parquet").to_pylist()
+    for index, row in enumerate(rows):
+        truth = json.loads(row["reward_model"]["ground_truth"])
+        assert row == {
+            "data_source": "countdown",
+            "prompt": [{"role": "user", "content": f"{' '.join(map(str, truth['numbers']))} : {truth['target']} ="}],
+            "ability": "planning",
+            "reward_model": {"style": "rule", "ground_truth": row["reward_model"]["ground_truth"]},
+            "extra_info": {
+                "split": "cd4",
+                "index": index,
+                "id": countdown_splits.problem_id(truth["numbers"], truth["target"]),
+            },
+        }
+
+
+def test_missing_and_broken_files_are_named(data, tmp_path):
+    folder, _ = data
+    with pytest.raises(UserError, match="no such file"):
+        files.read_problems(tmp_path / "train.parquet")
+    broken = tmp_path / "broken.parquet"
+    broken.write_bytes((folder / "train.parquet").read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"broken\.parquet: not a readable data file"):
+        files.read_problems(broken)
+    with pytest.raises(UserError, match="not a readable data file"):
+        files.read_problems(folder / "base.parquet")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot be written"):
+        countdown.write_data(configuration({"probe": 8}), tmp_path / "file" / "data")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"prompt": "chat"}, "data.prompt=chat: must be one of chain, think-answer"),
+        ({"split_sizes": {"test": 5}}, "data.split_sizes.test: no such split; allowed: base, train"),
+        ({"split_sizes": {"train": 0}}, "data.split_sizes.train=0: must be at least 1"),
+        ({"prompt": "think-answer", "generator": {}, "split_sizes": {"base": 5}}, "data.split_sizes.base"),
+    ],
+)
+def test_wrong_data_configuration_is_named(change, message, tmp_path):
+    config = configuration()
+    for key, value in change.items():
+        config.data[key] = value
+    with pytest.raises(UserError, match=message):
+        countdown.write_data(config, tmp_path)
+
+
+# ------------------------------------------------------------------------------------------------ paper scale
+
+
+def test_paper_prompts_ask_for_the_last_answer(tmp_path):
+    countdown.write_data(configuration({"train": 6, "cd4": 3}, prompt="think-answer"), tmp_path)
+    for split in ("train", "cd4"):
+        for problem in files.read_problems(tmp_path / f"{split}.parquet"):
+            truth = json.loads(problem.ground_truth)
+            assert truth["format"] == "answer"
+            assert str(truth["numbers"]) in problem.prompt and f"equals {truth['target']}." in problem.prompt
+            for tag in ("<think>", "</think>", "<answer>", "</answer>"):
+                assert tag in problem.prompt
+            solution = countdown_search.solve(truth["numbers"], truth["target"])
+            assert countdown.verify(f"<think>...</think>\n<answer>{solution}</answer>", problem.ground_truth).correct
+            assert countdown.verify(solution, problem.ground_truth).reason == "no-answer"
+
+
+def hub_configuration(folder: Path, hub: dict, sizes: dict):
+    config = configuration(sizes, prompt="think-answer", source="hub", hub=hub)
+    config.paths.data_folder = str(folder)
+    return config
+
+
+def write_lines(path: Path, rows: list[tuple[list[int], int]]) -> None:
+    path.write_text("".join(json.dumps({"nums": nums, "target": target}) + "\n" for nums, target in rows))
+
+
+def test_held_out_rows_of_a_set_never_repeat_training_problems(tmp_path):
+    rows = [([44, 19, 35], 98), ([19, 44, 35], 98), ([63, 95, 96], 64), ([95, 11, 56, 2], 28)]
+    held_out = [([35, 44, 19], 98), ([95, 2, 56, 11], 28), ([1, 2, 3], 10), ([2, 95, 56, 11], 29), ([4, 4, 4, 4], 16)]
+    write_lines(tmp_path / "Tasks-3to4.jsonl", rows + held_out)
+    write_lines(tmp_path / "four.jsonl", [rows[3], held_out[4], ([9, 8, 7, 6], 30)])
+    hub = {
+        "cd34": {"repository": "someone/Tasks-3to4", "start": 4},
+        "cd4": {"repository": "someone/Tasks-4", "file": "four.jsonl"},
+        "train": {"repository": "someone/Tasks-3to4", "revision": "abc"},
+    }
+    config = hub_configuration(tmp_path, hub, {"cd34": 3, "train": 3, "cd4": 1})
+    counts = countdown.write_data(config, tmp_path / "out")
+    assert counts == {
+        "cd34": {"problems": 3, "three_numbers": 1, "duplicates_dropped": 0, "overlaps_dropped": 2},
+        "train": {"problems": 3, "three_numbers": 2, "duplicates_dropped": 1, "overlaps_dropped": 0},
+        "cd4": {"problems": 1, "three_numbers": 0, "duplicates_dropped": 0, "overlaps_dropped": 2},
+    }
+    ids = {split: [p.id for p in files.read_problems(tmp_path / f"out/{split}.parquet")] for split in counts}
+    assert ids == {
+        "train": ["countdown:19-35-44:98", "countdown:63-95-96:64", "countdown:2-11-56-95:28"],
+        "cd34": ["countdown:1-2-3:10", "countdown:2-11-56-95:29", "countdown:4-4-4-4:16"],
+        "cd4": ["countdown:6-7-8-9:30"],
+    }
+
+
+def test_parquet_copies_read_like_lines(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = [([a, a + 1, a + 2], 3 * a + 3) for a in range(1, 9)]
+    write_lines(tmp_path / "set.jsonl", rows)
+    table = pa.table({"target": [t for _, t in rows], "nums": [n for n, _ in rows]})
+    (tmp_path / "folder/set/data").mkdir(parents=True)  # as the hub's client lays a set out
+    pq.write_table(table.slice(0, 5), tmp_path / "folder/set/data/train-00000-of-00002.parquet")
+    pq.write_table(table.slice(5), tmp_path / "folder/set/data/train-00001-of-00002.parquet")
+    hub = {"train": {"repository": "x/set", "start": 2}}
+    lines = countdown_hub.load(hub, {"train": 5}, str(tmp_path))
+    folder = countdown_hub.load(hub, {"train": 5}, str(tmp_path / "folder"))
+    assert lines == folder
+    assert lines["train"].problems == [((a, a + 1, a + 2), 3 * a + 3) for a in range(3, 8)]
+
+
+def test_sets_load_through_the_datasets_library(tmp_path, monkeypatch):
+    import datasets
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "set").mkdir()
+    rows = [([a, a + 1, a + 2, a + 3], 4 * a + 6) for a in range(1, 9)]
+    table = pa.table({"target": [t for _, t in rows], "nums": [n for n, _ in rows]})
+    pq.write_table(table, tmp_path / "set/train-00000-of-00001.parquet")
+    hub = {"train": {"repository": str(tmp_path / "set")}, "cd4": {"repository": str(tmp_path / "set"), "start": 2}}
+    found = countdown_hub.load(hub, {"train": 4, "cd4": 3}, None)
+    assert found["train"].problems == [(tuple(n), t) for n, t in rows[:4]]
+    assert found["cd4"] == countdown_hub.Rows([(tuple(n), t) for n, t in rows[4:7]], duplicates=0, overlaps=2)
+    with pytest.raises(UserError, match=r"data.hub.train: .*none cannot be loaded .* set paths.data_folder"):
+        countdown_hub.load({"train": {"repository": str(tmp_path / "none")}}, {"train": 4}, None)
+
+
+@pytest.mark.parametrize(
+    ("hub", "content", "message"),
+    [
+        ({}, "", r"data.hub.train.repository has no value"),
+        ({"train": {"repository": "x/set", "row": 5}}, "", r"data.hub.train.row: no such key; allowed: repository"),
+        ({"train": {"repository": "x/set", "start": -1}}, "", r"data.hub.train.start=-1"),
+        ({"train": {"repository": "x/other"}}, "", r"holds none of other.parquet, other.jsonl"),
+        ({"train": {"repository": "x/set"}}, '{"nums": [1, 2, 3], "target": 6}\n', r"only 1 usable rows"),
+        ({"train": {"repository": "x/set"}}, '{"nums": [1, 2, 3]}\n', r"set.jsonl line 1: no column 'target'"),
+        ({"train": {"repository": "x/set"}}, "nums,target\n", r"set.jsonl: not one JSON object"),
+        ({"train": {"repository": "x/set"}}, '{"nums": "1 2", "target": 6}\n', r"set.jsonl line 1: field 'numbers'"),
+    ],
+)
+def test_wrong_sets_are_named(hub, content, message, tmp_path):
+    (tmp_path / "set.jsonl").write_text(content)
+    with pytest.raises(UserError, match=message):
+        countdown.write_data(hub_configuration(tmp_path, hub, {"train": 2}), tmp_path / "out")
+
+
+def test_real_rows_load_from_a_folder(tmp_path):
+    real_rows("countdown_3to4_first4000.jsonl")  # skips where they are not
+    first = {"repository": "Jiayi-Pan/Countdown-Tasks-3to4", "file": "countdown_3to4_first4000.jsonl"}
+    test = {"repository": "Jiayi-Pan/Countdown-Tasks-3to4", "file": "countdown_3to4_tinyzero_test.jsonl"}
+    hub = {"train": first, "cd34": test, "probe": {**test, "start": 500}}
+    counts = countdown.write_data(hub_configuration(REAL, hub, {"train": 3999, "cd34": 400, "probe": 256}), tmp_path)
+    # the 4,000 rows hold one problem (of three numbers) twice, and one of the test rows is among them
+    assert counts["train"] == {"problems": 3999, "three_numbers": 1967, "duplicates_dropped": 1, "overlaps_dropped": 0}
+    assert counts["cd34"]["overlaps_dropped"] + counts["probe"]["overlaps_dropped"] <= 1
+    ids = [{p.id for p in files.read_problems(tmp_path / f"{split}.parquet")} for split in ("train", "cd34", "probe")]
+    assert len(set.union(*ids)) == 3999 + 400 + 256
+
+
+# ------------------------------------------------------------------------------------------------ tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory):
+    """The tokenizer as built, and as AutoTokenizer reads it from beside a Qwen2 configuration."""
+    from transformers import AutoTokenizer, Qwen2Config
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    built = countdown.build_tokenizer(configuration())
+    built.save_pretrained(folder)
+    Qwen2Config(vocab_size=len(built), hidden_size=64, num_hidden_layers=2).save_pretrained(folder)
+    return {"built": built, "loaded": AutoTokenizer.from_pretrained(folder)}
+
+
+@pytest.mark.parametrize("which", ["built", "loaded"])
+def test_tokenizer_takes_one_token_a_word(tokenizers, which):
+    tokenizer = tokenizers[which]
+    response, prompt = "12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24", "3 4 7 12 : 24 ="
+    ids = tokenizer(response)["input_ids"]
+    assert tokenizer.convert_ids_to_tokens(ids) == response.split()
+    assert tokenizer("12/3=4,4*7=28,28-4=24")["input_ids"] == ids
+    assert tokenizer(" 12 / 3 = 4 ,\n4 * 7 = 28 , 28 - 4 = 24 ")["input_ids"] == ids
+    assert tokenizer.convert_ids_to_tokens(tokenizer(prompt)["input_ids"]) == prompt.split()
+    assert len(tokenizer) == 73
+    assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("<pad>", 0)
+    assert (tokenizer.eos_token, tokenizer.eos_token_id) == ("<eos>", 1)
+    for number in range(61):
+        assert len(tokenizer(str(number))["input_ids"]) == 1
+    # what verl asks of a tokenizer beside a Qwen2 model
+    assert tokenizer.convert_ids_to_tokens(tokenizer("<|im_end|>")["input_ids"]) == ["<|im_end|>"]
+    assert len(tokenizer("\n")["input_ids"]) == 1
+
+
+@pytest.mark.parametrize("which", ["built", "loaded"])
+def test_tokenizer_decodes_to_text_that_the_verifier_accepts(tokenizers, which, data):
+    folder, _ = data
+    tokenizer = tokenizers[which]
+    rows = documents(folder)[:500]
+    for row in rows:
+        ids = tokenizer(row["response"])["input_ids"]
+        numbers, target = parts(row["id"])
+        assert len(ids) + 1 == 6 * (len(numbers) - 1)  # with the end token: 12 or 18
+        assert len(tokenizer(row["prompt"])["input_ids"]) == len(numbers) + 3
+        text = tokenizer.decode([*ids, tokenizer.eos_token_id], skip_special_tokens=True)
+        assert tokenizer(text)["input_ids"] == ids
+        verdict = grammar.verify_chain(text, numbers, target)
+        assert verdict == grammar.verify_chain(row["response"], numbers, target)
+    assert any(grammar.verify_chain(row["response"], *parts(row["id"])).correct for row in rows)
+
+
+@pytest.mark.parametrize("which", ["built", "loaded"])
+def test_chat_template_adds_nothing(tokenizers, which):
+    tokenizer = tokenizers[which]
+    messages = [{"role": "user", "content": "3 4 7 12 : 24 ="}]
+    for generation_prompt in (False, True):
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=generation_prompt, tokenize=False)
+        assert text == "3 4 7 12 : 24 ="
+
+
+def test_only_the_chain_prompt_has_a_tokenizer():
+    for config in (
+        configuration(prompt="think-answer"),
+        configuration(source="hub"),
+        configuration(generator={"kind": "exact"}),
+    ):
+        with pytest.raises(UserError, match=r"data\.(prompt|generator)"):
+            countdown.build_tokenizer(config)
+
+
+# ------------------------------------------------------------------------------------------------ registry
+
+
+def test_registry_names_its_tasks():
+    assert tasks.table()["countdown"] == "bapo.tasks.countdown.task:Countdown"
+    assert tasks.get("countdown") is countdown and countdown.name == "countdown"
+    with pytest.raises(UserError, match="task=cuntdown: unknown task; allowed: countdown"):
+        tasks.get("cuntdown")

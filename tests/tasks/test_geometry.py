@@ -1,0 +1,339 @@
+"""The laptop's geometry: diagrams are what they say, splits are disjoint, chains are right, the end is graded."""
+
+from __future__ import annotations
+
+import io
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
+from bapo.tasks.files import read_problems
+from bapo.tasks.geometry import figures
+from bapo.tasks.geometry import generator as generators
+from bapo.tasks.geometry import render as geometry_render
+from bapo.tasks.geometry import tokenizer as geometry_tokenizer
+from bapo.tasks.geometry.task import last_number
+
+TASK = tasks.get("geometry")
+GENERATOR = generators.DiagramGenerator(angle_step=5, tilt=180)
+
+
+def some(kind: str, count: int = 200) -> list[figures.Diagram]:
+    return GENERATOR.draw(np.random.default_rng(1), kind, 20 * count)[:count]
+
+
+# ------------------------------------------------------------------------------------------------ diagrams
+
+
+@pytest.mark.parametrize("kind", figures.KINDS)
+def test_the_coloured_angles_are_drawn_to_scale(kind):
+    diagrams = some(kind)
+    sectors = figures.draw(diagrams, 48).sectors
+    drawn = np.rad2deg(np.arccos(np.clip((sectors[:, :, 1] * sectors[:, :, 2]).sum(-1), -1, 1)))
+    if kind == "parallels":
+        named = [generators.parallel_angles(d) for d in diagrams]
+    else:
+        named = [d.angles[:-1] for d in diagrams]
+    assert np.abs(drawn - np.array(named)).max() < 1e-6
+
+
+@pytest.mark.parametrize("kind", ["triangle", "quadrilateral"])
+def test_sides_enclose_the_named_angles(kind):
+    """From the segments alone: they close, and the angle at every corner is the named one, the plain one too."""
+    diagrams = some(kind)
+    segments = figures.draw(diagrams, 48).segments
+    assert np.abs(segments[:, :, 1] - np.roll(segments[:, :, 0], -1, 1)).max() < 1e-9
+    ahead = segments[:, :, 1] - segments[:, :, 0]
+    behind = -np.roll(ahead, 1, 1)
+    cosine = (ahead * behind).sum(-1) / np.linalg.norm(ahead, axis=-1) / np.linalg.norm(behind, axis=-1)
+    assert np.abs(np.rad2deg(np.arccos(cosine)) - [d.angles for d in diagrams]).max() < 1e-6
+
+
+def test_parallel_lines_are_parallel_and_the_figure_stays_on_the_canvas():
+    for kind in figures.KINDS:
+        diagrams = some(kind)
+        segments = figures.draw(diagrams, 48).segments
+        margin = figures.MARGIN - 1e-9
+        assert segments.min() >= margin and segments.max() <= 48 - margin
+        extent = np.ptp(segments.reshape(len(diagrams), -1, 2), 1).max(1)
+        assert np.abs(extent - [d.size for d in diagrams]).max() < 1e-6
+        if kind == "parallels":
+            lines = segments[:, :2, 1] - segments[:, :2, 0]
+            assert np.abs(lines[:, 0, 0] * lines[:, 1, 1] - lines[:, 0, 1] * lines[:, 1, 0]).max() < 1e-6
+
+
+def test_a_picture_shows_the_colours_where_the_angles_are():
+    diagrams = some("quadrilateral", 40)
+    drawing, right = figures.draw(diagrams, 48), []
+    for content, sectors in zip(geometry_render.render(diagrams, 48), drawing.sectors, strict=True):
+        pixels = np.asarray(Image.open(io.BytesIO(content)), dtype=int)
+        assert pixels.shape == (48, 48, 3)
+        assert (pixels == 255).all(-1).mean() > 0.4  # white paper
+        for channel, (vertex, first, second) in zip((0, 2, 1), sectors, strict=True):
+            inside = (first + second) / np.linalg.norm(first + second)
+            x, y = (vertex + 5 * inside).astype(int)
+            right.append(pixels[y, x].argmax() == channel and pixels[y, x].min() < 120)
+    assert np.mean(right) > 0.9  # here and there another side runs through the place
+
+
+def test_pictures_and_problems_are_the_same_every_time():
+    one, two = (GENERATOR.instances(np.random.default_rng(5), 60, "train") for _ in range(2))
+    assert one == two
+    first = geometry_render.render([i.diagram for i in one], 48)
+    assert first == geometry_render.render([i.diagram for i in two], 48)
+    # a picture does not depend on what is rendered with it
+    assert first[7] == geometry_render.render([one[7].diagram], 48)[0]
+
+
+# ------------------------------------------------------------------------------------------------ questions
+
+
+@pytest.mark.parametrize(
+    "diagram, question, steps, answer",
+    [
+        (("triangle", (50, 60, 70), 0), "third", "50 + 60 = 110 , 180 - 110 = 70", 70),
+        (("triangle", (50, 60, 70), 0), "exterior", "50 + 60 = 110", 110),
+        (("triangle", (50, 60, 70), 0), "difference", "60 - 50 = 10", 10),
+        (("quadrilateral", (80, 90, 100, 90), 80), "fourth", "80 + 90 + 100 = 270 , 360 - 270 = 90", 90),
+        (("parallels", (70,), 4 * 1 + 3), "other", "110", 110),
+        (("parallels", (70,), 4 * 0 + 3), "other", "180 - 70 = 110", 110),
+    ],
+)
+def test_chains(diagram, question, steps, answer):
+    instance = generators.Instance(figures.Diagram(*diagram, 0, 0, 40, 50, 50), question)
+    assert generators.chain(instance) == (steps, answer)
+
+
+def test_every_step_of_every_chain_is_true():
+    for instance in GENERATOR.instances(np.random.default_rng(2), 300, "base"):
+        steps, answer = generators.chain(instance)
+        for step in steps.split(" , "):
+            left, _, right = step.rpartition(" = ")
+            words = left.split() or [right]
+            total = int(words[0])
+            for sign, number in zip(words[1::2], words[2::2], strict=True):
+                total += int(number) if sign == "+" else -int(number)
+            assert total == int(right)
+        assert last_number(steps) == answer and 0 <= answer <= geometry_tokenizer.NUMBER_MAX
+
+
+def test_no_diagram_is_in_two_splits_and_no_picture_either():
+    found = {s: GENERATOR.instances(np.random.default_rng(3), 120, s) for s in generators.SHARES}
+    names = {s: {i.diagram.name for i in made} for s, made in found.items()}
+    pictures = {s: set(geometry_render.render([i.diagram for i in made], 48)) for s, made in found.items()}
+    for a, b in combinations(found, 2):
+        assert not names[a] & names[b] and not pictures[a] & pictures[b]
+    assert all(len(n) == 120 for n in names.values())
+
+
+def test_noise_gives_other_steps_for_the_same_question():
+    made = generators.DiagramGenerator(noise=0.5).documents(np.random.default_rng(4), 600)
+    noisy = [(i, text) for i, text, wrong in made if wrong]
+    assert 0.35 < len(noisy) / 600 < 0.5
+    for instance, text in noisy:
+        assert text != generators.chain(instance)[0]
+        assert len(text.split()) in {
+            len(generators.chain(i)[0].split()) for i, _, _ in made if i.question == instance.question
+        }
+    assert not any(
+        wrong for _, _, wrong in generators.DiagramGenerator(noise=0.0).documents(np.random.default_rng(4), 60)
+    )
+
+
+def test_guessing_pays_little():
+    """The most frequent answer to a question, chosen for each kind, is right less than one time in seven."""
+    made = generators.build(laptop().data.generator).instances(np.random.default_rng(6), 3000, "probe")
+    answers: dict[str, list[int]] = {}
+    for instance in made:
+        answers.setdefault(instance.question, []).append(generators.chain(instance)[1])
+    best = sum(np.bincount(a).max() for a in answers.values()) / len(made)
+    assert best < 1 / 7
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"angle_step": 7}, "angle_step=7: must divide 180"),
+        ({"tilt": 200}, "tilt=200"),
+        ({"noise": 1.5}, "noise=1.5"),
+        ({"canvas": 8}, "canvas=8"),
+        ({"size_min": 47}, "size_min=47"),
+        ({"angle_min": 5}, "angle_min=5"),
+        ({"colour": 3}, "data.generator.colour: no such parameter"),
+        ({"tilt": 2.5}, "tilt=2.5: must be a whole number"),
+    ],
+)
+def test_bad_parameters_are_named(options, message):
+    with pytest.raises(UserError, match=message):
+        generators.build(options)
+
+
+# ------------------------------------------------------------------------------------------------ the task
+
+
+def laptop(*overrides: str):
+    return compose_config(["scale=laptop", "task=geometry", "tracking=none", *overrides])
+
+
+TRUTH = json.dumps({"answer": 70, "format": "chain"})
+
+
+@pytest.mark.parametrize(
+    "response, correct, parsed",
+    [
+        ("50+60=110,180-110=70", True, True),
+        ("70", True, True),
+        ("70=110", False, True),
+        ("50+60=110,180-110=", False, True),
+        ("070", True, True),
+        ("", False, False),
+        ("=,+", False, False),
+        ("9" * 100_000 + "=70", True, True),
+        ("9" * 100_000, False, True),
+        ("\u0667\u0660", False, False),  # digits, but not these
+    ],
+)
+def test_the_last_number_counts(response, correct, parsed):
+    verdict = TASK.verify(response, TRUTH)
+    assert (verdict.correct, verdict.parsed) == (correct, parsed)
+    assert (verdict.reason == "") == correct
+
+
+@pytest.mark.parametrize(
+    "truth", ["", "[]", '{"format": "chain"}', '{"answer": "70", "format": "chain"}', '{"format": "x"}']
+)
+def test_a_broken_ground_truth_is_an_error(truth):
+    with pytest.raises(UserError, match="ground truth"):
+        TASK.verify("70", truth)
+
+
+def test_answers_for_the_vote_and_gold_responses():
+    assert TASK.answer("50+60=110,180-110=070") == "70"
+    assert TASK.answer("=") is None
+    assert all(TASK.verify(r, TRUTH).correct for r in TASK.gold_responses(TRUTH))
+
+
+def test_data_on_disk(tmp_path):
+    sizes = "data.split_sizes={base: 90, train: 30, probe: 9, diagrams_val: 9, diagrams_test: 9}"
+    config = laptop(sizes)
+    counts = TASK.write_data(config, tmp_path)
+    assert counts["train"]["problems"] == 30 and counts["base"]["documents"] == 90 and counts["base"]["noisy"] > 0
+    first = {p.name: p.read_bytes() for p in tmp_path.glob("*.parquet")}
+    TASK.write_data(config, tmp_path)
+    assert first == {p.name: p.read_bytes() for p in tmp_path.glob("*.parquet")}
+    problems = read_problems(tmp_path / "diagrams_val.parquet")
+    assert len(problems) == 9
+    tokenizer = TASK.build_tokenizer(config)
+    processor = TASK.build_processor(config, tokenizer)
+    for problem in problems:
+        assert problem.prompt.count("<image>") == len(problem.images) == 1
+        kind, question = problem.prompt.removeprefix("<image>").split()[:2]
+        assert problem.id.startswith(f"geometry:{kind}:") and problem.id.endswith(f":{question}")
+        assert Image.open(io.BytesIO(problem.images[0])).size == (48, 48)
+        assert TASK.verify(TASK.gold_responses(problem.ground_truth)[0], problem.ground_truth).correct
+    from bapo.engines.shared.data import read_prompts
+
+    rows = read_prompts(tmp_path / "train.parquet", tokenizer, config.sampling.max_prompt_tokens, processor)
+    assert all(len(p.row.tokens) == 9 and p.row.images.pixel_values.shape == (16, 432) for p in rows)
+    with pytest.raises(UserError, match="have images, which this model cannot read"):
+        read_prompts(tmp_path / "train.parquet", tokenizer, 16)
+
+
+def test_every_word_and_number_is_one_token():
+    tokenizer = geometry_tokenizer.build()
+    for instance in GENERATOR.instances(np.random.default_rng(8), 60, "base"):
+        text = f"{instance.prompt.removeprefix('<image>')} {generators.chain(instance)[0]}"
+        tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert len(tokens) == len(text.split())
+        assert tokenizer.decode(tokens) == text.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("prompt", "other", "data.prompt=other: .* must be chain"),
+        ("split_sizes", {"cd4": 3}, "data.split_sizes.cd4"),
+        ("split_sizes", {"train": 0}, "data.split_sizes.train=0: must be at least 1"),
+    ],
+)
+def test_bad_data_options_are_named(tmp_path, key, value, message):
+    config = laptop()
+    config.data[key] = value
+    with pytest.raises(UserError, match=message):
+        TASK.write_data(config, tmp_path)
+
+
+@pytest.mark.parametrize("scale", ["laptop", "smoke", "gpu"])
+def test_settings_compose(scale):
+    config = compose_config([f"scale={scale}", "task=geometry", "tracking=none"])
+    assert config.model.architecture.model_type == "qwen2_5_vl"
+    assert set(config.evaluation.benchmarks) <= set(config.data.split_sizes) & set(TASK.benchmarks)
+    generators.build(config.data.generator)
+
+
+def test_from_diagrams_to_an_evaluation_and_resuming_on_the_way(tmp_path):
+    """Data, base, a run that goes on from its middle to the same weights, an evaluation with and without control."""
+    import shutil
+
+    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.trainer import train
+    from bapo.evaluation.run import evaluate
+    from bapo.experiments.places import run_directory
+    from bapo.store.files import SUMMARY, read_table, sha256
+    from bapo.tasks.job import make_data
+
+    small = [
+        "scale=smoke", "task=geometry", "tracking=none", "method=bapo", "base.threads=1", "base.iterations=120",
+        "data.split_sizes={base: 600, train: 16, probe: 4, diagrams_val: 6, diagrams_test: 6}", "train.steps=4",
+        "train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2", "probe.prompts=4",
+        "evaluation.samples=32", f"paths.results={tmp_path}",
+    ]  # fmt: skip
+    config = compose_config(small)
+    make_data(config)
+    train_base(config)
+    summary = train(config)
+    run = run_directory(config)
+    last = run / summary["checkpoint"]
+    weights = sha256(last / "model.safetensors")
+    shutil.rmtree(last)
+    (run / SUMMARY).unlink()
+    train(config)
+    assert sha256(last / "model.safetensors") == weights
+    own = evaluate(config, last, tmp_path / "own")
+    control = evaluate(compose_config([*small, "evaluation.images=shuffled"]), last, tmp_path / "control")
+    assert set(own["benchmarks"]) == {"diagrams_val", "diagrams_test"}
+    responses = [read_table(tmp_path / f / "diagrams_val.parquet")["response"] for f in ("own", "control")]
+    assert len(responses[0]) == 6 * 32 and not responses[0].equals(responses[1])
+    assert own["identity"] != control["identity"]
+
+
+@pytest.mark.slow
+def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path):
+    """The control: each problem with another one's diagram, after a base training of half a minute."""
+    from bapo.engines.torch.base import train_base
+    from bapo.evaluation.run import evaluate
+    from bapo.experiments.places import base_directory
+    from bapo.tasks.job import make_data
+
+    words = [
+        "scale=laptop", "task=geometry", "tracking=none", "base.threads=1", "base.iterations=1500",
+        "data.split_sizes={base: 6000, train: 32, probe: 8, diagrams_val: 200, diagrams_test: 8}",
+        "data.generator.noise=0", "evaluation.benchmarks=[diagrams_val]", f"paths.results={tmp_path}",
+    ]  # fmt: skip
+    config = compose_config(words)
+    make_data(config)
+    train_base(config)
+    checkpoint = base_directory(config) / "checkpoint"
+    found = {
+        images: evaluate(compose_config([*words, f"evaluation.images={images}"]), checkpoint, tmp_path / images)
+        for images in ("own", "shuffled")
+    }
+    own, control = (found[images]["benchmarks"]["diagrams_val"]["accuracy"] for images in ("own", "shuffled"))
+    guessing = 0.11  # drawing from the answers to each question
+    assert own > guessing + 0.04 and control < guessing + 0.03

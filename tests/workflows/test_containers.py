@@ -1,0 +1,148 @@
+"""The recipes for GPU nodes, as far as they can be checked without a container engine."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+from support.paths import ROOT
+
+import bapo
+
+FOLDER = ROOT / "containers"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+INSTRUCTIONS = {"FROM", "ENV", "RUN", "COPY", "WORKDIR", "CMD"}
+#: what verl[fsdp,vllm] 0.9.1 and vLLM 0.24.0 ask for on GPUs instead of pyproject.toml's
+DIFFERENT = {
+    "torch": "torch==2.11.0", "transformers": "transformers==5.9.0", "verl": "verl[fsdp,vllm]==0.9.1",
+    "fastapi": "fastapi==0.136.3", "numpy": "numpy==2.3.5",
+}  # fmt: skip
+OUTSIDE = "snakemake-executor-plugin-slurm"  # needs a newer numpy than vLLM takes
+
+
+def name(requirement: str) -> str:
+    return re.match(r"[\w.-]+", requirement)[0].lower()
+
+
+def instructions(text: str) -> list[tuple[str, str]]:
+    """(instruction, arguments) of a Dockerfile, continued lines joined."""
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    joined = re.sub(r"\\\n\s*", " ", lines)
+    return [tuple(line.split(None, 1)) for line in joined.splitlines() if line.strip()]
+
+
+def sections(text: str) -> dict[str, list[str]]:
+    """The header ("") and the sections of an Apptainer definition, lines without comments."""
+    found: dict[str, list[str]] = {"": []}
+    place = ""
+    for line in text.splitlines():
+        if line.startswith("%"):
+            place = line.strip()
+            assert place not in found, f"{place} twice"
+            found[place] = []
+        elif line.strip() and not line.lstrip().startswith("#"):
+            found[place].append(line.strip())
+    return found
+
+
+DOCKER = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
+APPTAINER = (FOLDER / "bapo.def").read_text(encoding="utf-8")
+
+
+def lines(file: str) -> list[str]:
+    return [t for t in (FOLDER / file).read_text(encoding="utf-8").splitlines() if not t.startswith("#")]
+
+
+#: in the image; flash-attn is compiled against the torch of the others
+LOCKED, BEFORE = "/opt/bapo/containers/lock-gpu.txt", "/tmp/before-flash-attn.txt"
+REQUIREMENTS, LOCK = lines("requirements-gpu.txt"), lines("lock-gpu.txt")
+
+
+def commands(recipe: str) -> list[str]:
+    """The shell commands of a recipe, one each."""
+    if recipe is DOCKER:
+        return [c.strip() for word, rest in instructions(DOCKER) if word == "RUN" for c in rest.split("&&")]
+    return [c.replace("/opt/uv/bin/uv ", "uv ") for c in sections(APPTAINER)["%post"]]
+
+
+def test_the_requirements_are_pyprojects_with_what_differs_on_gpus() -> None:
+    ours = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["verl"]]
+    expected = [DIFFERENT.get(name(r), r) for r in ours if name(r) != OUTSIDE]
+    expected += ["vllm==0.24.0", "wheel==0.48.0"]  # flash-attn is built with the latter
+    assert sorted(REQUIREMENTS, key=str.lower) == sorted(expected, key=str.lower)
+
+
+def test_every_version_of_the_lock_is_exact_and_the_requirements() -> None:
+    """virtualenv has an upper bound, as in pyproject.toml: it is Ray's, which names no version."""
+    assert all(re.fullmatch(r"[a-z0-9.-]+==[\w.!+]+", line) for line in LOCK)
+    locked = dict(line.split("==") for line in LOCK)
+    assert len(locked) == len(LOCK) > 300
+    assert [r for r in REQUIREMENTS if "==" not in r] == ["virtualenv<21.14.6"]
+    for requirement in REQUIREMENTS:
+        if "==" in requirement:
+            key = re.sub(r"[-_.]+", "-", name(requirement))
+            assert locked[key] == requirement.split("==")[1], requirement
+    assert tuple(map(int, locked["virtualenv"].split("."))) < (21, 14, 6)
+    assert locked["cuda-toolkit"].startswith("13.0.")  # as the base image
+
+
+def test_the_dockerfile_has_its_form() -> None:
+    words = [word for word, _ in instructions(DOCKER)]
+    assert words[0] == "FROM" and words.count("FROM") == 1 and words[-1] == "CMD" and set(words) == INSTRUCTIONS
+    assert not re.search(r"[ \t]+$", DOCKER, re.MULTILINE) and DOCKER.endswith("\n")
+
+
+def test_the_definition_has_its_form() -> None:
+    found = sections(APPTAINER)
+    assert list(found) == ["", "%files", "%post", "%environment", "%runscript", "%labels"]
+    assert found[""][0] == "Bootstrap: docker" and len(found[""]) == 2
+    assert f"Version {bapo.__version__}" in found["%labels"] and f"Licence {PROJECT['license']}" in found["%labels"]
+
+
+def test_one_base_image_pinned_by_its_tag() -> None:
+    image = dict(instructions(DOCKER)[:1])["FROM"]
+    assert re.fullmatch(r"nvidia/cuda:13\.0\.\d-devel-ubuntu\d\d\.\d\d", image)
+    assert sections(APPTAINER)[""][1] == f"From: {image}"
+
+
+@pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
+def test_nothing_is_installed_without_a_version(recipe: str) -> None:
+    installs = [c for c in commands(recipe) if re.search(r"\bpip3? install\b", c)]
+    assert len(installs) == 4
+    for command in installs:
+        _, words = re.split(r"\bpip3? install\b", command)
+        assert re.search(r"--no-cache(-dir)?\b", words), command
+        rest = [w for w in words.split() if w not in ("--no-cache", "--no-cache-dir")]
+        assert (
+            rest in (["-r", BEFORE], ["--no-build-isolation", "-r", LOCKED], ["--no-deps", "-e", "/opt/bapo"])
+            or (len(rest) == 1 and re.fullmatch(r"[\w.-]+==[\d.]+", rest[0]))
+        ), command  # fmt: skip
+    assert any(re.search(r"uv venv --python 3\.11\.\d+ /opt/venv$", c) for c in commands(recipe))
+    first, last = (next(i for i, c in enumerate(installs) if c.endswith(f"-r {file}")) for file in (BEFORE, LOCKED))
+    assert first < last and any(c == f"grep -v '^flash-attn==' {LOCKED} > {BEFORE}" for c in commands(recipe))
+    assert "curl" not in recipe and "wget" not in recipe and "latest" not in recipe
+
+
+def test_both_recipes_run_the_same_commands() -> None:
+    own = [c for c in commands(APPTAINER) if not c.startswith("export ")]
+    assert own == [c.replace("/opt/uv/bin/uv ", "uv ") for c in commands(DOCKER)]
+
+
+def test_what_is_copied_exists_and_is_all_that_the_workflow_needs() -> None:
+    docker = {source for word, rest in instructions(DOCKER) if word == "COPY" for source in rest.split()[:-1]}
+    pairs = [line.split() for line in sections(APPTAINER)["%files"]]
+    assert docker == {source for source, _ in pairs}
+    assert all(target == f"/opt/bapo/{source}" for source, target in pairs)
+    assert all((ROOT / source).exists() for source in docker)
+    assert {"bapo", "analysis", "experiments", "workflows", "Snakefile", "pyproject.toml"} <= docker
+    included = re.findall(r'^include: "([^"]+)"', (ROOT / "Snakefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert included and all(path.partition("/")[0] in docker for path in included)
+    assert {PROJECT["readme"], *PROJECT["license-files"]} <= docker  # without these the project cannot be installed
+    assert (ROOT / "profiles").is_symlink() and str((ROOT / "profiles").readlink()) == "workflows/profiles"
+
+
+@pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
+def test_the_header_says_that_no_engine_ran_it(recipe: str) -> None:
+    header = " ".join(re.match(r"(?:#.*\n)+", recipe)[0].replace("#", " ").split())
+    assert "No container engine has built or run this" in header

@@ -1,0 +1,101 @@
+"""pyproject.toml, environment.yml and the files that a release needs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from support.paths import ROOT
+
+import bapo
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def parse(requirement: str) -> tuple[str, str]:
+    """(normalised name, version specifier) of a requirement without markers."""
+    name, specifier = re.fullmatch(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?(.*)", requirement).groups()
+    return re.sub(r"[-_.]+", "-", name).lower(), specifier
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names that a file imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module.partition(".")[0])
+    return names
+
+
+def test_the_conda_environment_has_the_same_versions() -> None:
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text(encoding="utf-8"))
+    *conda, pip = environment["dependencies"]
+    assert conda == ["python=3.11", "pip"]
+    *pins, itself = pip["pip"]
+    assert itself == "-e ."
+    assert pins == PROJECT["dependencies"]
+
+
+@pytest.mark.parametrize("requirement", PROJECT["dependencies"])
+def test_a_requirement_is_pinned_to_what_is_installed_here(requirement: str) -> None:
+    name, specifier = parse(requirement)
+    assert specifier.startswith("==")
+    # a build of the same version may carry a local label: 2.13.0+cpu
+    assert metadata.version(name).partition("+")[0] == specifier.removeprefix("==")
+
+
+def test_every_import_of_the_product_is_a_requirement() -> None:
+    """What bapo/ and analysis/ import comes from the standard library, from here or from a named distribution."""
+    providers = metadata.packages_distributions()
+    named = {parse(r)[0] for r in PROJECT["dependencies"]}
+    optional = {parse(r)[0] for extra in ("verl", "benchmark") for r in PROJECT["optional-dependencies"][extra]}
+    missing = {}
+    for path in [*ROOT.glob("bapo/**/*.py"), *ROOT.glob("analysis/**/*.py")]:
+        allowed = named | optional if "verl" in path.parts else named
+        for module in imported(path):
+            if module in sys.stdlib_module_names or module in ("bapo", "analysis"):
+                continue
+            # an extra that is not installed here provides nothing: then the module's name stands for it
+            found = {parse(d)[0] for d in providers.get(module, [module])}
+            if not {name.replace("-", "") for name in found} & {name.replace("-", "") for name in allowed}:
+                missing[module] = str(path.relative_to(ROOT))
+    assert missing == {}
+
+
+def test_the_version_is_that_of_the_package_and_of_the_citation() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert PROJECT["dynamic"] == ["version"]
+    assert citation["version"] == bapo.__version__
+    assert citation["license"] == PROJECT["license"] == "Apache-2.0"
+    assert citation["preferred-citation"]["title"].startswith("Buffer Matters: Unleashing the Power of Off-Policy")
+    assert "2602.20722" in citation["preferred-citation"]["identifiers"][0]["value"]
+
+
+def test_the_licence_is_the_whole_apache_text() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Version 2.0, January 2004" in text
+    for section in range(1, 10):
+        assert re.search(rf"^ +{section}\. [A-Z]", text, re.MULTILINE), section
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_the_test_job_runs_what_the_readme_says() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for command in (
+        "-e '.[test]'",
+        "ruff check",
+        "ruff format --check",
+        "snakefmt --check",
+        "snakemake --lint",
+        "pytest",
+    ):
+        assert command in script
+    assert script.rstrip().splitlines()[-1].startswith("pytest")  # its closing line is the last that is printed

@@ -1,0 +1,214 @@
+"""Through a real Slurm on the loopback: the table is right although jobs fail, are cancelled, and a node drains.
+
+Needs root and Debian's slurm-wlm and munge (tests/support/slurm/install); skips elsewhere, with a reason. Mostly
+waiting.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TypeVar
+
+import pytest
+from support.paths import ROOT
+from support.world import TINY
+
+SLURM = Path("/etc/slurm/slurm.conf")
+PATIENCE = 900  # seconds for anything to happen; only a machine that does much else comes near
+T = TypeVar("T")
+
+#: Table 1 made small: one task, two methods, one figure
+STUDY = """
+name: table1
+title: Table 1
+figures: [figure9_cumulative_rollouts]
+scales:
+  smoke:
+    - {task: countdown, models: [qwen2-112k], methods: [grpo, bapo], seeds: [1]}
+"""
+SMALL = [*(o for o in TINY if not o.startswith(("scale=", "tracking="))), "evaluation.samples=4", "train.steps=12"]
+TABLE1 = ("table1", "--config", "scale=smoke", f"set={[o for o in SMALL if o != 'train.steps=6']}")
+
+
+def reason() -> str:
+    """Why there is no Slurm to be had here; "" where there is."""
+    if os.geteuid() != 0:
+        return "needs root, to start Slurm's daemons"
+    missing = [name for name in ("slurmctld", "slurmd", "munged", "runuser") if not shutil.which(name)]
+    if missing:
+        return f"needs {', '.join(missing)} (tests/support/slurm/install)"
+    return "this machine has its own Slurm" if SLURM.exists() and not SLURM.is_symlink() else ""
+
+
+pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
+
+
+def call(*words: object) -> str:
+    """The output of one of Slurm's commands."""
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, f"{words}: {done.stderr}"
+    return done.stdout
+
+
+def until(condition: Callable[[], T], process: subprocess.Popen | None = None) -> T:
+    """What ``condition`` says as soon as it says anything; fails when ``process`` ends before."""
+    for _ in range(PATIENCE * 4):
+        if found := condition():
+            return found
+        assert process is None or process.poll() is None, "Snakemake ended early"
+        time.sleep(0.25)
+    pytest.fail("nothing happened")
+
+
+def jobs(*states: str, kind: str = "") -> list[SimpleNamespace]:
+    """Slurm's jobs in these states (default all) whose name in Snakemake begins with ``kind``, oldest first."""
+    lines = call("squeue", "--states=all", "--sort=i", "-h", "-o", "%i|%T|%k").splitlines()
+    found = [SimpleNamespace(id=i, state=s, kind=k.removeprefix("rule_")) for i, s, k in (x.split("|") for x in lines)]
+    return [job for job in found if job.kind.startswith(kind) and (not states or job.state in states)]
+
+
+def facts(job: SimpleNamespace) -> dict[str, str]:
+    """What Slurm knows of a job."""
+    return dict(word.split("=", 1) for word in call("scontrol", "-o", "show", "job", job.id).split() if "=" in word)
+
+
+def output_of(job: SimpleNamespace) -> str:
+    path = Path(facts(job)["StdOut"])
+    return path.read_text(encoding="utf-8") if path.exists() else ""
+
+
+def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile") -> subprocess.Popen:
+    """Snakemake in ``folder``, its output in run.log there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(ROOT / "experiments", folder / "experiments", dirs_exist_ok=True)
+    (folder / "experiments" / "study" / "table1.yaml").write_text(STUDY, encoding="utf-8")
+    with open(folder / "run.log", "a", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "snakemake", "-s", str(file), *words],
+            cwd=folder,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "BAPO_EXPERIMENTS": str(folder / "experiments"), "OMP_NUM_THREADS": "1"},
+        )
+    STARTED.append(process)
+    return process
+
+
+#: every Snakemake of these tests: none outlives them
+STARTED: list[subprocess.Popen] = []
+
+#: the profile as users have it, asking Slurm more often and, but for one task, with a Slurm job for every run
+PROFILE = (
+    *("--workflow-profile", str(ROOT / "workflows/profiles/slurm"), "--retries", "1", "--latency-wait", "10"),
+    *("--slurm-partition-config", str(ROOT / "workflows/profiles/slurm/partitions.yaml")),
+    *("--slurm-init-seconds-before-status-checks", "2", "--group-components", "start=1", "runs=1", "analysis=1"),
+)
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A running Slurm of one node with two GPUs, and a folder to work in; both daemons end with the tests."""
+    folder = tmp_path_factory.mktemp("slurm")
+    try:
+        up = subprocess.run(
+            [ROOT / "tests/support/slurm/up", folder / "daemons"], capture_output=True, text=True, timeout=120
+        )
+        assert up.returncode == 0, up.stderr
+        yield folder
+    finally:
+        for process in STARTED:
+            process.terminate()
+        subprocess.run([ROOT / "tests/support/slurm/down", folder / "daemons"], timeout=120)
+        for process in STARTED:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def promises(slurm: Path) -> Iterator[Path]:
+    """The jobs of tests/support/slurm/Snakefile under way, and the folder of their results."""
+    folder = slurm / "promises"
+    process = snakemake(folder, *PROFILE, "--keep-going", file=ROOT / "tests/support/slurm/Snakefile")
+    yield folder
+    end(process, folder)
+
+
+def end(process: subprocess.Popen, folder: Path) -> int:
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail(f"Snakemake did not end: {(folder / 'run.log').read_text(encoding='utf-8')[-3000:]}")
+
+
+def content(path: Path) -> list[dict[str, str]] | str:
+    """What a table says; of the rows of a CSV file all but how long the training took."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".csv":
+        return text
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(text.splitlines())]
+
+
+def test_the_table_survives_the_cluster(slurm: Path, promises: Path) -> None:
+    alone, folder = slurm / "alone", slurm / "table1"
+    undisturbed = snakemake(alone, "--cores", "1", *TABLE1)
+    runs = folder / "results/smoke/countdown/qwen2-112k"
+    blocked = runs / "bapo/seed1/config.yaml"
+    blocked.mkdir(parents=True)  # where a file is to be: BAPO's job fails
+    (node,) = call("sinfo", "-h", "-N", "-o", "%N").split()[:1]
+
+    process = snakemake(folder, *TABLE1, *PROFILE, "--keep-going")
+    until(lambda: jobs("RUNNING", kind="start"), process)
+    call("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    until(lambda: jobs("COMPLETED", kind="start"), process)  # what runs on a draining node may end
+    until(lambda: len(jobs("PENDING", kind="runs")) == 2, process)
+    time.sleep(5)
+    assert not jobs("RUNNING", "COMPLETED", kind="runs")
+    call("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def grpo() -> list[SimpleNamespace]:
+        return [job for job in jobs("RUNNING", kind="runs") if "Train: grpo" in output_of(job)]
+
+    (first,) = until(grpo, process)
+    until(lambda: list(runs.glob("grpo/seed1/checkpoints/*")), process)
+    call("scancel", first.id)
+    (second,) = until(lambda: [job for job in grpo() if job.id != first.id], process)
+    asked, more = facts(first), facts(second)
+    assert asked["JobState"] == "CANCELLED"
+    assert (asked["TimeLimit"], asked["MinMemoryNode"]) == ("02:00:00", "1500M")  # an hour for each of two
+    assert (more["TimeLimit"], more["MinMemoryNode"]) == ("04:00:00", "3000M")
+    assert end(process, folder) == 1
+    log = (folder / "run.log").read_text(encoding="utf-8")
+    assert re.search(r"Not finished: \S+\.log says why", log)
+    assert "IsADirectoryError" in log  # the failed job's own words
+    assert not (folder / "results/smoke/tables/table1.csv").exists()
+
+    blocked.rmdir()
+    trained = (runs / "grpo/seed1/summary.json").stat().st_mtime_ns
+    assert end(snakemake(folder, *TABLE1, *PROFILE), folder) == 0
+    assert (runs / "grpo/seed1/summary.json").stat().st_mtime_ns == trained  # what is there is not made again
+    assert end(undisturbed, alone) == 0, (alone / "run.log").read_text(encoding="utf-8")[-3000:]
+    for name in ("table1.csv", "table1.md", "table1_differences.csv"):
+        found, wanted = (content(place / "results/smoke/tables" / name) for place in (folder, alone))
+        assert found == wanted, name
+
+
+def test_jobs_that_share_nothing_and_get_more(promises: Path) -> None:
+    """Two GPU jobs at once see a GPU each; out of memory and out of time, the second attempt has twice as much."""
+    until(lambda: all((promises / f"{name}.txt").exists() for name in ("gpu1", "gpu2", "hungry", "slow")))
+    found = {name: (promises / f"{name}.txt").read_text(encoding="utf-8").strip() for name in ("gpu1", "gpu2")}
+    assert sorted(found.values()) == ["0", "1"]
+    assert (promises / "hungry.txt").read_text(encoding="utf-8").strip() == "1000"
+    assert (promises / "slow.txt").read_text(encoding="utf-8").strip() == "2"
+    assert [job.state for job in jobs(kind="slow")] == ["TIMEOUT", "COMPLETED"]
+    assert [job.state for job in jobs(kind="hungry")][1:] == ["COMPLETED"]
+    assert {facts(job)["Partition"] for job in jobs(kind="gpu")} == {"gpu"}
+    assert {facts(job)["Partition"] for job in jobs(kind="slow")} == {"cpu"}

@@ -1,0 +1,281 @@
+"""The Snakefile, asked through Snakemake itself: which jobs a target needs, and which an edit brings back."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+from test_studies import PAPER
+
+from bapo.experiments import places
+from bapo.experiments.studies import figures, load_study
+
+#: the figures that Table 1's runs alone are enough for; those of its test curves take further evaluations
+FIGURES = [name for name in load_study("table1", "laptop").figures if not name.endswith("_test_curves")]
+
+
+class Workflow:
+    """Snakemake in a folder of its own, on a copy of ``experiments/`` that a test may edit."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.experiments = folder, folder / "experiments"
+        shutil.copytree(places.EXPERIMENTS, self.experiments)
+
+    def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), *words],
+            cwd=self.folder,
+            env={**os.environ, "BAPO_EXPERIMENTS": str(self.experiments)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def jobs(self, *words: str) -> list[str]:
+        """What a dry run would do: the message of each job, and the name of a rule that has none."""
+        result = self("-n", *words)
+        assert result.returncode == 0, result.stderr
+        assert "profiles/default for setting default" in result.stderr  # without being asked for
+        return re.findall(r"^(?:Job \d+: |rule )(.+?):?$", result.stdout, re.MULTILINE)
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        path = self.experiments / file
+        text = path.read_text(encoding="utf-8")
+        assert text.count(old) == 1, f"{path} must contain {old!r} once"
+        path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> Workflow:
+    return Workflow(tmp_path)
+
+
+def kinds(jobs: list[str]) -> dict[str, int]:
+    return dict(Counter(re.split(r"[: ]", job)[0] for job in jobs))
+
+
+# ------------------------------------------------------------------------------------------------ what is done
+
+
+def test_the_laptops_table_is_81_runs_and_84_evaluations(workflow: Workflow) -> None:
+    """Three tasks, each with a base model, nine methods and three seeds."""
+    jobs = workflow.jobs("table1")
+    made = {"Table": 1, "Figure": len(FIGURES), "table1": 1, "Runs": 1}
+    assert kinds(jobs) == made | {"Problems": 3, "Base": 3, "Train": 81, "Evaluate": 84}
+    assert len(set(jobs)) == len(jobs)
+
+
+def papers_jobs(study: str) -> set[str]:
+    """Everything that the runs of a study at paper scale take."""
+    jobs = set()
+    for task, model, methods in PAPER[study]:
+        jobs |= {f"Problems: {task}", f"Base model: {model}, {task}", f"Evaluate: {model} before training, {task}"}
+        jobs |= {f"{kind}: {method}, seed 42, {model}, {task}" for kind in ("Train", "Evaluate") for method in methods}
+    return jobs
+
+
+def papers_curves(study: str) -> set[str]:
+    """Its evaluations of every kept checkpoint."""
+    curves = load_study(study, "paper").curves
+    return {f"Curve: {m}, seed 42, {model}, {task}" for task, model, ms in PAPER[study] for m in ms if m in curves}
+
+
+def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) -> None:
+    products = {"Table 1", "Runs of table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
+    wanted = papers_jobs("table1") | products
+    assert sorted(workflow.jobs("table1", "--config", "scale=paper")) == sorted(wanted)
+
+
+def test_the_figures_are_those_of_all_studies(workflow: Workflow) -> None:
+    drawn = figures("paper")
+    products = {"figures", *(f"Figure: {name}" for name in drawn), *(f"Runs of {name}" for name in drawn.values())}
+    wanted = products.union(*map(papers_jobs, drawn.values()), *map(papers_curves, drawn.values()))
+    assert sorted(workflow.jobs("figures", "--config", "scale=paper")) == sorted(wanted)
+
+
+def test_the_runs_of_a_figure_are_a_target(workflow: Workflow) -> None:
+    """Shared runs once."""
+    names = [name for name in PAPER if name != "table1"]
+    jobs = workflow.jobs(*(f"runs_{name}" for name in names), "--config", "scale=paper")
+    wanted = {f"runs_{name}" for name in names}.union(*map(papers_jobs, names), *map(papers_curves, names))
+    assert sorted(jobs) == sorted(wanted)
+    assert sum(job.startswith("Curve: ") for job in jobs) == 4 + 2  # Figures 5 and 16
+
+
+def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
+    overrides = 'set=["train.steps=7","method.v=2"]'  # a method's setting is for its own jobs
+    settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", overrides, "results=out")
+    result = workflow("-n", "-p", "runs_figure6", "--config", *settings)
+    calls = [line for line in result.stdout.splitlines() if " -m bapo " in line]
+    shared = "tracking=none paths.results=out train.steps=7"
+    log = "2>&1 | tee -i out/smoke/logs/"
+    wanted = {
+        f"data scale=smoke task=countdown {shared} {log}data/countdown.log",
+        f"base scale=smoke task=countdown model=qwen2-112k {shared} {log}base/countdown/qwen2-112k.log",
+        f"train scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {shared} method.v=2 {log}"
+        "train/countdown/qwen2-112k/bapo/seed4.log",
+        f"evaluate scale=smoke task=countdown model=qwen2-112k method=bapo seed=4 {shared} method.v=2 {log}"
+        "evaluate/countdown/qwen2-112k/bapo/seed4.log",
+        f"evaluate --base scale=smoke task=countdown model=qwen2-112k {shared} {log}"
+        "evaluate/countdown/qwen2-112k/base.log",
+    }
+    assert {call.partition(" -m bapo ")[2] for call in calls} == wanted
+    assert all(sys.executable in call for call in calls)
+
+
+# ------------------------------------------------------------------------------------------------ errors
+
+
+def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
+    result = workflow("-n", "table1", "--config", "scal=paper")
+    assert result.returncode == 1
+    (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+    assert sentence == (
+        "error: --config scal: no such key (did you mean 'scale'?); allowed: data_folder, device, engine, methods, "
+        "results, scale, seeds, set, storage, tracking, trials"
+    )
+    assert "Traceback" not in result.stderr
+
+
+# ------------------------------------------------------------------------------------------------ what an edit does
+
+SMOKE = ("table1", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")
+PRODUCTS = {"Table 1", "table1", *(f"Figure: {name}" for name in FIGURES)}
+
+
+#: (model, task) of the smoke scale
+PLACES = [f"{model}, {task}" for task, model in load_study("table1", "smoke").models]
+
+
+def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
+    return {
+        f"{kind}: {method}, seed 1, {place}" for method in methods for kind in ("Train", "Evaluate") for place in places
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """A workflow whose outputs exist, as :func:`make_up` leaves them."""
+    workflow = Workflow(tmp_path_factory.mktemp("finished"))
+    # problems, study, bases, runs, evaluations, table, figures
+    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 4 + 4 * len(FIGURES)
+    return workflow
+
+
+def make_up(workflow: Workflow, *words: str) -> int:
+    """Something in place of every output, with the metadata that Snakemake itself records (by --touch); how many."""
+    listing = workflow("--summary", *words)
+    outputs = [line.split("\t")[0] for line in listing.stdout.splitlines() if line.startswith("results/")]
+    for output in outputs:
+        path = workflow.folder / output
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(output, encoding="utf-8")
+    touched = workflow("--touch", "--forceall", "--cores", "1", *words)
+    assert touched.returncode == 0, touched.stderr
+    return len(outputs)
+
+
+@pytest.fixture
+def undisturbed(finished: Workflow, tmp_path: Path) -> Workflow:
+    """``finished`` as it was before any edit of an earlier test."""
+    copy = Workflow.__new__(Workflow)
+    copy.folder, copy.experiments = tmp_path / "copy", tmp_path / "copy" / "experiments"
+    shutil.copytree(finished.folder, copy.folder, copy_function=shutil.copy2)
+    return copy
+
+
+def comments_and_notes(workflow: Workflow) -> None:
+    workflow.edit("method/bapo.yaml", "# steps between two refreshes", "# another comment")
+    workflow.edit("setting/laptop_countdown.yaml", "# B\n", "# the batch\n")
+    (workflow.folder / "README.md").write_text("a note\n", encoding="utf-8")
+
+
+def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
+    comments_and_notes(undisturbed)
+    assert undisturbed.jobs(*SMOKE, "tracking=none", "device=cpu") == []
+
+
+def bapo_refreshes_later(workflow: Workflow) -> None:
+    workflow.edit("method/bapo.yaml", "v: 5 #", "v: 6 #")
+
+
+def table_label(workflow: Workflow) -> None:
+    workflow.edit("method/grpo.yaml", "title: +GRPO", "title: +GRPO (Shao et al., 2024)")
+
+
+def evaluation_seed(workflow: Workflow) -> None:
+    workflow.edit("setting/smoke_countdown.yaml", "checkpoint:", "evaluation: {seed: 5}\n\ncheckpoint:")
+
+
+def other_problems(workflow: Workflow) -> None:
+    workflow.edit("setting/smoke_countdown.yaml", "cd34: 40", "cd34: 41")
+
+
+COUNTDOWN = jobs_of("grpo", "bapo", "bapo_without_x2", places=["qwen2-112k, countdown"])
+BASE_EVALUATION = {"Evaluate: qwen2-112k before training, countdown"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "wanted"),
+    [
+        (bapo_refreshes_later, PRODUCTS | jobs_of("bapo", "bapo_without_x2")),  # the ablation takes BAPO's values
+        (table_label, PRODUCTS | {"Runs of table1"}),
+        (evaluation_seed, PRODUCTS | BASE_EVALUATION | {job for job in COUNTDOWN if not job.startswith("Train")}),
+        (
+            other_problems,
+            PRODUCTS | BASE_EVALUATION | COUNTDOWN | {"Problems: countdown", "Base model: qwen2-112k, countdown"},
+        ),
+    ],
+)
+def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
+    undisturbed: Workflow, edit: Callable[[Workflow], None], wanted: set[str]
+) -> None:
+    edit(undisturbed)
+    assert set(undisturbed.jobs(*SMOKE)) == wanted
+
+
+def test_the_report_shows_sweeps_and_starts_none(workflow: Workflow) -> None:
+    words = ("report", "--config", "scale=smoke", "methods=[grpo,bapo]", "seeds=[1]")
+    folder = workflow.folder / "results" / "smoke" / "sweeps"
+    for name, suffixes in (("finished", ("md", "svg", "csv")), ("begun", ("md",))):
+        (folder / name).mkdir(parents=True)
+        for suffix in suffixes:
+            (folder / name / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
+    make_up(workflow, *words)
+    assert {path.name for path in folder.iterdir()} == {"finished", "begun"}  # nothing asks for a sweep
+    (folder / "begun" / "robustness.md").write_text("b\n", encoding="utf-8")
+    assert workflow.jobs(*words) == []  # the page does not show it
+    figure = folder / "finished" / "robustness.svg"
+    figure.write_text("b\n", encoding="utf-8")
+    assert workflow.jobs(*words) == ["Report"]
+    figure.write_text("a\n", encoding="utf-8")
+    for suffix in ("svg", "csv"):
+        (folder / "begun" / f"robustness.{suffix}").write_text("a\n", encoding="utf-8")
+    assert workflow.jobs(*words) == ["Report"]
+
+
+# ------------------------------------------------------------------------------------------------ form
+
+
+def test_lint() -> None:
+    result = subprocess.run([sys.executable, "-m", "snakemake", "--lint"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_format() -> None:
+    pytest.importorskip("snakefmt")
+    result = subprocess.run(
+        [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflows"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stderr
