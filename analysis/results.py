@@ -18,8 +18,14 @@ AVERAGE = "avg"
 #: a difference is called real below this Holm-adjusted p
 LEVEL = 1 - statistics.CONFIDENCE
 #: columns of the cost ledger: table column -> totals of a run's summary.json
-COSTS = {"rollouts": "rollouts", "generated_tokens": "generated_tokens", "seconds": "seconds", "updates": "updates",
-         "forward_flops": "forward_flops", "backward_flops": "backward_flops"}  # fmt: skip
+COSTS = {
+    "rollouts": "rollouts",
+    "generated_tokens": "generated_tokens",
+    "seconds": "seconds",
+    "updates": "updates",
+    "forward_flops": "forward_flops",
+    "backward_flops": "backward_flops",
+}
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLACK, ORANGE, SKY, GREEN, YELLOW, BLUE, VERMILLION, PURPLE = (
-    "#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-)  # fmt: skip
+    "#000000",
+    "#E69F00",
+    "#56B4E9",
+    "#009E73",
+    "#F0E442",
+    "#0072B2",
+    "#D55E00",
+    "#CC79A7",
+)
 GREY = "#8A8A8A"
 WINE = "#882255"  # of Tol's muted scheme, safe as well
 
@@ -59,15 +66,32 @@ WIDTH = 7.2  # inches: a page's text width
 DPI = 200
 CAPTION = 18.8  # characters of a caption to the inch
 SETTINGS = {
-    "font.family": "DejaVu Sans", "font.size": 8, "axes.titlesize": 8.5, "axes.labelsize": 8, "legend.fontsize": 7.5,
-    "xtick.labelsize": 7.5, "ytick.labelsize": 7.5, "axes.spines.top": False, "axes.spines.right": False,
-    "axes.linewidth": 0.7, "axes.edgecolor": "#444444", "axes.grid": True, "axes.axisbelow": True,
+    "font.family": "DejaVu Sans",
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7.5,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.7,
+    "axes.edgecolor": "#444444",
+    "axes.grid": True,
+    "axes.axisbelow": True,
     "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.6, "xtick.major.width": 0.7, "ytick.major.width": 0.7, "legend.frameon": False,
-    "lines.linewidth": 1.5, "pdf.fonttype": 42, "figure.dpi": 100, "savefig.dpi": DPI,
+    "grid.linewidth": 0.6,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "pdf.fonttype": 42,
+    "figure.dpi": 100,
+    "savefig.dpi": DPI,
     # letters as paths, which look the same wherever an SVG is opened; names in it that do not change
-    "svg.fonttype": "path", "svg.hashsalt": "bapo",
-}  # fmt: skip
+    "svg.fonttype": "path",
+    "svg.hashsalt": "bapo",
+}
 
 
 def method_line(method: str, index: int = 0) -> dict[str, Any]:
@@ -95,9 +119,15 @@ def caption(fig: Figure, words: str, bottom: float = 0.05) -> None:
     width, height = fig.get_size_inches()
     lines = textwrap.wrap(" ".join(words.split()), int(width * CAPTION))
     fig.text(
-        0.08 / width, bottom / height, "\n".join(lines), fontsize=7, color="#333333", va="bottom", linespacing=1.3,
+        0.08 / width,
+        bottom / height,
+        "\n".join(lines),
+        fontsize=7,
+        color="#333333",
+        va="bottom",
+        linespacing=1.3,
         gid="caption",
-    )  # fmt: skip
+    )
 
 
 def caption_height(words: str, width: float = WIDTH) -> float:
@@ -126,12 +156,26 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 def row_title(axes: Axes, words: str, inches: float, detail: str = "") -> None:
     """The title of a row of panels, above its first one; detail: after it, in plain type."""
     title = axes.annotate(
-        words, (0, 1), xycoords="axes fraction", xytext=(0, 72 * inches), textcoords="offset points", fontsize=9.5,
-        fontweight="bold", va="bottom",
-    )  # fmt: skip
+        words,
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 72 * inches),
+        textcoords="offset points",
+        fontsize=9.5,
+        fontweight="bold",
+        va="bottom",
+    )
     if detail:
-        axes.annotate(detail, (1, 0), xycoords=title, fontsize=7.5, va="bottom", ha="left", xytext=(0, 1.5),
-                      textcoords="offset points")  # fmt: skip
+        axes.annotate(
+            detail,
+            (1, 0),
+            xycoords=title,
+            fontsize=7.5,
+            va="bottom",
+            ha="left",
+            xytext=(0, 1.5),
+            textcoords="offset points",
+        )
 
 
 def panel_title(axes: Axes, words: str, detail: str) -> None:
@@ -139,9 +183,15 @@ def panel_title(axes: Axes, words: str, detail: str) -> None:
     lines = detail.count("\n") + 1
     axes.set_title(words, loc="left", fontweight="bold", pad=4 + 10.5 * lines)
     axes.annotate(
-        detail, (0, 1), xycoords="axes fraction", xytext=(0, 4), textcoords="offset points", fontsize=7.2, va="bottom",
+        detail,
+        (0, 1),
+        xycoords="axes fraction",
+        xytext=(0, 4),
+        textcoords="offset points",
+        fontsize=7.2,
+        va="bottom",
         linespacing=1.25,
-    )  # fmt: skip
+    )
 
 
 def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, height: float) -> None:
@@ -163,12 +213,24 @@ def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, he
     for i, y in zip(order, placed, strict=True):
         value, words, colour = labels[i]
         axes.annotate(
-            words, xy=(x, value), xytext=(1.03, y), textcoords="axes fraction", color=colour, fontsize=7.5, va="center",
-            annotation_clip=False, linespacing=1.15,
+            words,
+            xy=(x, value),
+            xytext=(1.03, y),
+            textcoords="axes fraction",
+            color=colour,
+            fontsize=7.5,
+            va="center",
+            annotation_clip=False,
+            linespacing=1.15,
             arrowprops={
-                "arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.5,
+                "shrinkA": 1,
+                "shrinkB": 1,
+                "relpos": (0, 0.5),
             },
-        )  # fmt: skip
+        )
 
 
 def said(fig: Figure) -> str:

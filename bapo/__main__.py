@@ -21,9 +21,10 @@ Configuration: Hydra overrides, for example
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="bapo", description='Reproduction suite for "Buffer Matters" (BAPO).',
+        prog="bapo",
+        description='Reproduction suite for "Buffer Matters" (BAPO).',
         epilog="The whole workflow: snakemake --cores all table1",
-    )  # fmt: skip
+    )
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -54,10 +55,11 @@ def _parser() -> argparse.ArgumentParser:
     grade = commands.add_parser("grade", help="Grade responses in a JSONL file; one JSON verdict a line.")
     grade.add_argument("--task", required=True, help="countdown, geometry or mathematics")
     grade.add_argument(
-        "file", metavar="FILE.jsonl",
+        "file",
+        metavar="FILE.jsonl",
         help="countdown: {'numbers', 'target', 'response'} a line; geometry and mathematics: {'gold', 'response'}, "
         "where gold is a text or a list of texts, any of which is right; geometry: also 'choices', a list of texts",
-    )  # fmt: skip
+    )
     sweeps.add_arguments(commands.add_parser("sweep", help="Work on a study of a method's parameters."))
     listing = commands.add_parser("methods", help="List the methods.")
     listing.add_argument("--json", action="store_true", help="machine-readable")

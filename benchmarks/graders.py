@@ -132,22 +132,33 @@ def speed(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def report(
-    pairs: list[dict[str, Any]], adversarial: list[dict[str, Any]], missed: list[dict[str, Any]], rules: Counter[str],
-    disagreements: list[dict[str, Any]], graded: int, outputs: int,
-) -> str:  # fmt: skip
+    pairs: list[dict[str, Any]],
+    adversarial: list[dict[str, Any]],
+    missed: list[dict[str, Any]],
+    rules: Counter[str],
+    disagreements: list[dict[str, Any]],
+    graded: int,
+    outputs: int,
+) -> str:
     """docs/grader_disagreements.md."""
     lines = [
-        "# Where the grader of mathematics and other people's labels disagree", "",
-        "Written by `python benchmarks/graders.py FOLDER --write docs/grader_disagreements.md`.", "",
+        "# Where the grader of mathematics and other people's labels disagree",
+        "",
+        "Written by `python benchmarks/graders.py FOLDER --write docs/grader_disagreements.md`.",
+        "",
         f"- Answer pairs: {graded - len(disagreements)} of {graded} agree "
         f"({100 * (1 - len(disagreements) / graded):.1f}%).",
         f"- Responses of Qwen2.5-Math: {outputs - len(missed)} of {outputs} agree "
         f"({100 * (1 - len(missed) / outputs):.2f}%).",
-        f"- Adversarial cases: {len(adversarial)} disagreements.", "",
-        f"Left out of the {len(pairs)} pairs, because the label rests on more than what the two texts mean:", "",
-        *(f"- {count}: {RULES[rule]}." for rule, count in sorted(rules.items())), "",
-        "| row | source | gold | answer | label | ours | who is right |", "|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
+        f"- Adversarial cases: {len(adversarial)} disagreements.",
+        "",
+        f"Left out of the {len(pairs)} pairs, because the label rests on more than what the two texts mean:",
+        "",
+        *(f"- {count}: {RULES[rule]}." for rule, count in sorted(rules.items())),
+        "",
+        "| row | source | gold | answer | label | ours | who is right |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for row in sorted(adversarial + missed + disagreements, key=lambda r: str(r.get("id"))):
         texts = [f"`{' '.join(str(row[key]).split())}`".replace("|", "\\|") for key in ("gold", "prediction")]
         name = row.get("id", row.get("label"))
@@ -173,16 +184,24 @@ def main() -> None:
     )
     wrong = grade_responses(adversarial)
     false_positives = sum(not row["expected"] for row in wrong)
-    print(f"adversarial: {len(adversarial)} cases, {false_positives} false positives, "
-          f"{len(wrong) - false_positives} false negatives")  # fmt: skip
+    print(
+        f"adversarial: {len(adversarial)} cases, {false_positives} false positives, "
+        f"{len(wrong) - false_positives} false negatives"
+    )
     missed = grade_responses(outputs)
     print(f"model outputs: {100 * (1 - len(missed) / len(outputs)):.2f}% of {len(outputs)}")
     rules, disagreements, graded = grade_pairs(pairs)
     print(f"answer pairs: {100 * (1 - len(disagreements) / graded):.2f}% of {graded}; left out {dict(rules)}")
     if arguments.verbose:
         for row in wrong + missed + disagreements:
-            print(row.get("id", row.get("label")), row["expected"], repr(row["gold"]), "|", repr(row["prediction"]),
-                  row["reason"])  # fmt: skip
+            print(
+                row.get("id", row.get("label")),
+                row["expected"],
+                repr(row["gold"]),
+                "|",
+                repr(row["prediction"]),
+                row["reason"],
+            )
     if arguments.write:
         arguments.write.write_text(report(pairs, wrong, missed, rules, disagreements, graded, len(outputs)))
     for name, value in speed(outputs).items():

@@ -57,10 +57,17 @@ def main() -> None:
             torch.manual_seed(calls["generate"])
             with torch.inference_mode():
                 whole = model.generate(
-                    ids, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-                    num_return_sequences=group_size, max_new_tokens=longest,
-                    eos_token_id=ends[0] if ends else None, pad_token_id=pad,
-                )[:, width:]  # fmt: skip
+                    ids,
+                    attention_mask=mask,
+                    do_sample=True,
+                    temperature=1.0,
+                    top_k=0,
+                    top_p=1.0,
+                    num_return_sequences=group_size,
+                    max_new_tokens=longest,
+                    eos_token_id=ends[0] if ends else None,
+                    pad_token_id=pad,
+                )[:, width:]
             end = torch.isin(whole, torch.tensor(ends))
             tokens["generate"].append(int((end.cumsum(1) - end.long() == 0).sum()))
 

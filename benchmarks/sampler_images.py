@@ -62,9 +62,18 @@ def main() -> None:
             torch.manual_seed(calls["generate"])
             with torch.inference_mode():
                 whole = model.generate(
-                    ids, attention_mask=torch.ones_like(ids), do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-                    num_return_sequences=size, max_new_tokens=longest, eos_token_id=end, pad_token_id=pad, **given,
-                )[:, ids.shape[1] :]  # fmt: skip
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    do_sample=True,
+                    temperature=1.0,
+                    top_k=0,
+                    top_p=1.0,
+                    num_return_sequences=size,
+                    max_new_tokens=longest,
+                    eos_token_id=end,
+                    pad_token_id=pad,
+                    **given,
+                )[:, ids.shape[1] :]
             ended = whole == end
             tokens["generate"].append(int((ended.cumsum(1) - ended.long() == 0).sum()))
 

@@ -33,9 +33,12 @@ def timed(*words: str) -> tuple[float, str]:
     """(wall seconds, standard output) of Snakemake with these words. Raises on failure, with its last lines."""
     begun = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", *words], cwd=ROOT, capture_output=True, text=True,
+        [sys.executable, "-m", "snakemake", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     if done.returncode:
         raise SystemExit(f"snakemake failed:\n{done.stderr[-3000:]}")
     return time.perf_counter() - begun, done.stdout + done.stderr

@@ -119,7 +119,9 @@ def analysis_identity(wildcards):
     """Tables and figures take seconds: they are made again when any file of the analysis changes."""
     root = Path(workflow.basedir)
     files = sorted(p for p in (root / "analysis").rglob("*") if p.suffix in (".py", ".yaml"))
-    files += [root / "bapo" / name for name in ("store/files.py", "seeds.py", "algorithm/theory.py")]  # what it computes with
+    files += [
+        root / "bapo" / name for name in ("store/files.py", "seeds.py", "algorithm/theory.py")
+    ]  # what it computes with
     return identity.digest([p.read_text(encoding="utf-8") for p in files])
 
 

@@ -20,6 +20,16 @@ def audit(published: Published) -> list[Finding]:
     """Every finding, check by check, in the order of the table."""
     from analysis.audit import cells, statements, theorem
 
-    checks = (cells.averages, cells.granularity, cells.marks, cells.best, statements.gains, statements.ratios,
-              statements.budgets, statements.same, statements.sums, theorem.constants)  # fmt: skip
+    checks = (
+        cells.averages,
+        cells.granularity,
+        cells.marks,
+        cells.best,
+        statements.gains,
+        statements.ratios,
+        statements.budgets,
+        statements.same,
+        statements.sums,
+        theorem.constants,
+    )
     return [finding for check in checks for finding in check(published)]

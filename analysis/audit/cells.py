@@ -26,10 +26,11 @@ def averages(published: Published) -> Iterator[Finding]:
             allowed = printed.half_unit + math.fsum(c.half_unit for c in parts) / len(parts) + 1e-9
             if abs(mean - printed.value) > allowed:
                 yield Finding(
-                    "average", f"{block.title}, {row.title}",
+                    "average",
+                    f"{block.title}, {row.title}",
                     f"prints {printed.text}; the mean of {', '.join(c.text for c in parts)} is {mean:.2f}",
                     {"printed": printed.value, "mean": mean},
-                )  # fmt: skip
+                )
 
 
 def attainable(cell: Cell, outcomes: int) -> bool:
@@ -63,29 +64,32 @@ def granularity(published: Published) -> Iterator[Finding]:
                     f"{100 * c / (n * runs):.{cell.digits + 1}f}" for c in (math.floor(count), math.ceil(count))
                 )
                 yield Finding(
-                    "granularity", f"{where}, {row.title}, {title}",
+                    "granularity",
+                    f"{where}, {row.title}, {title}",
                     f"{cell.text} is no mean of {n} problems x {runs} runs, rounded or cut off: the nearest give "
                     + near
                     + (" (a row from another paper)" if row.borrowed else ""),
                     {"printed": cell.value, "problems": n, "runs": runs, "count": count},
-                )  # fmt: skip
+                )
         cells = [row.cells[column] for _, row in rows if not row.borrowed]
         fits = [k for k in RUNS if luck(cells, n * k) < LUCK and all(attainable(c, n * k) for c in cells)]
         if fits and fits[0] != runs:
             k = fits[0]
             yield Finding(
-                "granularity", title,
+                "granularity",
+                title,
                 f"all {len(cells)} values lie on the grid of {n} problems x {k} runs = 1/{n * k} (by luck: "
                 f"{luck(cells, n * k):.1g}), not only on that of the stated {runs} runs",
                 {"problems": n, "runs": k, "stated": runs, "luck": luck(cells, n * k), "cells": len(cells)},
-            )  # fmt: skip
+            )
         elif not fits and luck(cells, n * runs) < LUCK and not all(attainable(c, n * runs) for c in cells):
             yield Finding(
-                "granularity", title,
+                "granularity",
+                title,
                 f"no number of runs from {RUNS.start} to {RUNS.stop - 1} that could be told from luck fits all "
                 f"{len(cells)} values",
                 {"problems": n, "stated": runs, "cells": len(cells)},
-            )  # fmt: skip
+            )
 
 
 def _columns(published: Published) -> Iterator[tuple[str, str, list[tuple[str, Row]]]]:
@@ -114,26 +118,34 @@ def _marks_of(block: Block, column: str, title: str, lower: bool) -> Iterator[Fi
     if len(values) < 2:
         return
     where = f"{block.title}, {title}"
-    shown = ", ".join(f"{r.title} {r.cells[column].text}" for r in sorted(
-        rows, key=lambda r: r.cells[column].value, reverse=not lower)[:3])  # fmt: skip
+    shown = ", ".join(
+        f"{r.title} {r.cells[column].text}"
+        for r in sorted(rows, key=lambda r: r.cells[column].value, reverse=not lower)[:3]
+    )
     for row in rows:
         place = values.index(row.cells[column].value) + 1
         if column in row.underlined and place != 2:
             yield Finding(
-                "mark", where, f"{row.title} {row.cells[column].text} is underlined and is number {place}: {shown}",
+                "mark",
+                where,
+                f"{row.title} {row.cells[column].text} is underlined and is number {place}: {shown}",
                 {"value": row.cells[column].value, "place": place},
-            )  # fmt: skip
+            )
         elif column not in row.underlined and place == 2 and not lower:
             yield Finding(
-                "mark", where, f"{row.title} {row.cells[column].text} is second and is not underlined: {shown}",
+                "mark",
+                where,
+                f"{row.title} {row.cells[column].text} is second and is not underlined: {shown}",
                 {"value": row.cells[column].value, "place": place},
-            )  # fmt: skip
+            )
     best = [r for r in rows if r.cells[column].value == values[0]]
     if len(best) > 1 and not lower:
         yield Finding(
-            "mark", where, f"{' and '.join(r.title for r in best)} tie at the top with {best[0].cells[column].text}",
+            "mark",
+            where,
+            f"{' and '.join(r.title for r in best)} tie at the top with {best[0].cells[column].text}",
             {"value": values[0], "tied": len(best)},
-        )  # fmt: skip
+        )
 
 
 def best(published: Published) -> Iterator[Finding]:
@@ -148,6 +160,8 @@ def best(published: Published) -> Iterator[Finding]:
             if above:
                 shown = ", ".join(f"{r.title} {r.cells[column].text}" for r in above)
                 yield Finding(
-                    "not the best", f"{block.title}, {block.columns[column]}",
-                    f"{ours.title} {cell.text} is below {shown}", {"value": cell.value, "above": len(above)},
-                )  # fmt: skip
+                    "not the best",
+                    f"{block.title}, {block.columns[column]}",
+                    f"{ours.title} {cell.text} is below {shown}",
+                    {"value": cell.value, "above": len(above)},
+                )

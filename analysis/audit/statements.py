@@ -27,9 +27,10 @@ def gains(published: Published) -> Iterator[Finding]:
         ways["mean gain in points"] = math.fsum(a.value - b.value for _, a, b in pairs) / len(pairs)
         cells = [
             100 * (block.row(of).cells[c].value - block.row(over).cells[c].value) / block.row(over).cells[c].value
-            for block, _, _ in pairs for c in block.columns
+            for block, _, _ in pairs
+            for c in block.columns
             if published.problems(c) and c in block.row(of).cells and c in block.row(over).cells
-        ]  # fmt: skip
+        ]
         ways["mean of the relative gains of all cells"] = math.fsum(cells) / len(cells) if cells else math.nan
         unit = _unit(stated)
         if any(abs(value - stated) <= unit for value in ways.values()):
@@ -55,10 +56,11 @@ def ratios(published: Published) -> Iterator[Finding]:
             ratio = a.value / b.value
             if abs(ratio - entry["stated"]) > ABOUT * entry["stated"] / 2:
                 yield Finding(
-                    "ratio", entry["where"],
+                    "ratio",
+                    entry["where"],
                     f"{entry['stated']:g} is stated; {a.text} / {b.text} = {ratio:.2f} ({block.title})",
                     {"stated": entry["stated"], "ratio": ratio},
-                )  # fmt: skip
+                )
 
 
 def budgets(published: Published) -> Iterator[Finding]:
@@ -74,12 +76,13 @@ def budgets(published: Published) -> Iterator[Finding]:
             if abs(expected - cell.value) > max(cell.half_unit, ABOUT * expected):
                 titles = ", ".join(r.title for r in rows if r.cells[entry["column"]].text == text)
                 yield Finding(
-                    "budget", f"{block.title}: {titles}",
+                    "budget",
+                    f"{block.title}: {titles}",
                     f"{cell.text} rollouts are {implied:.0f} steps of {entry['batch']} x {entry['group']}, but "
                     f"{entry['steps']} steps are printed ({entry['epochs']} epochs of {entry['train']:,} problems are "
                     f"{by_epochs:.0f}), which are {expected / 1000:.0f}k; {entry['where']}",
                     {"printed": cell.value, "implied_steps": implied, "steps": entry["steps"], "expected": expected},
-                )  # fmt: skip
+                )
 
 
 def same(published: Published) -> Iterator[Finding]:
@@ -95,9 +98,11 @@ def sums(published: Published) -> Iterator[Finding]:
         total = sum(entry["parts"])
         if total != entry["stated"]:
             yield Finding(
-                "sum", entry["where"], f"{entry['stated']} is stated; {' + '.join(map(str, entry['parts']))} = {total}",
+                "sum",
+                entry["where"],
+                f"{entry['stated']} is stated; {' + '.join(map(str, entry['parts']))} = {total}",
                 {"stated": entry["stated"], "sum": total},
-            )  # fmt: skip
+            )
 
 
 def _unit(stated: float) -> float:

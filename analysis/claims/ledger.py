@@ -131,8 +131,17 @@ def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) ->
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; not every seed of {', '.join(fewer)} has finished")
     runs = tuple(sorted(view.read))
-    return Line(claim, **place, verdict=verdict, measure=parts[verdict.part], parts=parts, paper=paper, runs=runs,
-                command=how, unknown=tuple(gone))  # fmt: skip
+    return Line(
+        claim,
+        **place,
+        verdict=verdict,
+        measure=parts[verdict.part],
+        parts=parts,
+        paper=paper,
+        runs=runs,
+        command=how,
+        unknown=tuple(gone),
+    )
 
 
 def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
@@ -209,19 +218,42 @@ def as_dictionary(line: Line) -> dict[str, Any]:
 
     words = claim.paper if isinstance(claim.paper, str) else None
     return {
-        "id": claim.id, "section": claim.section, "quote": claim.quote, "task": line.task, "model": line.model,
-        "paper_value": words if words is not None else number(line.paper), "query": claim.query,
-        "parameters": dict(claim.parameters or {}), "rule": claim.rule.text() if claim.rule else "",
-        "estimate": number(e.mean) if e else None, "low": number(ends[0]),
-        "high": number(ends[1]), "unit": line.measure.unit if line.measure else "",
-        "n_seeds": line.measure.seeds if line.measure else 0, "verdict": line.verdict.verdict,
-        "size": line.verdict.size, "reason": line.verdict.reason, "part": line.verdict.part,
-        "p": number(line.verdict.p), "p_holm": number(line.adjusted), "holds_corrected": line.holds_corrected,
+        "id": claim.id,
+        "section": claim.section,
+        "quote": claim.quote,
+        "task": line.task,
+        "model": line.model,
+        "paper_value": words if words is not None else number(line.paper),
+        "query": claim.query,
+        "parameters": dict(claim.parameters or {}),
+        "rule": claim.rule.text() if claim.rule else "",
+        "estimate": number(e.mean) if e else None,
+        "low": number(ends[0]),
+        "high": number(ends[1]),
+        "unit": line.measure.unit if line.measure else "",
+        "n_seeds": line.measure.seeds if line.measure else 0,
+        "verdict": line.verdict.verdict,
+        "size": line.verdict.size,
+        "reason": line.verdict.reason,
+        "part": line.verdict.part,
+        "p": number(line.verdict.p),
+        "p_holm": number(line.adjusted),
+        "holds_corrected": line.holds_corrected,
         "parts": [
-            {"part": part, "estimate": number(m.estimate.mean), "low": number(m.estimate.low),
-             "high": number(m.estimate.high), "unit": m.unit, "n_seeds": m.seeds, "note": m.note}
+            {
+                "part": part,
+                "estimate": number(m.estimate.mean),
+                "low": number(m.estimate.low),
+                "high": number(m.estimate.high),
+                "unit": m.unit,
+                "n_seeds": m.seeds,
+                "note": m.note,
+            }
             for part, m in line.parts.items()
         ],
-        "note": claim.note, "studies": list(claim.studies), "missing": line.missing, "runs": list(line.runs),
+        "note": claim.note,
+        "studies": list(claim.studies),
+        "missing": line.missing,
+        "runs": list(line.runs),
         "command": line.command,
-    }  # fmt: skip
+    }

@@ -45,8 +45,14 @@ class Query:
         """Raises UserError for a parameter that is missing or that the query does not have."""
         for name in given:
             if name not in self.allowed:
-                raise UserError(unknown(f"{where}: query.{name}", f"query '{self.name}' has no such parameter", name,
-                                        sorted(self.allowed)))  # fmt: skip
+                raise UserError(
+                    unknown(
+                        f"{where}: query.{name}",
+                        f"query '{self.name}' has no such parameter",
+                        name,
+                        sorted(self.allowed),
+                    )
+                )
         for name, choices in self.choices.items():
             if name in given and given[name] not in choices:
                 raise UserError(unknown(f"{where}: query.{name}", "no such choice", str(given[name]), list(choices)))
@@ -113,6 +119,6 @@ def answers(asked: list[tuple[str, ...]], measure: Callable[..., Measure]) -> An
 
 def load() -> dict[str, Query]:
     """All queries."""
-    from analysis.claims.queries import training  # noqa: F401  (importing them registers them)
+    from analysis.claims.queries import accuracy, bound, probes, training  # noqa: F401  (importing registers them)
 
     return QUERIES

@@ -79,8 +79,11 @@ def judge(measures: dict[str, Measure], rule: Rule, paper: float | None = None) 
     if rule.kind == "always":
         part, m = min(measures.items(), key=lambda item: item[1].estimate.mean)
         holds = m.estimate.mean >= 100 - 1e-9
-        return Verdict(REPRODUCED if holds else CONTRADICTED, "no exception" if holds else
-                       f"{part}: {100 - m.estimate.mean:.2g}% exceptions", part)  # fmt: skip
+        return Verdict(
+            REPRODUCED if holds else CONTRADICTED,
+            "no exception" if holds else f"{part}: {100 - m.estimate.mean:.2g}% exceptions",
+            part,
+        )
     # with one training seed the interval is that of new problems: it tells two models apart, not two methods
     sides = {part: side(m.estimate, low, high) if m.seeds > 1 else 0 for part, m in measures.items()}
     ps = {part: p_value(m.estimate, low, high) for part, m in measures.items()}

@@ -70,10 +70,14 @@ def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str) -> str:
     number = counts(rows)
     parts = [f"# Ledger of claims at {scale or 'an unnamed'} scale", ""]
     table = [
-        [v, str(number["overall"][v]), str(number["lines"][v])
-         + (f" ({number['no_runs']} for want of runs)" if v == VERDICTS[-1] and number["no_runs"] else "")]
+        [
+            v,
+            str(number["overall"][v]),
+            str(number["lines"][v])
+            + (f" ({number['no_runs']} for want of runs)" if v == VERDICTS[-1] and number["no_runs"] else ""),
+        ]
         for v in VERDICTS
-    ]  # fmt: skip
+    ]
     head = ["Verdict", f"Claims ({number['claims']})", f"Lines: a claim on a task, or overall ({len(rows)})"]
     parts += [text.markdown_table(head, table, "lrr"), INTRODUCTION, note, ""]
     parts += ["## All claims", "", _summary(rows), "## Claim by claim", ""]

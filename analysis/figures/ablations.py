@@ -107,10 +107,20 @@ def _frame(block: Block, method: str, found: tuple, window: int) -> pd.DataFrame
     import pandas as pd
 
     steps, values = found
-    return pd.concat([
-        pd.DataFrame({
-            "task": block.task, "model": block.model, "method": method, "measure": COLUMN, "seed": cell.seed,
-            "step": steps, "value": raw, "smoothed": smooth,
-        })
-        for cell, raw, smooth in zip(block.methods[method], values, style.smooth(values, window), strict=True)
-    ])  # fmt: skip
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "task": block.task,
+                    "model": block.model,
+                    "method": method,
+                    "measure": COLUMN,
+                    "seed": cell.seed,
+                    "step": steps,
+                    "value": raw,
+                    "smoothed": smooth,
+                }
+            )
+            for cell, raw, smooth in zip(block.methods[method], values, style.smooth(values, window), strict=True)
+        ]
+    )

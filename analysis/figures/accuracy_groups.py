@@ -60,17 +60,38 @@ def _read(block: Block, method: str, study: Study) -> dict:
     counts = {step: np.stack([probes.histogram(x, samples) for x in found.at(step)]) for step in ends}
     within = found.within(ends[1], moved)  # [S], as the next two
     across, unchanged = ([np.nan] * len(within) if found.obstacle else found.across(s, moved) for s in (ends[1], 0))
-    frame = pd.DataFrame([
-        {"task": block.task, "model": block.model, "method": method, "seed": seed, "step": step, "correct": correct,
-         "samples": samples, "prompts": int(counts[step][s, correct]), "moved_within_run": within[s],
-         "moved_across_seeds": across[s], "unchanged_base_across_seeds": unchanged[s]}
-        for s, seed in enumerate(found.seeds) for step in ends for correct in range(samples + 1)
-    ])  # fmt: skip
+    frame = pd.DataFrame(
+        [
+            {
+                "task": block.task,
+                "model": block.model,
+                "method": method,
+                "seed": seed,
+                "step": step,
+                "correct": correct,
+                "samples": samples,
+                "prompts": int(counts[step][s, correct]),
+                "moved_within_run": within[s],
+                "moved_across_seeds": across[s],
+                "unchanged_base_across_seeds": unchanged[s],
+            }
+            for s, seed in enumerate(found.seeds)
+            for step in ends
+            for correct in range(samples + 1)
+        ]
+    )
     return {
-        "title": block.title, "method": method, "name": common.plain_title(block, method), "counts": counts,
-        "samples": samples, "within": float(np.mean(within)), "across": float(np.mean(across)),
-        "unchanged": float(np.mean(unchanged)), "probes": found, "frame": frame,
-    }  # fmt: skip
+        "title": block.title,
+        "method": method,
+        "name": common.plain_title(block, method),
+        "counts": counts,
+        "samples": samples,
+        "within": float(np.mean(within)),
+        "across": float(np.mean(across)),
+        "unchanged": float(np.mean(unchanged)),
+        "probes": found,
+        "frame": frame,
+    }
 
 
 def _panel(axes: Axes, d: dict) -> None:

@@ -48,10 +48,7 @@ def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _draw(
-    study: Study,
-    lines: Sequence[Sequence[tuple[Block, str]]],
-    titles: Sequence[str],
-    name: Callable[[Block, str], str],
+    study: Study, lines: Sequence[Sequence[tuple[Block, str]]], titles: Sequence[str], name: Callable[[Block, str], str]
 ) -> tuple[Figure, pd.DataFrame]:
     """A panel for every (block, method): groups in the batch of each step; red: the batch size B.
 

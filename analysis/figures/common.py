@@ -105,6 +105,10 @@ def legend_above(fig: Figure, axes: Sequence[Axes], left: float = 0.5, ncols: in
     width, height = fig.get_size_inches()
     found = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     fig.legend(
-        list(found.values()), list(found), loc="upper left", bbox_to_anchor=((left - 0.07) / width, 1 - 0.02 / height),
-        ncols=ncols, columnspacing=1.6,
-    )  # fmt: skip
+        list(found.values()),
+        list(found),
+        loc="upper left",
+        bbox_to_anchor=((left - 0.07) / width, 1 - 0.02 / height),
+        ncols=ncols,
+        columnspacing=1.6,
+    )

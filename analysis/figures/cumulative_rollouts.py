@@ -56,10 +56,18 @@ def _panel(axes: Axes, block: Block, study: Study) -> pd.DataFrame:
         steps, values = common.series(frame, "rollouts")
         sums[m] = (steps, np.cumsum(values, axis=1))
         for cell, seed in zip(block.methods[m], sums[m][1], strict=True):
-            rows.append(pd.DataFrame({
-                "task": block.task, "model": block.model, "method": m, "seed": cell.seed, "step": steps,
-                "cumulative_rollouts": seed.astype(np.int64),
-            }))  # fmt: skip
+            rows.append(
+                pd.DataFrame(
+                    {
+                        "task": block.task,
+                        "model": block.model,
+                        "method": m,
+                        "seed": cell.seed,
+                        "step": steps,
+                        "cumulative_rollouts": seed.astype(np.int64),
+                    }
+                )
+            )
     totals = {m: values[:, -1].mean() for m, (_, values) in sums.items()}
     for i, (m, (steps, values)) in enumerate(sums.items()):
         times = f" ({totals[m] / totals['grpo']:.2f}x)" if totals.get("grpo") else ""

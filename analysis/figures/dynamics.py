@@ -81,8 +81,18 @@ def _frame(block, method: str, found: dict, window: int) -> pd.DataFrame:
     parts = []
     for column, (steps, values) in found.items():
         for cell, raw, smooth in zip(block.methods[method], values, style.smooth(values, window), strict=True):
-            parts.append(pd.DataFrame({
-                "task": block.task, "model": block.model, "method": method, "seed": cell.seed, "step": steps,
-                "measure": column, "value": raw, "smoothed": smooth,
-            }))  # fmt: skip
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "task": block.task,
+                        "model": block.model,
+                        "method": method,
+                        "seed": cell.seed,
+                        "step": steps,
+                        "measure": column,
+                        "value": raw,
+                        "smoothed": smooth,
+                    }
+                )
+            )
     return pd.concat(parts, ignore_index=True)

@@ -63,26 +63,39 @@ def panel(axes: Axes, block: Block, found: Mapping[str, SeedMean], labels: Mappi
         line = style.method_line(method, order.index(method))
         colour = line["color"]
         axes.plot([0.0, 0.085], [-row - 0.28] * 2, transform=axes.get_yaxis_transform(), zorder=3, **line)
-        axes.text(
-            0.11, -row - 0.28, label, transform=axes.get_yaxis_transform(), fontsize=7, color=colour, va="center",
-        )  # fmt: skip
+        axes.text(0.11, -row - 0.28, label, transform=axes.get_yaxis_transform(), fontsize=7, color=colour, va="center")
         if method not in found:
             axes.text(
-                0.99, -row - 0.66, "not evaluated", transform=axes.get_yaxis_transform(), fontsize=6.5, va="center",
-                ha="right", color="#666666",
-            )  # fmt: skip
+                0.99,
+                -row - 0.66,
+                "not evaluated",
+                transform=axes.get_yaxis_transform(),
+                fontsize=6.5,
+                va="center",
+                ha="right",
+                color="#666666",
+            )
             continue
         estimate, y = interval(found[method]), -row - 0.66
         axes.plot([100 * estimate.low, 100 * estimate.high], [y, y], color=colour, linewidth=1.2)
-        axes.plot(np.multiply(100, found[method].seed_means), [y - 0.12] * len(found[method].seed_means), ".",
-                  color=colour, markersize=2.5)  # fmt: skip
+        axes.plot(
+            np.multiply(100, found[method].seed_means),
+            [y - 0.12] * len(found[method].seed_means),
+            ".",
+            color=colour,
+            markersize=2.5,
+        )
         axes.plot([100 * estimate.mean], [y], "o", color=colour, markersize=4)
     if "base" in found:  # beside each dot, not through the text
         ends = np.arange(len(labels))
         axes.vlines(
-            [100 * found["base"].mean] * len(labels), -ends - 0.95, -ends - 0.48, color="#444444", linewidth=1.1,
+            [100 * found["base"].mean] * len(labels),
+            -ends - 0.95,
+            -ends - 0.48,
+            color="#444444",
+            linewidth=1.1,
             linestyle=(0, (1, 1)),
-        )  # fmt: skip
+        )
     axes.set_ylim(-len(labels), 0)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)

@@ -87,13 +87,25 @@ def _read(block: Block, method: str, study: Study) -> dict:
     counts = {WITHIN: {step: found.within(step, matrix).mean(axis=0) for step in steps}}
     if not found.obstacle:
         counts[ACROSS] = {step: found.across(step, matrix).mean(axis=0) for step in steps}
-    frame = pd.DataFrame([
-        {"task": block.task, "model": block.model, "method": method, "compared": compared, "step": step,
-         "initial": initial, "current": current, "samples": samples, "prompts": float(n),
-         "share_below_diagonal": probes.degraded(table)}
-        for compared, tables in counts.items() for step, table in tables.items()
-        for (initial, current), n in np.ndenumerate(table)
-    ])  # fmt: skip
+    frame = pd.DataFrame(
+        [
+            {
+                "task": block.task,
+                "model": block.model,
+                "method": method,
+                "compared": compared,
+                "step": step,
+                "initial": initial,
+                "current": current,
+                "samples": samples,
+                "prompts": float(n),
+                "share_below_diagonal": probes.degraded(table),
+            }
+            for compared, tables in counts.items()
+            for step, table in tables.items()
+            for (initial, current), n in np.ndenumerate(table)
+        ]
+    )
     return {"counts": counts.get(ACROSS, counts[WITHIN]), "samples": samples, "frame": frame, "probes": found}
 
 
@@ -116,9 +128,14 @@ def _matrix(axes, title: str, counts: np.ndarray):
         if n >= 0.5:
             dark = share[row, column] > 0.55
             axes.text(
-                column, row, str(int(n + 0.5)), ha="center", va="center", fontsize=4.8,
+                column,
+                row,
+                str(int(n + 0.5)),
+                ha="center",
+                va="center",
+                fontsize=4.8,
                 color="white" if dark else "#222222",
-            )  # fmt: skip
+            )
     ticks = np.arange(0, g + 1, 2 if g > 4 else 1)
     axes.set_xticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)
     axes.set_yticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)

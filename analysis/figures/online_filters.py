@@ -72,9 +72,14 @@ def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: in
         if m == "bapo":
             best = int(values.mean(axis=0).argmax())
             line[0].plot(
-                steps[best], 100 * values.mean(axis=0)[best], "*", color=colour, markersize=11, markeredgecolor="white",
+                steps[best],
+                100 * values.mean(axis=0)[best],
+                "*",
+                color=colour,
+                markersize=11,
+                markeredgecolor="white",
                 zorder=6,
-            )  # fmt: skip
+            )
         rows.append(_frame(block, m, "held_out_accuracy", steps, values))
         steps, values = norms[block, m]
         common.curve(line[1], m, i, steps, style.smooth(values, window))
@@ -92,10 +97,20 @@ def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: in
 def _frame(block: Block, method: str, measure: str, steps, values, smoothed=None) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.concat([
-        pd.DataFrame({
-            "task": block.task, "model": block.model, "method": method, "measure": measure, "seed": cell.seed,
-            "step": steps, "value": values[i], "smoothed": values[i] if smoothed is None else smoothed[i],
-        })
-        for i, cell in enumerate(block.methods[method])
-    ])  # fmt: skip
+    return pd.concat(
+        [
+            pd.DataFrame(
+                {
+                    "task": block.task,
+                    "model": block.model,
+                    "method": method,
+                    "measure": measure,
+                    "seed": cell.seed,
+                    "step": steps,
+                    "value": values[i],
+                    "smoothed": values[i] if smoothed is None else smoothed[i],
+                }
+            )
+            for i, cell in enumerate(block.methods[method])
+        ]
+    )

@@ -162,17 +162,33 @@ def _panel(axes: Axes, panel: Panel, curves: dict[str, reading.Curve], stars: bo
         best = int(np.argmax(means))
         if stars:
             axes.plot(
-                steps[best], means[best], marker="*", markersize=13, color=line["color"], markeredgecolor="white",
-                linestyle="none", zorder=6,
-            )  # fmt: skip
+                steps[best],
+                means[best],
+                marker="*",
+                markersize=13,
+                color=line["color"],
+                markeredgecolor="white",
+                linestyle="none",
+                zorder=6,
+            )
         for t, step in enumerate(curve.steps):
             each = zip(panel.block.methods[method], accuracy[:, t].mean(axis=1), strict=True)
-            rows.append({
-                "task": panel.block.task, "model": panel.block.model, "benchmark": panel.benchmark, "method": method,
-                "step": step, "accuracy": means[t], "low": low[t], "high": high[t], "highest": t == best,
-                "problems": len(curve.problems), "samples": curve.samples,
-                **{f"seed_{cell.seed}": value for cell, value in each},
-            })  # fmt: skip
+            rows.append(
+                {
+                    "task": panel.block.task,
+                    "model": panel.block.model,
+                    "benchmark": panel.benchmark,
+                    "method": method,
+                    "step": step,
+                    "accuracy": means[t],
+                    "low": low[t],
+                    "high": high[t],
+                    "highest": t == best,
+                    "problems": len(curve.problems),
+                    "samples": curve.samples,
+                    **{f"seed_{cell.seed}": value for cell, value in each},
+                }
+            )
     common.tidy_steps(axes, max(c.steps[-1] for c in curves.values()))
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_title(panel.title, loc="left", fontsize=7.5)

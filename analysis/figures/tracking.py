@@ -91,17 +91,37 @@ def _read(block: Block, method: str, study: Study) -> dict:
     within = np.stack([found.within(step, probes.improved) for step in steps])  # [T, S]
     none = (float("nan"), [float("nan")] * len(found.seeds))
     across = [none if found.obstacle else probes.improved_across(found, step) for step in steps]
-    frame = pd.DataFrame([
-        {"task": block.task, "model": block.model, "method": method, "seed": seed, "step": step, "correct": correct,
-         "samples": samples, "prompts": int(counts[i, s, correct]), "improved_within_run": within[i, s],
-         "improved_across_seeds": across[i][1][s], "unchanged_base_across_seeds": across[0][1][s]}
-        for s, seed in enumerate(found.seeds) for i, step in enumerate(steps) for correct in range(samples + 1)
-    ])  # fmt: skip
+    frame = pd.DataFrame(
+        [
+            {
+                "task": block.task,
+                "model": block.model,
+                "method": method,
+                "seed": seed,
+                "step": step,
+                "correct": correct,
+                "samples": samples,
+                "prompts": int(counts[i, s, correct]),
+                "improved_within_run": within[i, s],
+                "improved_across_seeds": across[i][1][s],
+                "unchanged_base_across_seeds": across[0][1][s],
+            }
+            for s, seed in enumerate(found.seeds)
+            for i, step in enumerate(steps)
+            for correct in range(samples + 1)
+        ]
+    )
     return {
-        "title": common.plain_title(block, method), "steps": steps, "samples": samples, "counts": counts.mean(axis=1),
-        "within": (_mean(within[-1]), list(within[-1])), "across": across[-1], "unchanged": across[0],
-        "probes": found, "frame": frame,
-    }  # fmt: skip
+        "title": common.plain_title(block, method),
+        "steps": steps,
+        "samples": samples,
+        "counts": counts.mean(axis=1),
+        "within": (_mean(within[-1]), list(within[-1])),
+        "across": across[-1],
+        "unchanged": across[0],
+        "probes": found,
+        "frame": frame,
+    }
 
 
 def _mean(values: np.ndarray) -> float:
@@ -146,6 +166,12 @@ def _legend(fig, axes, colours: list[str], samples: int) -> None:
     handles = [Patch(facecolor=c, label=f"{i}/{samples}") for i, c in reversed(list(enumerate(colours)))]
     place = axes.get_position()
     fig.legend(
-        handles=handles, loc="center left", bbox_to_anchor=(place.x1 + 0.005, (place.y0 + place.y1) / 2),
-        title="correct", title_fontsize=7.5, handlelength=1.1, handleheight=1.1, labelspacing=0.35,
-    )  # fmt: skip
+        handles=handles,
+        loc="center left",
+        bbox_to_anchor=(place.x1 + 0.005, (place.y0 + place.y1) / 2),
+        title="correct",
+        title_fontsize=7.5,
+        handlelength=1.1,
+        handleheight=1.1,
+        labelspacing=0.35,
+    )

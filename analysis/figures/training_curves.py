@@ -47,10 +47,19 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
         _seeds(fig, inner[1], block, methods, smoothed)
         for m, (steps, values) in methods.items():
             for cell, raw, smooth in zip(block.methods[m], values, smoothed[m], strict=True):
-                rows.append(pd.DataFrame({
-                    "task": block.task, "model": block.model, "method": m, "seed": cell.seed, "step": steps,
-                    "reward_mean": raw, "smoothed": smooth,
-                }))  # fmt: skip
+                rows.append(
+                    pd.DataFrame(
+                        {
+                            "task": block.task,
+                            "model": block.model,
+                            "method": m,
+                            "seed": cell.seed,
+                            "step": steps,
+                            "reward_mean": raw,
+                            "smoothed": smooth,
+                        }
+                    )
+                )
     style.margins(fig, left=0.55, right=1.5, top=0.3, bottom=below)
     _widen(fig)
     style.caption(fig, words)

@@ -67,10 +67,17 @@ def write_study(folder: Path) -> Path:
         model, method, seed = summary.parent.relative_to(folder).parts
         cells.append(
             {
-                "task": folder.name, "task_title": folder.name, "model": model, "model_title": model, "method": method,
-                "method_title": method, "kind": "", "seed": int(seed.removeprefix("seed")), "run": str(summary.parent),
+                "task": folder.name,
+                "task_title": folder.name,
+                "model": model,
+                "model_title": model,
+                "method": method,
+                "method_title": method,
+                "kind": "",
+                "seed": int(seed.removeprefix("seed")),
+                "run": str(summary.parent),
             }
-        )  # fmt: skip
+        )
     note = "Imported: runs of others, from their published logs; manifest.json of each says what was assumed."
     benchmarks = {folder.name: [["none", "not evaluated"]]}
     content = {"scale": "imported", "note": note, "cells": cells, "bases": [], "benchmarks": benchmarks}

@@ -123,18 +123,27 @@ def histories(records: list[dict[str, Any]], settings: Settings) -> Tables:
         rows = [r for r in rows if r[0] <= last]
     groups = pd.DataFrame(
         {
-            "step": [s for s, _, _ in rows], "prompt_id": [n for _, n, _ in rows], "origin": "fresh",
-            "version": [s - 1 for s, _, _ in rows], "generated_step": [s for s, _, _ in rows],
-            "rewards": [[1.0] * c + [0.0] * (g - c) for _, _, c in rows], "mean": [c / g for _, _, c in rows],
-            "used": True, "reason": "",
+            "step": [s for s, _, _ in rows],
+            "prompt_id": [n for _, n, _ in rows],
+            "origin": "fresh",
+            "version": [s - 1 for s, _, _ in rows],
+            "generated_step": [s for s, _, _ in rows],
+            "rewards": [[1.0] * c + [0.0] * (g - c) for _, _, c in rows],
+            "mean": [c / g for _, _, c in rows],
+            "used": True,
+            "reason": "",
         }
-    )  # fmt: skip
+    )
     return Tables(
-        _steps_of(groups, g), groups, _nearest_visits(rows, last, settings),
-        ["steps: the log has a prompt's accuracies in order, not their steps; visit i of n is placed at (i + u) / n",
-         "rewards: only their number is logged; the correct ones are written first",
-         "probe: the group that was trained on nearest to the step, the first one for step 0"],
-    )  # fmt: skip
+        _steps_of(groups, g),
+        groups,
+        _nearest_visits(rows, last, settings),
+        [
+            "steps: the log has a prompt's accuracies in order, not their steps; visit i of n is placed at (i + u) / n",
+            "rewards: only their number is logged; the correct ones are written first",
+            "probe: the group that was trained on nearest to the step, the first one for step 0",
+        ],
+    )
 
 
 def _steps_of(groups: pd.DataFrame, group_size: int) -> pd.DataFrame:
@@ -156,10 +165,16 @@ def _nearest_visits(rows: list[tuple[int, str, int]], last: int, settings: Setti
         seen[name].append((step, correct))
     points = sorted({round(i * last / (settings.points - 1)) for i in range(settings.points)})
     found = [
-        {"step": point, "set": "train", "prompt_id": name, "correct": min(v, key=lambda x: abs(x[0] - point))[1],
-         "samples": settings.group}
-        for point in points for name, v in seen.items()
-    ]  # fmt: skip
+        {
+            "step": point,
+            "set": "train",
+            "prompt_id": name,
+            "correct": min(v, key=lambda x: abs(x[0] - point))[1],
+            "samples": settings.group,
+        }
+        for point in points
+        for name, v in seen.items()
+    ]
     frame = pd.DataFrame(found)
     return frame.assign(mean=frame["correct"] / frame["samples"])
 
@@ -184,10 +199,14 @@ def tracking(records: list[dict[str, Any]], settings: Settings) -> Tables:
     left_out = sorted(set(counts["step"]) - set(whole["step"]))
     probe = pd.DataFrame(
         {
-            "step": whole["step"].astype(int), "set": "train", "prompt_id": whole["prompt"].astype(str),
-            "correct": whole["sum"].astype(int), "samples": samples, "mean": whole["sum"] / samples,
+            "step": whole["step"].astype(int),
+            "set": "train",
+            "prompt_id": whole["prompt"].astype(str),
+            "correct": whole["sum"].astype(int),
+            "samples": samples,
+            "mean": whole["sum"] / samples,
         }
-    )  # fmt: skip
+    )
     steps = probe.groupby("step")["mean"].mean().rename("reward_mean").reset_index()
     notes = ["reward_mean: of the tracked prompts, not of the training batch"]
     if left_out:
@@ -207,12 +226,20 @@ def _no_groups() -> pd.DataFrame:
 REWARD = "critic/score/mean"
 #: verl's names -> ours
 METRICS = {
-    REWARD: "reward_mean", "actor/entropy": "entropy", "actor/entropy_loss": "entropy",
-    "actor/grad_norm": "gradient_norm", "actor/pg_clipfrac": "clip_fraction", "actor/kl_loss": "kl",
-    "actor/pg_loss": "loss", "actor/lr": "learning_rate", "response_length/mean": "response_length",
-    "timing_s/gen": "seconds_rollout", "timing_s/reward": "seconds_reward", "timing_s/update_actor": "seconds_update",
+    REWARD: "reward_mean",
+    "actor/entropy": "entropy",
+    "actor/entropy_loss": "entropy",
+    "actor/grad_norm": "gradient_norm",
+    "actor/pg_clipfrac": "clip_fraction",
+    "actor/kl_loss": "kl",
+    "actor/pg_loss": "loss",
+    "actor/lr": "learning_rate",
+    "response_length/mean": "response_length",
+    "timing_s/gen": "seconds_rollout",
+    "timing_s/reward": "seconds_reward",
+    "timing_s/update_actor": "seconds_update",
     "timing_s/step": "seconds_total",
-}  # fmt: skip
+}
 
 
 def verl(records: list[dict[str, Any]], settings: Settings) -> Tables:

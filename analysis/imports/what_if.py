@@ -71,14 +71,18 @@ def what_if(
         again = int(batch.metrics.get("reevaluated_prompts", 0))
         rows.append(
             {
-                "step": int(step), "reward_mean": float(means.mean()), "groups_fresh": len(fresh),
-                "groups_none_correct": int((means == 0).sum()), "groups_all_correct": int((means == 1).sum()),
+                "step": int(step),
+                "reward_mean": float(means.mean()),
+                "groups_fresh": len(fresh),
+                "groups_none_correct": int((means == 0).sum()),
+                "groups_all_correct": int((means == 1).sum()),
                 "batch_groups": len(batch.groups),
                 **{f"x{i}": sum(g.origin == o for g in batch.groups) for i, o in enumerate(ORIGINS, start=1)},
-                "fresh_rollouts": sum(g.size for g in fresh), "regenerated_rollouts": again * fresh[0].size,
+                "fresh_rollouts": sum(g.size for g in fresh),
+                "regenerated_rollouts": again * fresh[0].size,
                 **{k: float(v) for k, v in batch.metrics.items()},
             }
-        )  # fmt: skip
+        )
     notes = [
         f"batches that {algorithm} would have drawn from the fresh groups of {run.name} under {run.parent.name}",
         "the policy is the recorded run's; a re-evaluated prompt has the accuracy of its next recorded group",

@@ -17,9 +17,21 @@ from bapo.store.files import read_json
 VERDICTS = {"reproduced": "good", "contradicted": "bad", "underpowered": "open", "not testable at this scale": "none"}
 FIRM = ("reproduced", "contradicted")
 #: what a claim may say beside its columns -> its name here
-FACTS = {"id": "Claim", "model": "Model", "query": "Query", "parameters": "Parameters", "rule": "Rule", "size": "Size",
-         "part": "Decided by", "p": "p", "p_holm": "p, Holm over the ledger", "holds_corrected": "Holds after Holm",
-         "note": "Note", "studies": "Studies", "command": "Command"}  # fmt: skip
+FACTS = {
+    "id": "Claim",
+    "model": "Model",
+    "query": "Query",
+    "parameters": "Parameters",
+    "rule": "Rule",
+    "size": "Size",
+    "part": "Decided by",
+    "p": "p",
+    "p_holm": "p, Holm over the ledger",
+    "holds_corrected": "Holds after Holm",
+    "note": "Note",
+    "studies": "Studies",
+    "command": "Command",
+}
 
 
 @dataclass(frozen=True)
@@ -102,7 +114,7 @@ def _part(given: Mapping[str, Any]) -> Part:
     unit = _words(given.get("unit"))
     return Part(
         _words(given.get("part")), f"{estimate} {unit}".strip(), _interval(low, high), _words(given.get("note"))
-    )  # fmt: skip
+    )
 
 
 def _interval(low: str, high: str) -> str:

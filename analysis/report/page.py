@@ -75,12 +75,13 @@ def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     script = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {
-        "bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten,
-    }  # fmt: skip
+        loader=jinja2.FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}
     study = next((s for s in found.studies if s["name"] == "table1"), (found.studies or [{}])[0])
     return environment.get_template("page.html").render(
         **content,
@@ -110,8 +111,22 @@ def _command(target: str, study: dict[str, Any], folder: str) -> str:
 
 def _payload(found: provenance.Provenance) -> dict[str, Any]:
     """What opening a run shows; the browser builds it only when asked."""
-    keep = ("folder", "title", "task", "model", "method", "seed", "status", "configuration", "environment", "manifest",
-            "totals", "accuracy", "reference", "studies")  # fmt: skip
+    keep = (
+        "folder",
+        "title",
+        "task",
+        "model",
+        "method",
+        "seed",
+        "status",
+        "configuration",
+        "environment",
+        "manifest",
+        "totals",
+        "accuracy",
+        "reference",
+        "studies",
+    )
     return {
         "configurations": found.configurations,
         "environments": found.environments,

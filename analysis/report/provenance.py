@@ -18,9 +18,15 @@ BASE = "base"
 #: of a manifest, what many runs share; kept once
 SHARED = ("code", "packages", "hardware")
 #: totals of a run's summary.json -> their heading; seconds are those of training
-COSTS = {"seconds": "Time", "rollouts": "Rollouts", "generated_tokens": "Generated tokens",
-         "trained_tokens": "Trained tokens", "updates": "Updates", "forward_flops": "Forward FLOPs",
-         "backward_flops": "Backward FLOPs"}  # fmt: skip
+COSTS = {
+    "seconds": "Time",
+    "rollouts": "Rollouts",
+    "generated_tokens": "Generated tokens",
+    "trained_tokens": "Trained tokens",
+    "updates": "Updates",
+    "forward_flops": "Forward FLOPs",
+    "backward_flops": "Backward FLOPs",
+}
 
 
 @dataclass
@@ -92,9 +98,16 @@ def _named(entry: Mapping[str, Any]) -> Run:
     method = entry.get("method", BASE)
     title = entry.get("method_title") or (f"+{method}" if method != BASE else "before training")
     return Run(
-        str(entry["run"]), entry["task"], entry["model"], method, entry.get("seed"), title,
-        entry.get("task_title") or entry["task"], entry.get("model_title") or entry["model"], [],
-    )  # fmt: skip
+        str(entry["run"]),
+        entry["task"],
+        entry["model"],
+        method,
+        entry.get("seed"),
+        title,
+        entry.get("task_title") or entry["task"],
+        entry.get("model_title") or entry["model"],
+        [],
+    )
 
 
 class _Reader:
@@ -162,8 +175,10 @@ class _Reader:
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
     """{"method.v": "5"}: a configuration by dotted keys; lists and scalars as JSON."""
-    return {key: value if isinstance(value, str) and not _ambiguous(value) else json.dumps(value, default=str)
-            for key, value in flat(config).items()}  # fmt: skip
+    return {
+        key: value if isinstance(value, str) and not _ambiguous(value) else json.dumps(value, default=str)
+        for key, value in flat(config).items()
+    }
 
 
 def _ambiguous(value: str) -> bool:

@@ -106,10 +106,15 @@ def levels_table(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
     for row in rows:
         for i, level in enumerate(row.levels):
             weight = text.MISSING if row.importance is None else f"{100 * row.importance:.0f} %"
-            cells.append([
-                row.parameter.title, level.title, str(len(level.trials)), percent(level.estimate),
-                weight if i == 0 else "",
-            ])  # fmt: skip
+            cells.append(
+                [
+                    row.parameter.title,
+                    level.title,
+                    str(len(level.trials)),
+                    percent(level.estimate),
+                    weight if i == 0 else "",
+                ]
+            )
     return Table("Accuracy by value, over all complete trials", header, cells, "llrrr")
 
 
@@ -129,11 +134,14 @@ def notes(sweep: Sweep) -> list[str]:
         "parameters; where values have no order, the one furthest from the first is compared with it, and p first "
         "multiplied by how many it was the furthest of. A level's accuracy is the mean of its trials, whatever their "
         "other parameters are"
-        + (": every combination was tried." if sweep.content["sampler"] == "grid" else
-           "; a free search tries good neighbourhoods more often, so levels also differ in their other parameters."),
+        + (
+            ": every combination was tried."
+            if sweep.content["sampler"] == "grid"
+            else "; a free search tries good neighbourhoods more often, so levels differ in other parameters too."
+        ),
         f"Importance: PED-ANOVA's share for telling the better trials from all; with {len(sweep.complete)} trials it "
         "has no interval and orders the parameters roughly at best.",
-    ]  # fmt: skip
+    ]
     if pruning:
         count = sum(t.state == PRUNED for t in sweep.trials)
         given.append(
@@ -153,18 +161,35 @@ def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.
         line: dict[str, Any] = {"kind": "trial", "trial": t.number, "state": t.state, **t.drawn}
         if len(t.accuracy):
             e, d = t.estimate, against_reference(t, sweep)
-            line |= {"accuracy": 100 * e.mean, "low": 100 * e.low, "high": 100 * e.high, "se": 100 * e.se,
-                     "minus_reference": 100 * d.mean, "minus_low": 100 * d.low, "minus_high": 100 * d.high,
-                     "in_region": bool(area and t in area.inside), "runs": " ".join(t.runs)}  # fmt: skip
+            line |= {
+                "accuracy": 100 * e.mean,
+                "low": 100 * e.low,
+                "high": 100 * e.high,
+                "se": 100 * e.se,
+                "minus_reference": 100 * d.mean,
+                "minus_low": 100 * d.low,
+                "minus_high": 100 * d.high,
+                "in_region": bool(area and t in area.inside),
+                "runs": " ".join(t.runs),
+            }
         found.append(line)
     for row in rows:
         for level in row.levels:
             e = level.estimate
             found.append(
-                {"kind": "level", "parameter": row.parameter.name, "level": level.title, "trials": len(level.trials),
-                 "accuracy": 100 * e.mean, "low": 100 * e.low, "high": 100 * e.high, "se": 100 * e.se,
-                 "importance": row.importance, "p_holm": row.p}
-            )  # fmt: skip
+                {
+                    "kind": "level",
+                    "parameter": row.parameter.name,
+                    "level": level.title,
+                    "trials": len(level.trials),
+                    "accuracy": 100 * e.mean,
+                    "low": 100 * e.low,
+                    "high": 100 * e.high,
+                    "se": 100 * e.se,
+                    "importance": row.importance,
+                    "p_holm": row.p,
+                }
+            )
     return pd.DataFrame(found)
 
 

@@ -107,10 +107,15 @@ def load(path: Path) -> Sweep:
             Trial(row["number"], row["state"], row["drawn"], row["settings"], row["reason"], tuple(folders), table)
         )
     parameters = tuple(
-        Parameter(p["name"], p["title"], None if p["choices"] is None else tuple(p["choices"]), p["log"],
-                  p["distribution"] if isinstance(p["distribution"], str) else json.dumps(p["distribution"]))
+        Parameter(
+            p["name"],
+            p["title"],
+            None if p["choices"] is None else tuple(p["choices"]),
+            p["log"],
+            p["distribution"] if isinstance(p["distribution"], str) else json.dumps(p["distribution"]),
+        )
         for p in content["parameters"]
-    )  # fmt: skip
+    )
     return Sweep(content, parameters, tuple(trials), reference)
 
 

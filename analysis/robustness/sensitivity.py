@@ -151,11 +151,16 @@ def sensitivities(sweep: Sweep, area: Region | None) -> list[Sensitivity]:
     adjusted = dict(zip(tested, statistics.holm(list(tested.values())), strict=True)) if tested else {}
     return [
         Sensitivity(
-            parameter, found, ends, change, float(adjusted.get(parameter.name, float("nan"))),
-            weights.get(parameter.name), tuple(t.drawn[parameter.name] for t in area.inside) if area else (),
+            parameter,
+            found,
+            ends,
+            change,
+            float(adjusted.get(parameter.name, float("nan"))),
+            weights.get(parameter.name),
+            tuple(t.drawn[parameter.name] for t in area.inside) if area else (),
         )
         for parameter, found, ends, change in rows
-    ]  # fmt: skip
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ importances

@@ -119,8 +119,11 @@ def _row(found: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> li
     cells = [row.title, *(_accuracy(row, name) for name, _ in columns)]
     test = found.against.get(AVERAGE, {}).get(row.method)
     if test:
-        cells += [f"{text.signed(100 * test.difference.mean)} ({interval(test.difference.tested)})",
-                  text.p_value(test.adjusted).removeprefix("p ").removeprefix("= "), test.verdict]  # fmt: skip
+        cells += [
+            f"{text.signed(100 * test.difference.mean)} ({interval(test.difference.tested)})",
+            text.p_value(test.adjusted).removeprefix("p ").removeprefix("= "),
+            test.verdict,
+        ]
     else:
         cells += ["reference" if row.method == found.reference else text.MISSING, text.MISSING, text.MISSING]
     flops = row.costs["forward_flops"] + row.costs["backward_flops"]
@@ -134,8 +137,17 @@ def _row(found: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> li
 def table(found: Compared) -> Table:
     columns = results.columns(found.block)
     reference = next((r.title for r in found.rows if r.method == found.reference), found.reference).lstrip("+")
-    header = ["Method", *(title for _, title in columns), f"Avg minus {reference}", "p (Holm)", "Against it",
-              "Rollouts", "Updates", "FLOPs", "Changed"]  # fmt: skip
+    header = [
+        "Method",
+        *(title for _, title in columns),
+        f"Avg minus {reference}",
+        "p (Holm)",
+        "Against it",
+        "Rollouts",
+        "Updates",
+        "FLOPs",
+        "Changed",
+    ]
     below = [] if found.against else [f"The study has no run of {found.reference}, so nothing is compared."]
     below += [
         f"{row.title.lstrip('+')}: {seeds_of(found.short[row.method])} ended at the limit of the steps, before the "
@@ -175,19 +187,33 @@ def long_rows(found: Compared) -> list[dict[str, Any]]:
             m, test = row.mean(name), found.against.get(name, {}).get(row.method)
             d = test.difference.tested if test else None
             seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
-            rows.append({
-                "task": found.block.task, "model": found.block.model, "method": row.method, "title": row.title,
-                "benchmark": name, "benchmark_title": title, "seeds": len(seeds), "mean": 100 * m.mean,
-                "low": 100 * m.problems.low, "high": 100 * m.problems.high, "seed_sd": 100 * m.seed_sd,
-                "reference": found.reference,
-                "difference": 100 * d.mean if d else None, "difference_se": 100 * d.se if d else None,
-                "difference_low": 100 * d.low if d else None, "difference_high": 100 * d.high if d else None,
-                "p": d.p if d else None, "p_holm": test.adjusted if test else None,
-                "verdict": test.verdict if test else "",
-                "changed": "; ".join(found.changed.get(row.method, ())),
-                "budget_not_reached": len(found.short.get(row.method, ())), **row.costs,
-                **{f"seed_{s}": 100 * v for s, v in seeds.items()},
-            })  # fmt: skip
+            rows.append(
+                {
+                    "task": found.block.task,
+                    "model": found.block.model,
+                    "method": row.method,
+                    "title": row.title,
+                    "benchmark": name,
+                    "benchmark_title": title,
+                    "seeds": len(seeds),
+                    "mean": 100 * m.mean,
+                    "low": 100 * m.problems.low,
+                    "high": 100 * m.problems.high,
+                    "seed_sd": 100 * m.seed_sd,
+                    "reference": found.reference,
+                    "difference": 100 * d.mean if d else None,
+                    "difference_se": 100 * d.se if d else None,
+                    "difference_low": 100 * d.low if d else None,
+                    "difference_high": 100 * d.high if d else None,
+                    "p": d.p if d else None,
+                    "p_holm": test.adjusted if test else None,
+                    "verdict": test.verdict if test else "",
+                    "changed": "; ".join(found.changed.get(row.method, ())),
+                    "budget_not_reached": len(found.short.get(row.method, ())),
+                    **row.costs,
+                    **{f"seed_{s}": 100 * v for s, v in seeds.items()},
+                }
+            )
     return rows
 
 

@@ -132,15 +132,24 @@ def rows(block: Block, study: Study) -> list[dict[str, Any]]:
         entry = printed.get(block.roles.get(name, name))
         low, high = split.lengths
         inside = counts[name] if isinstance(counts.get(name), dict) else {}
-        result.append({
-            "task": block.task, "split": name, "rows": len(split.ids),
-            "repeated_ids": split.repeated[0], "repeated_contents": split.repeated[1],
-            "shortest_prompt": low, "longest_prompt": high,
-            "kinds": ", ".join(f"{k}: {v}" for k, v in inside.items()), "removed": dropped.get(name, ""),
-            "source": wanted.get(name, text.MISSING), "paper_set": entry["title"] if entry else "",
-            "paper": entry["printed"] if entry else "", "paper_count": entry["count"] if entry else None,
-            "remark": entry.get("remark", "") if entry else "",
-        })  # fmt: skip
+        result.append(
+            {
+                "task": block.task,
+                "split": name,
+                "rows": len(split.ids),
+                "repeated_ids": split.repeated[0],
+                "repeated_contents": split.repeated[1],
+                "shortest_prompt": low,
+                "longest_prompt": high,
+                "kinds": ", ".join(f"{k}: {v}" for k, v in inside.items()),
+                "removed": dropped.get(name, ""),
+                "source": wanted.get(name, text.MISSING),
+                "paper_set": entry["title"] if entry else "",
+                "paper": entry["printed"] if entry else "",
+                "paper_count": entry["count"] if entry else None,
+                "remark": entry.get("remark", "") if entry else "",
+            }
+        )
     return result
 
 
@@ -153,10 +162,16 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
             a, b = (second, first) if second.name == "train" else (first, second)
             ids, contents = overlap(a, b)
             if ids or contents or a.name == "train":
-                result.append({
-                    "task": block.task, "first": a.name, "second": b.name, "rows_of_second": len(b.ids),
-                    "same_id": ids, "same_content": contents,
-                })  # fmt: skip
+                result.append(
+                    {
+                        "task": block.task,
+                        "first": a.name,
+                        "second": b.name,
+                        "rows_of_second": len(b.ids),
+                        "same_id": ids,
+                        "same_content": contents,
+                    }
+                )
     return result
 
 
@@ -164,16 +179,31 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
 
 
 def _tables(block: Block, study: Study, given: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[Table]:
-    header = ["Split", "Rows", "Repeated ids", "Repeated contents", "Prompt, characters", "Removed", "Kinds", "Source",
-              "Paper's set", "Paper"]  # fmt: skip
+    header = [
+        "Split",
+        "Rows",
+        "Repeated ids",
+        "Repeated contents",
+        "Prompt, characters",
+        "Removed",
+        "Kinds",
+        "Source",
+        "Paper's set",
+        "Paper",
+    ]
     cells = [
         [
-            r["split"], *(f"{r[k]:,}" for k in ("rows", "repeated_ids", "repeated_contents")),
+            r["split"],
+            *(f"{r[k]:,}" for k in ("rows", "repeated_ids", "repeated_contents")),
             f"{r['shortest_prompt']} to {r['longest_prompt']}",
-            r["removed"], r["kinds"], r["source"], r["paper_set"], r["paper"],
+            r["removed"],
+            r["kinds"],
+            r["source"],
+            r["paper_set"],
+            r["paper"],
         ]
         for r in given
-    ]  # fmt: skip
+    ]
     below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in given if r["remark"]]
     loaded = next((r["rows"] for r in given if r["split"] == "train"), None)
     if loaded is not None:
@@ -181,8 +211,9 @@ def _tables(block: Block, study: Study, given: list[dict[str, Any]], pairs: list
     decisions = removed(data_folder(block, study))[1]
     below += [f"Decisions on the rows of the real sets: {', '.join(decisions)}."] if decisions else []
     tables = [Table(f"{block.task_title}: splits", header, cells, "lrrrrlllll", below)]
-    shared = [[p["first"], p["second"], *(f"{p[k]:,}" for k in ("rows_of_second", "same_id", "same_content"))]
-              for p in pairs]  # fmt: skip
+    shared = [
+        [p["first"], p["second"], *(f"{p[k]:,}" for k in ("rows_of_second", "same_id", "same_content"))] for p in pairs
+    ]
     header = ["In", "Also in", "Rows of the second", "With an id of the first", "With a content of the first"]
     return [*tables, Table(f"{block.task_title}: overlap between splits", header, shared, "llrrr")]
 

@@ -82,12 +82,20 @@ def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str,
         used = ", ".join(_named(entry, v, c) for v, c in _with_config(values, configs, key))
         missing = entry.get("note", "not in the configuration")
         effective = [_effective(entry, v, c) for v, c in _with_config(values, configs, key)]
-        rows.append({
-            "task": block.task, "model": block.model, "method": subject, "part": entry["part"],
-            "parameter": entry["title"], "paper": entry["printed"], "key": key or "", "used": used or missing,
-            "differs": bool(values) and not all(same(v, entry["value"]) for v in effective),
-            "others": _others(found, subject, key) if key else "",
-        })  # fmt: skip
+        rows.append(
+            {
+                "task": block.task,
+                "model": block.model,
+                "method": subject,
+                "part": entry["part"],
+                "parameter": entry["title"],
+                "paper": entry["printed"],
+                "key": key or "",
+                "used": used or missing,
+                "differs": bool(values) and not all(same(v, entry["value"]) for v in effective),
+                "others": _others(found, subject, key) if key else "",
+            }
+        )
     return rows
 
 
@@ -215,11 +223,13 @@ def write(study: Study, out: Path) -> list[Path]:
     tables += [_options_table(b, read[id(b)]) for b in study.blocks]
     tables += [
         Table(
-            f"{b.title}: sampling, training with its budget, and evaluation", ["Field", "Value"],
-            _shown(shared(read[id(b)])), "ll",
+            f"{b.title}: sampling, training with its budget, and evaluation",
+            ["Field", "Value"],
+            _shown(shared(read[id(b)])),
+            "ll",
         )
         for b in study.blocks
-    ]  # fmt: skip
+    ]
     page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), tables, notes(study))
     paths = page.write(out, "table3", pd.DataFrame(rows))
     text.write_csv(out / "table3_options.csv", pd.DataFrame(every))

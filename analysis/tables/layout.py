@@ -47,12 +47,19 @@ class Page:
         for table in self.tables:
             caption = text.latex(f"{self.heading}. {table.title}.")
             lines += [
-                "", r"\begin{table*}[t]", r"\centering", rf"\caption{{{caption}}}",
-                rf"\resizebox{{\textwidth}}{{!}}{{\begin{{tabular}}{{{table.align}}}", r"\toprule",
-                text.latex_row([text.latex(cell) for cell in table.header]), r"\midrule",
+                "",
+                r"\begin{table*}[t]",
+                r"\centering",
+                rf"\caption{{{caption}}}",
+                rf"\resizebox{{\textwidth}}{{!}}{{\begin{{tabular}}{{{table.align}}}",
+                r"\toprule",
+                text.latex_row([text.latex(cell) for cell in table.header]),
+                r"\midrule",
                 *(text.latex_row([text.latex(cell) for cell in row]) for row in table.rows),
-                r"\bottomrule", r"\end{tabular}}", r"\end{table*}",
-            ]  # fmt: skip
+                r"\bottomrule",
+                r"\end{tabular}}",
+                r"\end{table*}",
+            ]
         below = [f"{t.title}: {sentence}" for t in self.tables for sentence in t.below] + list(self.notes)
         if below:
             lines += ["", r"\begin{footnotesize}", *(text.latex(b) + r"\par" for b in below), r"\end{footnotesize}"]

@@ -18,10 +18,14 @@ from analysis.tables.layout import Page, Table, at_scale
 REFERENCE = "grpo"
 #: key in totals of summary.json -> title; the keys of COSTS and the tokens that the updates ran over
 QUANTITIES = {
-    "seconds": "Time", "rollouts": "Rollouts", "generated_tokens": "Generated tokens",
-    "trained_tokens": "Trained tokens", "updates": "Updates", "forward_flops": "Forward FLOPs",
+    "seconds": "Time",
+    "rollouts": "Rollouts",
+    "generated_tokens": "Generated tokens",
+    "trained_tokens": "Trained tokens",
+    "updates": "Updates",
+    "forward_flops": "Forward FLOPs",
     "backward_flops": "Backward FLOPs",
-}  # fmt: skip
+}
 assert set(COSTS.values()) <= set(QUANTITIES)
 #: columns seconds_<phase> of steps.parquet; what is left of a step's time is "other"
 PHASES = {"rollout": "Rollout", "regenerate": "Re-evaluation", "reward": "Reward", "update": "Update"}
@@ -147,10 +151,7 @@ def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
     """One row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
 
     def everything(method: str) -> dict[str, Cost]:
-        return {
-            **costs(block, method, study),
-            **{f"seconds_{p}": c for p, c in phases(block, method, study).items()},
-        }
+        return {**costs(block, method, study), **{f"seconds_{p}": c for p, c in phases(block, method, study).items()}}
 
     printed, rows = published.times(block.task), []
     base = everything(REFERENCE) if REFERENCE in block.methods else None
@@ -158,15 +159,24 @@ def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
         _, time, ratio = printed.get(method, ("", "", None))
         for key, cost in everything(method).items():
             each = cost.ratios(base[key]) if base else []
-            rows.append({
-                "task": block.task, "model": block.model, "method": method, "quantity": key,
-                "seeds": len(cost.values), "mean": cost.mean, "sd": cost.sd,
-                "ratio_to_grpo": cost.ratio(base[key]) if base else math.nan,
-                "ratio_sd": statistics.seed_spread(each), "ratio_low": min(each, default=math.nan),
-                "ratio_high": max(each, default=math.nan),
-                "paper_time": time if key == "seconds" else "", "paper_ratio": ratio if key == "seconds" else None,
-                **{f"seed_{s}": v for s, v in sorted(cost.values.items())},
-            })  # fmt: skip
+            rows.append(
+                {
+                    "task": block.task,
+                    "model": block.model,
+                    "method": method,
+                    "quantity": key,
+                    "seeds": len(cost.values),
+                    "mean": cost.mean,
+                    "sd": cost.sd,
+                    "ratio_to_grpo": cost.ratio(base[key]) if base else math.nan,
+                    "ratio_sd": statistics.seed_spread(each),
+                    "ratio_low": min(each, default=math.nan),
+                    "ratio_high": max(each, default=math.nan),
+                    "paper_time": time if key == "seconds" else "",
+                    "paper_ratio": ratio if key == "seconds" else None,
+                    **{f"seed_{s}": v for s, v in sorted(cost.values.items())},
+                }
+            )
     return rows
 
 

@@ -32,9 +32,10 @@ def gaussian_filter(groups: list[Group], mean: float, std: float, rng: np.random
     """
     draws = rng.random(len(groups))
     return [
-        g for g, u in zip(groups, draws, strict=True)
+        g
+        for g, u in zip(groups, draws, strict=True)
         if informative(g) and u < np.exp(-0.5 * ((g.mean - mean) / std) ** 2)
-    ]  # fmt: skip
+    ]
 
 
 def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) -> list[Group]:

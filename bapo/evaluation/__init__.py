@@ -1,6 +1,1 @@
-"""Evaluation: benchmarks through lm-eval (own sampler, vLLM or a server), and the grading of recorded responses."""
-
-from bapo.evaluation.grade import grade_file
-from bapo.evaluation.run import evaluate
-
-__all__ = ["evaluate", "grade_file"]
+"""Evaluation: a checkpoint on the benchmarks, its accuracies along a run, and graded files of responses."""

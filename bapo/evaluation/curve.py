@@ -24,9 +24,9 @@ from omegaconf import DictConfig
 
 from bapo import seeds, tasks
 from bapo.errors import UserError
-from bapo.evaluation import backends, scores
+from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
-from bapo.experiments.identity import curve_identity, digest
+from bapo.experiments.identity import identity_of_curve
 from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
 from bapo.store.manifest import peak_memory
@@ -56,10 +56,7 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
     data = data_folder(config)
     checkpoints = {0: _start(config), **kept(run, config.checkpoint.every)}
     digests = {step: evaluation.checkpoint_digest(path, config.model.revision) for step, path in checkpoints.items()}
-    identity = digest(
-        {"curve": curve_identity(config), "checkpoints": digests, "version": scores.VERSION}
-        | evaluation.origin(config, names)
-    )
+    identity = identity_of_curve(config, digests, names)
     before = evaluation.finished(folder, identity)
     if before is not None:
         return before
@@ -81,7 +78,7 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
         summary = {
             "identity": identity,
             "steps": list(checkpoints),
-            "checkpoints": {str(step): digest for step, digest in digests.items()},
+            "checkpoints": {str(step): fingerprint for step, fingerprint in digests.items()},
             "validation": e.validation,
             "benchmarks": {name: _summarise(frames[name]) for name in names},
             "seconds": round(time.monotonic() - begun, 3),
@@ -200,9 +197,14 @@ def _torch(
 
 
 def _correct(
-    config: DictConfig, task: tasks.Task, model: Any, tokenizer: Any, name: str, prompts: list[Prompt],
+    config: DictConfig,
+    task: tasks.Task,
+    model: Any,
+    tokenizer: Any,
+    name: str,
+    prompts: list[Prompt],
     advance: Callable[[int], None],
-) -> list[int]:  # fmt: skip
+) -> list[int]:
     """How many samples of each problem are correct, in the order of ``prompts``."""
     import numpy as np
 

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from omegaconf import DictConfig
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, disagreements, scores
-from bapo.experiments.identity import evaluation_identity
+from bapo.experiments.identity import identity_of_evaluation
 from bapo.store.files import (
     SUMMARY,
     damaged_files,
@@ -63,11 +63,8 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     """
     checkpoint, folder = locate(checkpoint), Path(folder)
     _check(config)
-    digest = checkpoint_digest(checkpoint, config.model.revision)
-    identity = digest(
-        {"evaluation": evaluation_identity(config), "checkpoint": digest, "version": scores.VERSION}
-        | origin(config, config.evaluation.benchmarks)
-    )
+    fingerprint = checkpoint_digest(checkpoint, config.model.revision)
+    identity = identity_of_evaluation(config, fingerprint)
     before = finished(folder, identity)
     if before is not None:
         return before
@@ -86,8 +83,8 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         on_hub = isinstance(checkpoint, str)
         summary = {
             "identity": identity,
-            "checkpoint": digest if on_hub else os.path.relpath(checkpoint, folder.parent),
-            "checkpoint_sha256": None if on_hub else digest,
+            "checkpoint": fingerprint if on_hub else os.path.relpath(checkpoint, folder.parent),
+            "checkpoint_sha256": None if on_hub else fingerprint,
             "benchmarks": {name: summarise(frames[name], vote) for name in names},
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": peak_memory(),
@@ -99,14 +96,6 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             summary["disagreements"] = {n: {k: found[k] for k in ("compared", "count")} for n, found in differ.items()}
         write_json(folder / SUMMARY, summary)
     return summary
-
-
-def origin(config: DictConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Fingerprints of real problems: the same configuration may mean others, from the hub or from a folder."""
-    if config.data.source != "hub":
-        return {}
-    files = read_json(data_folder(config) / SUMMARY)["files"]
-    return {"files": {name: files[f"{name}.parquet"]["sha256"] for name in names}}
 
 
 def locate(checkpoint: Path | str) -> Path | str:

@@ -30,11 +30,7 @@ def check(config: DictConfig) -> None:
         require(len(node.betas) == 2 and all(0 <= b < 1 for b in node.betas), f"{key}.betas", "two values in [0, 1)")
     micro = config.train.micro_batch_size
     require(micro is None or micro >= 1, "train.micro_batch_size", "must be at least 1, or null")
-    require(
-        config.model.kind == "scratch" or config.model.path,
-        "model.path",
-        "name a folder or a hub model",
-    )
+    require(config.model.kind == "scratch" or config.model.path, "model.path", "name a folder or a hub model")
     one_of("data.source", "generated", "hub")
     one_of("tracking.kind", "wandb", "none")
     one_of("tracking.mode", "offline", "online", "disabled")

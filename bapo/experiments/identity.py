@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods
+from bapo.evaluation import scores
+from bapo.experiments.places import data_directory
+from bapo.store.files import SUMMARY, read_json
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1}
@@ -113,3 +117,23 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     if e.backend != "torch":
         content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]
     return content
+
+
+def identity_of_evaluation(config: DictConfig, checkpoint: str) -> str:
+    """Identify an evaluation of one checkpoint. checkpoint: its fingerprint (``checkpoint_digest``)."""
+    content = {"evaluation": evaluation_identity(config), "checkpoint": checkpoint, "version": scores.VERSION}
+    return digest(content | _files_of(config, config.evaluation.benchmarks))
+
+
+def identity_of_curve(config: DictConfig, checkpoints: Mapping[int, str], splits: Iterable[str]) -> str:
+    """Identify the evaluations of a run's kept checkpoints. checkpoints: step -> fingerprint."""
+    content = {"curve": curve_identity(config), "checkpoints": dict(checkpoints), "version": scores.VERSION}
+    return digest(content | _files_of(config, splits))
+
+
+def _files_of(config: DictConfig, names: Iterable[str]) -> dict[str, Any]:
+    """Fingerprints of real problems: the same configuration may mean others, from the hub or from a folder."""
+    if config.data.source != "hub":
+        return {}
+    files = read_json(data_directory(config) / SUMMARY)["files"]
+    return {"files": {name: files[f"{name}.parquet"]["sha256"] for name in names}}

@@ -217,9 +217,13 @@ class Pool:
         with theirs:
             self._helper = subprocess.Popen(
                 [sys.executable, "-P", "-m", "bapo.graders.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL, env=environment, start_new_session=True,
-            )  # fmt: skip
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
         self._server.settimeout(START_SECONDS)
         try:
             self._answer()

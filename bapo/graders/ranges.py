@@ -76,9 +76,12 @@ def _variable(form: Form) -> str | None:
 
 
 def _same_bounds(gold: Bounds, answer: Bounds, same_part: SamePart) -> bool:
-    return gold[1] == answer[1] and gold[3] == answer[3] and _end(gold[0], answer[0], same_part) and _end(
-        gold[2], answer[2], same_part
-    )  # fmt: skip
+    return (
+        gold[1] == answer[1]
+        and gold[3] == answer[3]
+        and _end(gold[0], answer[0], same_part)
+        and _end(gold[2], answer[2], same_part)
+    )
 
 
 def _end(gold: Form, answer: Form, same_part: SamePart) -> bool:

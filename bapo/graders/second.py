@@ -35,9 +35,25 @@ def boxed(response: str) -> str | None:
 def strip(text: str) -> str:
     """Hendrycks' normalisation, and units and names taken off."""
     text = text.strip().replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
-    for old, new in (("tfrac", "frac"), ("dfrac", "frac"), ("\\left", ""), ("\\right", ""), ("^{\\circ}", ""),
-                     ("^\\circ", ""), ("\\circ", ""), ("°", ""), ("\\$", ""), ("$", ""), ("\\%", ""), ("%", ""),
-                     ("\\,", ""), ("{,}", ","), ("\\cdot", "*"), ("\\times", "*"), ("\u2212", "-")):  # fmt: skip
+    for old, new in (
+        ("tfrac", "frac"),
+        ("dfrac", "frac"),
+        ("\\left", ""),
+        ("\\right", ""),
+        ("^{\\circ}", ""),
+        ("^\\circ", ""),
+        ("\\circ", ""),
+        ("°", ""),
+        ("\\$", ""),
+        ("$", ""),
+        ("\\%", ""),
+        ("%", ""),
+        ("\\,", ""),
+        ("{,}", ","),
+        ("\\cdot", "*"),
+        ("\\times", "*"),
+        ("\u2212", "-"),
+    ):
         text = text.replace(old, new)
     text = (
         re.sub(r"\\(?:text|mathrm|mbox)\{\s*(?:[a-z]+\.?(?:\s[a-z]+)?)\s*\}(?:\^\{?\d\}?)?\s*$", "", text).strip()

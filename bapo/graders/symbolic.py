@@ -12,12 +12,22 @@ from bapo.graders import compare, forms, numbers
 _SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
 #: What the grammar's tables are filled with before checkers are forked.
 _WARM = (
-    r"\frac{x+1}{2}-3\sqrt{5}", r"2\sin b\cos a", r"(x+1)^{2}", r"x_{1}e^{-\frac{h t}{k_{B} T_{s}}}",
+    r"\frac{x+1}{2}-3\sqrt{5}",
+    r"2\sin b\cos a",
+    r"(x+1)^{2}",
+    r"x_{1}e^{-\frac{h t}{k_{B} T_{s}}}",
     r"\frac{\pi^{2}}{8}",
-    r"x \le 3", r"y=2x+1", r"\binom{2n}{n}", r"\log_{2} 3", r"\lfloor\frac{n}{2}\rfloor", r"1+2i",
-    "5!", r"2 \cdot 3^{4}",
-    r"\begin{pmatrix}1 & 2\\3 & 4\end{pmatrix}", r"\sqrt[3]{2}",
-)  # fmt: skip
+    r"x \le 3",
+    r"y=2x+1",
+    r"\binom{2n}{n}",
+    r"\log_{2} 3",
+    r"\lfloor\frac{n}{2}\rfloor",
+    r"1+2i",
+    "5!",
+    r"2 \cdot 3^{4}",
+    r"\begin{pmatrix}1 & 2\\3 & 4\end{pmatrix}",
+    r"\sqrt[3]{2}",
+)
 #: Two numbers with nothing between them; math-verify would multiply or join them.
 _BESIDE = re.compile(r"(?<![\^_\d.])\d+(?:\.\d+)?\s+\d")
 _COMPLEX_I = re.compile(r"(?<=[\d)}])i(?![a-zA-Z])")
@@ -82,9 +92,11 @@ def parse(latex: str) -> Any | None:
             text, NormalizationConfig(units=False, malformed_operators=True, nits=False, boxed="none")
         )
         expression = latex2sympy(
-            text, is_real=not should_treat_as_complex(text), normalization_config=None,
+            text,
+            is_real=not should_treat_as_complex(text),
+            normalization_config=None,
             conversion_config=ConversionConfig(lowercase_symbols=False),
-        )  # fmt: skip
+        )
     except (MemoryError, RecursionError):
         raise
     except Exception:

@@ -13,21 +13,73 @@ from itertools import pairwise
 from bapo.graders import numbers
 
 _NAMES = {
-    "cm": "cm centimeter centimetre", "mm": "mm millimeter millimetre",
-    "m": "meter metre", "km": "km kilometer kilometre",
-    "in": "inch inche", "ft": "ft foot feet", "yd": "yd yard", "mi": "mi mile", "kg": "kg kilogram", "g": "gram",
-    "mg": "mg milligram", "lb": "lb lbs pound", "oz": "oz ounce", "s": "sec second", "ms": "ms millisecond",
-    "min": "min minute", "h": "hr hour", "day": "day", "week": "week", "month": "month", "year": "yr year",
-    "degree": "deg degree °", "rad": "rad radian", "dollar": "dollar buck", "cent": "cent", "h^-1 mi": "mph",
-    "h^-1 km": "km/h kmh kmph", "m s^-1": "m/s", "L": "liter litre", "mL": "ml milliliter millilitre", "Hz": "Hz hz",
+    "cm": "cm centimeter centimetre",
+    "mm": "mm millimeter millimetre",
+    "m": "meter metre",
+    "km": "km kilometer kilometre",
+    "in": "inch inche",
+    "ft": "ft foot feet",
+    "yd": "yd yard",
+    "mi": "mi mile",
+    "kg": "kg kilogram",
+    "g": "gram",
+    "mg": "mg milligram",
+    "lb": "lb lbs pound",
+    "oz": "oz ounce",
+    "s": "sec second",
+    "ms": "ms millisecond",
+    "min": "min minute",
+    "h": "hr hour",
+    "day": "day",
+    "week": "week",
+    "month": "month",
+    "year": "yr year",
+    "degree": "deg degree °",
+    "rad": "rad radian",
+    "dollar": "dollar buck",
+    "cent": "cent",
+    "h^-1 mi": "mph",
+    "h^-1 km": "km/h kmh kmph",
+    "m s^-1": "m/s",
+    "L": "liter litre",
+    "mL": "ml milliliter millilitre",
+    "Hz": "Hz hz",
     "kHz": "kHz",
-    "C": "celsius", "F": "fahrenheit",
-    "N": "newton", "J": "joule", "kJ": "kJ", "W": "watt", "V": "volt", "K": "kelvin", "Pa": "pascal", "mol": "mol mole",
-    "unit": "unit", "acre": "acre", "gallon": "gal gallon", "percent": "percent",
-}  # fmt: skip
-_SHORT = {"m": "m", "s": "s", "g": "g", "h": "h", "N": "N", "J": "J", "W": "W", "V": "V", "K": "K", "Pa": "Pa",
-          "in": "in",
-          "L": "L", "A": "A", "u": "unit", "C": "C", "°C": "C", "°F": "F", "F": "F"}  # fmt: skip
+    "C": "celsius",
+    "F": "fahrenheit",
+    "N": "newton",
+    "J": "joule",
+    "kJ": "kJ",
+    "W": "watt",
+    "V": "volt",
+    "K": "kelvin",
+    "Pa": "pascal",
+    "mol": "mol mole",
+    "unit": "unit",
+    "acre": "acre",
+    "gallon": "gal gallon",
+    "percent": "percent",
+}
+_SHORT = {
+    "m": "m",
+    "s": "s",
+    "g": "g",
+    "h": "h",
+    "N": "N",
+    "J": "J",
+    "W": "W",
+    "V": "V",
+    "K": "K",
+    "Pa": "Pa",
+    "in": "in",
+    "L": "L",
+    "A": "A",
+    "u": "unit",
+    "C": "C",
+    "°C": "C",
+    "°F": "F",
+    "F": "F",
+}
 _KNOWN = {word: unit for unit, words in _NAMES.items() for word in words.split()}
 #: Words that stand alone after a number without \text{}. Single letters do not: they may be variables.
 _PLAIN = "|".join(
@@ -49,8 +101,22 @@ _ARC = re.compile(r"(-?[\d.]+)\s*(''?|\")")
 _AREA = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
-          "eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000, "millionth": 10**6}  # fmt: skip
+_PARTS = {
+    "half": 2,
+    "halve": 2,
+    "third": 3,
+    "quarter": 4,
+    "fourth": 4,
+    "fifth": 5,
+    "sixth": 6,
+    "seventh": 7,
+    "eighth": 8,
+    "ninth": 9,
+    "tenth": 10,
+    "hundredth": 100,
+    "thousandth": 1000,
+    "millionth": 10**6,
+}
 _NUMERALS = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
@@ -62,8 +128,27 @@ _POWERS = {"squared", "cubed"}
 SPOKEN = "!"
 _FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
 #: Words that make one unit another.
-_CHANGING = {"per", "squared", "cubed", "square", "cubic", "nautical", "north", "south", "east", "west", "am", "pm",
-             "not", "left", "right", "up", "down", "bc", "ad"}  # fmt: skip
+_CHANGING = {
+    "per",
+    "squared",
+    "cubed",
+    "square",
+    "cubic",
+    "nautical",
+    "north",
+    "south",
+    "east",
+    "west",
+    "am",
+    "pm",
+    "not",
+    "left",
+    "right",
+    "up",
+    "down",
+    "bc",
+    "ad",
+}
 
 
 def split(latex: str) -> tuple[str, str | None]:

@@ -130,9 +130,13 @@ class BAPO(Method):
         rejected = [(g, "no signal in X1") for g in fresh if id(g) not in kept]
         rejected += [(g, "all correct" if between(g.mean, 1, 1) else "not improved") for g in failed]
         metrics = {
-            "c2": c2, "c3": c3, "r_tot": self.average_reward, "reevaluated_prompts": len(x2) + len(failed),
-            "bad_buffer": len(self.bad), "high_buffer": len(self.high),
-        }  # fmt: skip
+            "c2": c2,
+            "c3": c3,
+            "r_tot": self.average_reward,
+            "reevaluated_prompts": len(x2) + len(failed),
+            "bad_buffer": len(self.bad),
+            "high_buffer": len(self.high),
+        }
         return Batch(x1 + x2 + x3, rejected, metrics)
 
     # ------------------------------------------------------------------ the three parts of I(x), eq. 5

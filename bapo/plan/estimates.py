@@ -108,14 +108,22 @@ def steps(config: DictConfig) -> int:
 PAPER_HOURS = {
     "deepseek-r1-distill-qwen-1.5b": {"grpo": 40 + 58 / 60, "dapo": 63.5, "bapo": 46 + 37 / 60},
     "qwen2.5-math-1.5b": {
-        "grpo": 3 + 47 / 60, "dapo": 6 + 35 / 60, "bapo": 3 + 23 / 60, "bapo_without_x2": 2 + 38 / 60,
-        "bapo_without_x3": 3 + 4 / 60, "bapo_fixed_0_2": 3.9, "bapo_fixed_3_4": 3 + 4 / 60,
+        "grpo": 3 + 47 / 60,
+        "dapo": 6 + 35 / 60,
+        "bapo": 3 + 23 / 60,
+        "bapo_without_x2": 2 + 38 / 60,
+        "bapo_without_x3": 3 + 4 / 60,
+        "bapo_fixed_0_2": 3.9,
+        "bapo_fixed_3_4": 3 + 4 / 60,
     },
     "qwen2.5-vl-3b": {
-        "grpo": 7 + 55 / 60, "dapo": 12 + 19 / 60, "bapo": 5 + 50 / 60, "bapo_without_x2": 3.7,
+        "grpo": 7 + 55 / 60,
+        "dapo": 12 + 19 / 60,
+        "bapo": 5 + 50 / 60,
+        "bapo_without_x2": 3.7,
         "bapo_without_x3": 4 + 31 / 60,
     },
-}  # fmt: skip
+}
 
 
 #: the experiments that the paper reports; the other studies are ours

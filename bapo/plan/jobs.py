@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import budgets, studies
-from bapo.experiments.identity import base_identity, curve_identity, data_identity, evaluation_identity
+from bapo.experiments.identity import base_identity, data_identity, identity_of_curve, identity_of_evaluation
 from bapo.experiments.places import options
 from bapo.experiments.studies import Cell, Settings
 from bapo.experiments.targets import BEYOND, TABLES, comparison_file, shows_curves
@@ -219,17 +219,12 @@ def _evaluation(folder: Path, config: Callable[[], DictConfig]) -> Callable[[], 
     """The identity that an evaluation, or a curve, of the checkpoints that its summary names would have."""
 
     def identity() -> str:
-        from bapo.evaluation import curve, run, scores
+        from bapo.evaluation import curve
 
         asked, before = config(), read_json(folder / SUMMARY)
         if folder.name == curve.FOLDER:
-            digests = {int(step): digest for step, digest in before["checkpoints"].items()}
-            content = {"curve": curve_identity(asked), "checkpoints": digests}
-            names = curve.splits(asked)
-        else:
-            digest = before["checkpoint_sha256"] or before["checkpoint"]
-            content = {"evaluation": evaluation_identity(asked), "checkpoint": digest}
-            names = asked.evaluation.benchmarks
-        return digest(content | {"version": scores.VERSION} | run.origin(asked, names))
+            checkpoints = {int(step): fingerprint for step, fingerprint in before["checkpoints"].items()}
+            return identity_of_curve(asked, checkpoints, curve.splits(asked))
+        return identity_of_evaluation(asked, before["checkpoint_sha256"] or before["checkpoint"])
 
     return identity

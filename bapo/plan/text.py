@@ -42,8 +42,7 @@ def summary(target: str, settings: Settings) -> dict[str, Any]:
     listed = jobs(target, settings)
     home = Path(settings.results, settings.folder())
     bases = [job.output.relative_to(home).parts[:2] for job in listed if job.kind == "base"]
-    content: dict[str, Any] = {"target": target, "scale": settings.scale,
-                               "folder": str(home), "jobs": {}, "hours": []}  # fmt: skip
+    content: dict[str, Any] = {"target": target, "scale": settings.scale, "folder": str(home), "jobs": {}, "hours": []}
     for kind in KINDS:
         of_kind = [job for job in listed if job.kind == kind]
         content["jobs"][kind] = {"total": len(of_kind), "missing": sum(not job.done for job in of_kind)}
@@ -51,8 +50,11 @@ def summary(target: str, settings: Settings) -> dict[str, Any]:
             row: dict[str, Any] = {"kind": kind, "source": source}
             for name, part in (("total", of_kind), ("missing", [job for job in of_kind if not job.done])):
                 costs = [job.cost for job in part if job.cost.source == source]
-                row[name] = {"jobs": len(costs), "gpu_hours": round(sum(c.gpu_hours for c in costs), 2),
-                             "cpu_hours": round(sum(c.cpu_hours for c in costs), 4)}  # fmt: skip
+                row[name] = {
+                    "jobs": len(costs),
+                    "gpu_hours": round(sum(c.gpu_hours for c in costs), 2),
+                    "cpu_hours": round(sum(c.cpu_hours for c in costs), 4),
+                }
             content["hours"].append(row)
     for name, part in (("total", listed), ("missing", [job for job in listed if not job.done])):
         content.setdefault("disk_bytes", {})[name] = round(sum(job.cost.disk for job in part))
@@ -68,8 +70,9 @@ def as_text(content: Mapping[str, Any]) -> str:
     for kind in KINDS:
         if counts[kind]["total"]:
             lines.append(f"{kind:<10}{counts[kind]['total']:>8}{counts[kind]['missing']:>9}")
-    lines.append(f"{'all':<10}{sum(c['total'] for c in counts.values()):>8}"
-                 f"{sum(c['missing'] for c in counts.values()):>9}")  # fmt: skip
+    lines.append(
+        f"{'all':<10}{sum(c['total'] for c in counts.values()):>8}{sum(c['missing'] for c in counts.values()):>9}"
+    )
     for unit, title in (("gpu_hours", "GPU-hours"), ("cpu_hours", "CPU-hours")):
         rows = [row for row in content["hours"] if row["total"][unit]]
         if not rows:
@@ -77,8 +80,10 @@ def as_text(content: Mapping[str, Any]) -> str:
         lines += ["", f"{title:<10}{'total':>8}{'missing':>9}"]
         for row in rows:
             source = plan_costs.SOURCES[row["source"]]
-            lines.append(f"{row['kind']:<10}{_hours(row['total'][unit]):>8}{_hours(row['missing'][unit]):>9}  "
-                         f"{row['total']['jobs']} jobs: {source}")  # fmt: skip
+            lines.append(
+                f"{row['kind']:<10}{_hours(row['total'][unit]):>8}{_hours(row['missing'][unit]):>9}  "
+                f"{row['total']['jobs']} jobs: {source}"
+            )
         sums = [sum(row[which][unit] for row in rows) for which in ("total", "missing")]
         lines.append(f"{'all':<10}{_hours(sums[0]):>8}{_hours(sums[1]):>9}")
     for row in content["hours"]:

@@ -219,8 +219,15 @@ def _checked(
     changed = [f"{path} was {state}"] if state.startswith("changed") else []
     changed += [f"{line['path']} is {line['state']} since" for line in inputs if line["state"] != "unchanged"]
     digest = sha256(path) if path.is_file() else None
-    return {"file": str(path), "kind": kind, "sha256": digest, "state": state, "made": dict(made), "inputs": inputs,
-            "changed": changed}  # fmt: skip
+    return {
+        "file": str(path),
+        "kind": kind,
+        "sha256": digest,
+        "state": state,
+        "made": dict(made),
+        "inputs": inputs,
+        "changed": changed,
+    }
 
 
 # ------------------------------------------------------------------------------------------------ in words

@@ -50,9 +50,16 @@ class Ledger:
 
 
 def step_row(
-    step: int, rollout_version: int, fresh: list[Group], batch: Batch, method: Method, parameters: int, ledger: Ledger,
-    update: dict[str, float], seconds: dict[str, float],
-) -> dict[str, Any]:  # fmt: skip
+    step: int,
+    rollout_version: int,
+    fresh: list[Group],
+    batch: Batch,
+    method: Method,
+    parameters: int,
+    ledger: Ledger,
+    update: dict[str, float],
+    seconds: dict[str, float],
+) -> dict[str, Any]:
     """One row of ``steps.parquet``.
 
     parameters: of the model, a count. update: metrics of the policy update (none for an empty batch). seconds: by
@@ -62,8 +69,12 @@ def step_row(
     # with a budget of tokens, what is known after a step are the groups whose last response ended in it
     judged = [g for g in batch.groups if g.origin == FRESH] if any(g.unfinished is not None for g in fresh) else fresh
     means = np.array([g.mean for g in judged])
-    extra = {"generation_batches": 1.0, "reevaluated_prompts": 0.0, **dict.fromkeys(
-        ("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan), **batch.metrics}  # fmt: skip
+    extra = {
+        "generation_batches": 1.0,
+        "reevaluated_prompts": 0.0,
+        **dict.fromkeys(("c2", "c3", "r_tot", "bad_buffer", "high_buffer"), nan),
+        **batch.metrics,
+    }
     c1 = getattr(method.config, "c1", None)
     constants = (
         theory.k1(fresh[0].size),
@@ -111,10 +122,20 @@ def group_rows(step: int, batch: Batch) -> list[dict[str, Any]]:
     """
     entries = [(g, True, "") for g in batch.groups] + [(g, False, why) for g, why in batch.rejected]
     return [
-        {"step": step, "prompt_id": g.prompt.id, "origin": g.origin, "version": g.version, "generated_step": g.step,
-         "rewards": g.rewards.tolist(), "replayed": int(g.replayed.sum()), "mean": g.mean, "used": used, "reason": why}
+        {
+            "step": step,
+            "prompt_id": g.prompt.id,
+            "origin": g.origin,
+            "version": g.version,
+            "generated_step": g.step,
+            "rewards": g.rewards.tolist(),
+            "replayed": int(g.replayed.sum()),
+            "mean": g.mean,
+            "used": used,
+            "reason": why,
+        }
         for g, used, why in entries
-    ]  # fmt: skip
+    ]
 
 
 class Tables:
@@ -139,8 +160,15 @@ def summary(
 ) -> dict[str, Any]:
     """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
     steps = read_table(folder / STEPS)
-    sums = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens", "updates",
-            "forward_flops", "backward_flops")  # fmt: skip
+    sums = (
+        "fresh_rollouts",
+        "regenerated_rollouts",
+        "generated_tokens",
+        "trained_tokens",
+        "updates",
+        "forward_flops",
+        "backward_flops",
+    )
     totals = {name: steps[name].sum().item() for name in sums}
     outcome = budget and budgets.outcome(budget, steps.to_dict("records"))
     return {

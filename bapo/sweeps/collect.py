@@ -93,8 +93,13 @@ def _parameter(name: str, title: str, distribution: Any) -> dict[str, Any]:
 
     choices = list(distribution.choices) if isinstance(distribution, CategoricalDistribution) else None
     log = bool(getattr(distribution, "log", False))
-    return {"name": name, "title": title, "choices": choices, "log": log,
-            "distribution": distribution_to_json(distribution)}  # fmt: skip
+    return {
+        "name": name,
+        "title": title,
+        "choices": choices,
+        "log": log,
+        "distribution": distribution_to_json(distribution),
+    }
 
 
 def show(sweep: Sweep, settings: Settings) -> str:

@@ -131,16 +131,30 @@ def load(name: str, settings: Settings) -> Sweep:
         trials = settings.trials or at.trials
         if not trials or trials < 1:
             raise UserError(f"{path}: {where}.trials must say how many trials a free search has, at least 1")
-    model = at.model or configuration.run_config(
-        settings.scale, content.task, "", "", 0, settings.overrides_of("")
-    ).model.name  # fmt: skip
+    model = (
+        at.model
+        or configuration.run_config(settings.scale, content.task, "", "", 0, settings.overrides_of("")).model.name
+    )
     return Sweep(
-        name=name, title=content.title or name, scale=settings.scale, task=content.task, model=model,
-        method=content.method, reference=content.reference, named=tuple(content.named), sampler=content.sampler,
-        parameters=parameters, trials=trials, seeds=settings.seeds or tuple(at.seeds), start=content.start,
-        startup=content.startup, seed=content.seed, pruning=content.pruning, retries=content.retries,
+        name=name,
+        title=content.title or name,
+        scale=settings.scale,
+        task=content.task,
+        model=model,
+        method=content.method,
+        reference=content.reference,
+        named=tuple(content.named),
+        sampler=content.sampler,
+        parameters=parameters,
+        trials=trials,
+        seeds=settings.seeds or tuple(at.seeds),
+        start=content.start,
+        startup=content.startup,
+        seed=content.seed,
+        pruning=content.pruning,
+        retries=content.retries,
         storage=settings.storage or content.storage,
-    )  # fmt: skip
+    )
 
 
 def _path(name: str) -> Path:

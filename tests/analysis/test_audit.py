@@ -31,8 +31,9 @@ def of(findings, check, *words):
 
 def test_the_two_averages_that_do_not_follow(findings):
     assert [(f.numbers["printed"], round(f.numbers["mean"], 2)) for f in of(findings, "average")] == [
-        (48.90, 49.08), (51.57, 51.33),
-    ]  # fmt: skip
+        (48.90, 49.08),
+        (51.57, 51.33),
+    ]
 
 
 def test_values_that_no_count_gives(findings):
@@ -60,8 +61,10 @@ def test_the_stated_gain_is_no_average_of_the_gains(findings):
     gains = {k: round(v, 2) for k, v in found.numbers.items()}
     assert gains["stated"] == 12.5 and gains["mean of the relative gains"] == 10.98
     assert [gains[m] for m in ("DeepSeek R1 Distill Qwen 1.5B", "Qwen2.5 Math 1.5B", "Qwen2.5 VL 3B")] == [
-        8.59, 21.94, 8.65,
-    ]  # fmt: skip
+        8.59,
+        21.94,
+        8.65,
+    ]
 
 
 def test_rollouts_steps_and_sizes(findings):
@@ -70,9 +73,10 @@ def test_rollouts_steps_and_sizes(findings):
     assert "965k" in budget.text
     assert {round(f.numbers["ratio"], 2) for f in of(findings, "ratio")} == {2.62, 2.84}
     assert {f.where for f in of(findings, "same quantity")} == {
-        "Countdown training problems", "Geometry3K training problems",
+        "Countdown training problems",
+        "Geometry3K training problems",
         "hard problems that BAPO comes to solve, percent",
-    }  # fmt: skip
+    }
     assert not of(findings, "sum")  # 901 = 300 + 601
 
 
@@ -96,11 +100,20 @@ def test_every_finding_has_its_numbers(findings):
 @pytest.mark.parametrize(
     ("printed", "outcomes", "possible"),
     [
-        ("33.33", 3, True), ("33.3", 3, True), ("33.34", 3, False), ("66.67", 3, True), ("66.66", 3, True),  # cut off
-        ("66.65", 3, False), ("0", 7, True), ("100", 7, True), ("14.3", 7, True), ("14.4", 7, False),
-        ("28.75", 960, True), ("28.80", 960, False),
+        ("33.33", 3, True),
+        ("33.3", 3, True),
+        ("33.34", 3, False),
+        ("66.67", 3, True),
+        ("66.66", 3, True),  # cut off
+        ("66.65", 3, False),
+        ("0", 7, True),
+        ("100", 7, True),
+        ("14.3", 7, True),
+        ("14.4", 7, False),
+        ("28.75", 960, True),
+        ("28.80", 960, False),
     ],
-)  # fmt: skip
+)
 def test_which_values_counts_give(printed, outcomes, possible):
     assert attainable(parse(printed), outcomes) is possible
     every = {f"{100 * c / outcomes:.{parse(printed).digits}f}" for c in range(outcomes + 1)}
@@ -133,8 +146,17 @@ def test_no_policy_beats_the_best_case():
 
 
 def write(folder: Path, rows, **setup) -> Path:
-    table = {"parts": [{"part": "a", "title": "T", "task": "t", "columns": {"x": "X", "y": "Y", "mean": "Mean"},
-                        "models": [{"key": "m", "title": "M", "rows": rows}]}]}  # fmt: skip
+    table = {
+        "parts": [
+            {
+                "part": "a",
+                "title": "T",
+                "task": "t",
+                "columns": {"x": "X", "y": "Y", "mean": "Mean"},
+                "models": [{"key": "m", "title": "M", "rows": rows}],
+            }
+        ]
+    }
     (folder / "table.yaml").write_text(yaml.safe_dump(table), encoding="utf-8")
     content = {"table": "table.yaml", "runs": 4, "problems": {"x": 10, "y": 20}, "average": "mean", **setup}
     (folder / "setup.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
@@ -157,10 +179,12 @@ def test_a_clean_table_has_no_findings(tmp_path):
 
 def test_planted_errors_are_found(tmp_path):
     setup = write(
-        tmp_path, rows(ours="51.0", mean="47.00", underlined=("x",)), proposed="old",
+        tmp_path,
+        rows(ours="51.0", mean="47.00", underlined=("x",)),
+        proposed="old",
         gains=[{"stated": 20, "of": "new", "over": "old", "where": "p. 1"}],
         sums=[{"stated": 31, "parts": [10, 20], "where": "p. 2"}],
-    )  # fmt: skip
+    )
     found = audit(load(setup))
     assert [f.check for f in of(found, "average")] == ["average"] and "46.12" in of(found, "average")[0].text
     assert of(found, "granularity", "51.0 is no mean of 10 problems x 4 runs")

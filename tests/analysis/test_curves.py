@@ -33,8 +33,12 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def renamed(file: Path, out: Path, names: dict[str, str], **changes: Any) -> Study:
     """The study with other methods' names on its runs; a run may stand under two."""
     content = json.loads(file.read_text())
-    cells = [{**c, "method": new, "method_title": f"+{new}"} for new, old in names.items() for c in content["cells"]
-             if c["method"] == old]  # fmt: skip
+    cells = [
+        {**c, "method": new, "method_title": f"+{new}"}
+        for new, old in names.items()
+        for c in content["cells"]
+        if c["method"] == old
+    ]
     out.write_text(json.dumps({**content, "cells": cells, "curves": list(names), **changes}))
     return load(out)
 

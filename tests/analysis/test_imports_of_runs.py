@@ -138,11 +138,18 @@ def test_a_reevaluated_prompt_has_the_accuracy_of_its_next_group(tmp_path):
     # a is at 0 in step 1 and at 1/2 in step 3: re-evaluated in step 2, it has improved; b never does
     rows = [(1, "a", 0), (1, "b", 0), (2, "c", 2), (2, "d", 2), (3, "a", 2), (3, "b", 0)]
     frame = pd.DataFrame(
-        {"step": [s for s, _, _ in rows], "prompt_id": [n for _, n, _ in rows], "origin": "fresh",
-         "version": [s - 1 for s, _, _ in rows], "generated_step": [s for s, _, _ in rows],
-         "rewards": [[1.0] * c + [0.0] * (G - c) for _, _, c in rows], "mean": [c / G for _, _, c in rows],
-         "used": True, "reason": ""}
-    )  # fmt: skip
+        {
+            "step": [s for s, _, _ in rows],
+            "prompt_id": [n for _, n, _ in rows],
+            "origin": "fresh",
+            "version": [s - 1 for s, _, _ in rows],
+            "generated_step": [s for s, _, _ in rows],
+            "rewards": [[1.0] * c + [0.0] * (G - c) for _, _, c in rows],
+            "mean": [c / G for _, _, c in rows],
+            "used": True,
+            "reason": "",
+        }
+    )
     folder = tmp_path / "toy" / "small" / "grpo" / "seed1"
     folder.mkdir(parents=True)
     write_parquet(folder / GROUPS, frame)

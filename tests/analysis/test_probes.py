@@ -82,10 +82,7 @@ def test_migration_across_seeds_by_hand() -> None:
         return probes.migration(base, now, 2)
 
     # seed 2's base 0 1 0 2 against seed 1's step 9: 1 0 2 2; seed 1's base 0 0 1 2 against seed 2's: 2 2 0 1
-    assert two().across(9, matrix).tolist() == [
-        [[0, 1, 1], [1, 0, 0], [0, 0, 1]],
-        [[0, 0, 2], [1, 0, 0], [0, 1, 0]],
-    ]
+    assert two().across(9, matrix).tolist() == [[[0, 1, 1], [1, 0, 0], [0, 0, 1]], [[0, 0, 2], [1, 0, 0], [0, 1, 0]]]
     # the unchanged base is not on the diagonal, and its mean over ordered pairs is symmetric
     unchanged = two().across(0, matrix).mean(axis=0)
     assert unchanged.tolist() == [[1, 1, 0], [1, 0, 0], [0, 0, 1]]

@@ -17,9 +17,10 @@ from omegaconf import DictConfig
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import evaluate, grade_file, scores
+from bapo.evaluation import scores
 from bapo.evaluation.backends import _torch
-from bapo.evaluation.run import checkpoint_digest, run_benchmark, summarise
+from bapo.evaluation.grade import grade_file
+from bapo.evaluation.run import checkpoint_digest, evaluate, run_benchmark, summarise
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import damaged_files, fingerprints, read_json, read_table, write_json
@@ -199,9 +200,14 @@ def test_lm_eval_reports_the_mean_and_clustered_error_of_the_table(
         assert summary["benchmarks"][name]["accuracy"] == pytest.approx(table(folder, name)["correct"].mean())
         kwargs = written["configs"][name]["generation_kwargs"]
         assert kwargs == {
-            "until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,
+            "until": [],
+            "do_sample": True,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": 0,
+            "repetition_penalty": 1.0,
             "max_gen_toks": world[0].sampling.max_response_tokens,
-        }  # fmt: skip
+        }
 
 
 def test_samples_depend_on_the_seed_alone(
@@ -390,9 +396,13 @@ def flip_one_verdict(path: Path) -> None:
 @pytest.mark.parametrize("damage", [truncate, rename_a_column, flip_one_verdict])
 @pytest.mark.parametrize("finished", [True, False])
 def test_damaged_table_is_named_and_redone(
-    world: tuple[DictConfig, Path], evaluated: tuple[Path, dict[str, Any]], copied: Path, damage: Any, finished: bool,
+    world: tuple[DictConfig, Path],
+    evaluated: tuple[Path, dict[str, Any]],
+    copied: Path,
+    damage: Any,
+    finished: bool,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     damage(copied / "cd4.parquet")
     if not finished:
         (copied / "summary.json").unlink()

@@ -21,9 +21,9 @@ from support.standin_vllm import installed
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import backends, evaluate, scores
+from bapo.evaluation import backends, scores
 from bapo.evaluation.prompts import Limits
-from bapo.evaluation.run import checkpoint_digest, locate, run_benchmark
+from bapo.evaluation.run import checkpoint_digest, evaluate, locate, run_benchmark
 from bapo.experiments import identity
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity, digest, evaluation_identity
@@ -32,9 +32,12 @@ from bapo.store.files import read_table
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 WORLD = (
-    "scale=smoke", "tracking=none", "device=cpu", "evaluation.samples=32",
+    "scale=smoke",
+    "tracking=none",
+    "device=cpu",
+    "evaluation.samples=32",
     "data.split_sizes={base: 1000, train: 8, probe: 8, cd34: 6, cd4: 6}",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +112,18 @@ def test_server_gives_32_samples_each_asked_for_once(
         assert asked == Counter(dict.fromkeys(prompts, 32))  # the prompts of training, 32 times each, no other
         assert 1 < server.most <= 4
         expected = {
-            "model": "tiny", "max_tokens": config.sampling.max_response_tokens, "stop": [], "seed": None,
-            "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0,
-            "presence_penalty": 0.0, "frequency_penalty": 0.0,
-        }  # fmt: skip
+            "model": "tiny",
+            "max_tokens": config.sampling.max_response_tokens,
+            "stop": [],
+            "seed": None,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+        }
         assert all({k: v for k, v in r.items() if k != "prompt"} == expected for r in server.requests)
         assert {h["Authorization"] for h in server.headers} == {"Bearer a key"}
 
@@ -156,9 +167,13 @@ def test_a_constant_seed_is_caught(
     config, checkpoint = world
     with serving(solutions=prompts) as server:
         theirs = LocalCompletionsAPI(
-            base_url=server.url, model="tiny", tokenizer=str(checkpoint), tokenizer_backend="huggingface",
-            num_concurrent=4, max_length=64,
-        )  # fmt: skip
+            base_url=server.url,
+            model="tiny",
+            tokenizer=str(checkpoint),
+            tokenizer_backend="huggingface",
+            num_concurrent=4,
+            max_length=64,
+        )
         _, frame = run_benchmark(theirs, _benchmark(config, generation={}), limit=2)
         assert {r["seed"] for r in server.requests} == {1234}
         assert frame.groupby("problem_id")["response"].nunique().tolist() == [1, 1]
@@ -337,18 +352,29 @@ def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
     (keys,) = engine.engines  # one for both benchmarks
     s = config.sampling
     assert {k: keys[k] for k in ("model", "dtype", "tensor_parallel_size", "gpu_memory_utilization", "seed")} == {
-        "model": str(checkpoint), "dtype": "bfloat16", "tensor_parallel_size": 2, "gpu_memory_utilization": 0.9,
+        "model": str(checkpoint),
+        "dtype": "bfloat16",
+        "tensor_parallel_size": 2,
+        "gpu_memory_utilization": 0.9,
         "seed": 1234,
-    }  # fmt: skip
+    }
     assert keys["max_model_len"] == s.max_prompt_tokens + s.max_response_tokens
     assert Counter(tokens for tokens, _ in engine.asked) == Counter(dict.fromkeys(prompts, 32))
     end = AutoTokenizer.from_pretrained(checkpoint).eos_token
     for _, given in engine.asked:
         assert given == {
-            "stop": [end], "max_tokens": s.max_response_tokens, "temperature": 1.0, "top_p": 1.0, "top_k": -1,
-            "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0,
-            "skip_special_tokens": True, "spaces_between_special_tokens": False,
-        }  # fmt: skip
+            "stop": [end],
+            "max_tokens": s.max_response_tokens,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "skip_special_tokens": True,
+            "spaces_between_special_tokens": False,
+        }
     for name in ("cd34", "cd4"):
         frame = table(tmp_path / "eval", name)
         assert len(frame) == 6 * 32 and frame.groupby("problem_id")["response"].nunique().min() > 20
@@ -438,10 +464,15 @@ def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Pa
     for backend in ("vllm", "server"):
         other = changed(config, evaluation__backend=backend)
         silent = changed(
-            other, evaluation__server__base_url="http://h/v1", evaluation__server__num_concurrent=1,
-            evaluation__server__timeout=1.0, evaluation__vllm__tensor_parallel_size=4, evaluation__batch_size=1,
-            evaluation__vllm__gpu_memory_utilization=0.5, evaluation__vllm__max_model_len=4096,
-        )  # fmt: skip
+            other,
+            evaluation__server__base_url="http://h/v1",
+            evaluation__server__num_concurrent=1,
+            evaluation__server__timeout=1.0,
+            evaluation__vllm__tensor_parallel_size=4,
+            evaluation__batch_size=1,
+            evaluation__vllm__gpu_memory_utilization=0.5,
+            evaluation__vllm__max_model_len=4096,
+        )
         assert evaluation_identity(silent) == evaluation_identity(other)
         found.append(other)
     found.append(changed(config, evaluation__backend="vllm", evaluation__vllm__dtype="float32"))
@@ -501,15 +532,20 @@ def test_benchmarks_serve_lm_eval_alone(world: tuple[DictConfig, Path]) -> None:
     length = config.sampling.max_response_tokens
     cd34, cd4 = (
         Benchmark(
-            name, data_directory(config) / f"{name}.parquet", tasks.get("countdown"), max_tokens=length,
-            samples=8,
+            name, data_directory(config) / f"{name}.parquet", tasks.get("countdown"), max_tokens=length, samples=8
         )
         for name in ("cd34", "cd4")
-    )  # fmt: skip
+    )
     found = simple_evaluate(
-        model="hf", model_args={"pretrained": str(checkpoint)}, device="cpu", batch_size=64, tasks=[cd34, cd4],
-        apply_chat_template=True, task_manager=TaskManager(include_defaults=False), bootstrap_iters=1,
-    )  # fmt: skip
+        model="hf",
+        model_args={"pretrained": str(checkpoint)},
+        device="cpu",
+        batch_size=64,
+        tasks=[cd34, cd4],
+        apply_chat_template=True,
+        task_manager=TaskManager(include_defaults=False),
+        bootstrap_iters=1,
+    )
     for task in (cd34, cd4):
         means = []
         for instance in task.instances:

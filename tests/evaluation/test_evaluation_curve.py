@@ -119,9 +119,13 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_an_interrupted_curve_goes_on_at_its_checkpoint(
-    config: DictConfig, run: Path, done: tuple[Path, dict[str, Any]], tmp_path: Path, loaded: list[str],
+    config: DictConfig,
+    run: Path,
+    done: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    loaded: list[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     real = curve._correct
 
     def stopped(*given: Any) -> list[int]:
@@ -241,8 +245,7 @@ def test_vllm_evaluates_a_checkpoint_in_a_process_of_its_own(
 
 
 def test_curves_change_no_other_identity(config: DictConfig) -> None:
-    others = (data_identity, base_identity, train_identity,
-              evaluation_identity)  # fmt: skip
+    others = (data_identity, base_identity, train_identity, evaluation_identity)
     for values in ({"evaluation__curve_samples": 3}, {"evaluation__validation": None}, {"checkpoint__every": 3}):
         given = changed(config, **values)
         assert [f(given) for f in others] == [f(config) for f in others]

@@ -18,7 +18,8 @@ from support.standin_vllm import installed
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import disagreements, documents, evaluate
+from bapo.evaluation import disagreements, documents
+from bapo.evaluation.run import evaluate
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import evaluation_identity
 from bapo.experiments.places import base_directory, data_directory
@@ -26,10 +27,14 @@ from bapo.tasks.base import Problem, Task, Verdict
 from bapo.tasks.files import read_problems, write_problems
 
 WORLD = (
-    "scale=smoke", "task=geometry", "tracking=none", "device=cpu", "evaluation.samples=4",
+    "scale=smoke",
+    "task=geometry",
+    "tracking=none",
+    "device=cpu",
+    "evaluation.samples=4",
     "evaluation.benchmarks=[diagrams_val, diagrams_test]",
     "data.split_sizes={base: 8, train: 8, probe: 8, diagrams_val: 6, diagrams_test: 5}",
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")
@@ -206,9 +211,15 @@ def test_through_hf_multimodal(world: tuple[DictConfig, Path]) -> None:
     config, checkpoint = world
     task = benchmark(config)
     found = simple_evaluate(
-        model="hf-multimodal", model_args={"pretrained": str(checkpoint), "max_length": 64}, device="cpu", batch_size=8,
-        tasks=[task], apply_chat_template=True, task_manager=TaskManager(include_defaults=False), bootstrap_iters=1,
-    )  # fmt: skip
+        model="hf-multimodal",
+        model_args={"pretrained": str(checkpoint), "max_length": 64},
+        device="cpu",
+        batch_size=8,
+        tasks=[task],
+        apply_chat_template=True,
+        task_manager=TaskManager(include_defaults=False),
+        bootstrap_iters=1,
+    )
     assert found["n-samples"]["diagrams_val"] == {"original": 6, "effective": 6}
     for instance, problem in zip(task.instances, problems(config), strict=True):
         text, _, extra = instance.args
@@ -279,8 +290,9 @@ def test_disagreements_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     disagreements.write(tmp_path, "b", found, frame)
     lines = [json.loads(line) for line in (tmp_path / "b_disagreements.jsonl").read_text().splitlines()]
     assert [(e["problem_id"], e["sample"], e["times"], e["ground_truth"]) for e in lines] == [
-        ("x", 1, 2, "X"), ("y", 1, 1, "Y"),
-    ]  # fmt: skip
+        ("x", 1, 2, "X"),
+        ("y", 1, 1, "Y"),
+    ]
     assert lines[0]["response"] == "ba" and lines[0]["first"] == [False, True, "wrong"]
     assert lines[0]["second"] == [True, True, ""]
     monkeypatch.setattr(disagreements, "LISTED", 1)
@@ -303,8 +315,9 @@ def test_an_evaluation_lists_disagreements(
     monkeypatch.setattr(geometry, "second_opinion", contrary)
     summary = evaluate(config, checkpoint, tmp_path / "eval")
     assert summary["disagreements"] == {
-        "diagrams_val": {"compared": 24, "count": 24}, "diagrams_test": {"compared": 20, "count": 20},
-    }  # fmt: skip
+        "diagrams_val": {"compared": 24, "count": 24},
+        "diagrams_test": {"compared": 20, "count": 20},
+    }
     path = tmp_path / "eval" / "diagrams_val_disagreements.jsonl"
     assert path.name in summary["files"] and sum(json.loads(e)["times"] for e in path.read_text().splitlines()) == 24
     text, times = path.read_text(), len(asked)

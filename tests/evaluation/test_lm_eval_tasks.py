@@ -102,9 +102,14 @@ def test_a_task_says_what_the_paper_scale_says(name: str) -> None:
     for split, size in source["sizes"].items():
         assert (size, source["hub"][split]) == (config.data.split_sizes[split], config.data.hub[split])
     assert found["generation_kwargs"] == {
-        "until": [], "do_sample": True, "temperature": 1.0, "top_p": 1.0, "top_k": 0, "repetition_penalty": 1.0,
+        "until": [],
+        "do_sample": True,
+        "temperature": 1.0,
+        "top_p": 1.0,
+        "top_k": 0,
+        "repetition_penalty": 1.0,
         "max_gen_toks": config.sampling.max_response_tokens,
-    }  # fmt: skip
+    }
     assert found["filter_list"][0]["filter"] == [{"function": "bapo_extract", "task": source["task"]}]
     assert ("doc_to_image" in found) == (source["task"] == "geometry")
 
@@ -134,11 +139,14 @@ def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
     (tmp_path / "both.yaml").write_text(yaml.safe_dump(group), encoding="utf-8")
     assert len(specs) == 2
     found = simple_evaluate(
-        model=model, tasks=["both"], apply_chat_template=True, bootstrap_iters=1,
+        model=model,
+        tasks=["both"],
+        apply_chat_template=True,
+        bootstrap_iters=1,
         task_manager=TaskManager(
             include_path=[FOLDER, tmp_path], include_defaults=False, metadata={"data_folder": str(sets)}
         ),
-    )  # fmt: skip
+    )
     right = {"bapo_cd34_small": [0, 2, 8, 5, 0, 2], "bapo_cd4_small": [8, 5, 0, 2, 8]}  # of 8, one model for both
     for name, counts in right.items():
         result, samples = found["results"][name], found["samples"][name]
@@ -238,9 +246,17 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fast.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=len(vocabulary), hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, max_position_embeddings=1024, bos_token_id=None, eos_token_id=0, pad_token_id=0,
-    )  # fmt: skip
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        bos_token_id=None,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
     folder = tmp_path_factory.mktemp("model") / "checkpoint"
     Qwen2ForCausalLM(config).save_pretrained(folder)
     fast.save_pretrained(folder)
@@ -249,9 +265,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_through_hugging_face(sets: Path, tmp_path: Path, checkpoint: Path) -> None:
     found = evaluate(
-        "hf", [small(tmp_path, "bapo_cd34")], sets, model_args={"pretrained": str(checkpoint)}, device="cpu",
+        "hf",
+        [small(tmp_path, "bapo_cd34")],
+        sets,
+        model_args={"pretrained": str(checkpoint)},
+        device="cpu",
         batch_size=48,
-    )  # fmt: skip
+    )
     samples = found["samples"]["bapo_cd34_small"]
     assert len(samples) == 6 and all(len(set(s["resps"][0])) == 8 for s in samples)
     assert found["results"]["bapo_cd34_small"]["unparsed,all"] == 1.0  # it has learnt nothing
@@ -263,9 +283,13 @@ def test_through_a_server_that_honours_seeds(sets: Path, tmp_path: Path, checkpo
     spec = small(tmp_path, "bapo_cd34", repeats=32)
     with serving() as server:
         model = LocalCompletionsAPI(
-            base_url=server.url, model="tiny", tokenizer=str(checkpoint), tokenizer_backend="huggingface",
-            num_concurrent=4, max_length=1024,
-        )  # fmt: skip
+            base_url=server.url,
+            model="tiny",
+            tokenizer=str(checkpoint),
+            tokenizer_backend="huggingface",
+            num_concurrent=4,
+            max_length=1024,
+        )
         with pytest.raises(UserError, match="bapo_cd34_small: lm-eval would send the same seed"):
             evaluate(model, [spec], sets)
         assert server.requests == []
@@ -292,8 +316,10 @@ def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> N
     assert set(content) <= set(inspect.signature(simple_evaluate).parameters)
     s, m, arguments = config.sampling, config.model, content["model_args"]
     assert (arguments["pretrained"], arguments["revision"], arguments["tokenizer_revision"]) == (
-        m.path, m.revision, m.revision,
-    )  # fmt: skip
+        m.path,
+        m.revision,
+        m.revision,
+    )
     assert arguments["dtype"] == m.dtype == config.evaluation.vllm.dtype
     assert arguments["max_model_len"] == s.max_prompt_tokens + s.max_response_tokens
     assert content["gen_kwargs"] == backends.arguments(changed(config, evaluation__backend="vllm"))
@@ -310,17 +336,27 @@ def test_through_vllm_with_the_file_of_the_paper_scale(
     arguments = {**content.pop("model_args"), "pretrained": str(checkpoint), "revision": None}
     content["tasks"] = [small(tmp_path, "bapo_cd34"), small(tmp_path, "bapo_cd4")]
     found = simple_evaluate(
-        **content, model_args={**arguments, "tokenizer_revision": None}, bootstrap_iters=1,
+        **content,
+        model_args={**arguments, "tokenizer_revision": None},
+        bootstrap_iters=1,
         task_manager=manager(data_folder=str(sets)),
-    )  # fmt: skip
+    )
     (keys,) = engine.engines
     assert (keys["seed"], keys["max_model_len"], keys["dtype"]) == (1234, 2560, "bfloat16")
     assert len(engine.asked) == (6 + 5) * 8
     for _, given in engine.asked:
         assert given == {
-            "stop": ["<end>"], "max_tokens": 16, "temperature": 1.0, "top_p": 1.0, "top_k": -1, "min_p": 0.0,
-            "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "skip_special_tokens": True,
+            "stop": ["<end>"],
+            "max_tokens": 16,
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": -1,
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
+            "skip_special_tokens": True,
             "spaces_between_special_tokens": False,
-        }  # fmt: skip
+        }
     for samples in found["samples"].values():
         assert all(len(set(sample["resps"][0])) > 4 for sample in samples)  # of 729 sums

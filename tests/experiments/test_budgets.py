@@ -147,26 +147,46 @@ def test_runs_end_with_what_the_other_run_used(tiny_world, grpo):
         assert found["identity"] == budgets.identity(config) != train_identity(config)
         spending = float(spent.iloc[-1])
         assert found["budget"] == {
-            "unit": config.train.budget.unit, "amount": amount, "spent": spending, "reached": spending >= amount
-        }  # fmt: skip
+            "unit": config.train.budget.unit,
+            "amount": amount,
+            "spent": spending,
+            "reached": spending >= amount,
+        }
     assert "budget" not in grpo
 
 
 def test_a_run_that_ends_at_its_limit_says_that_its_budget_is_not_reached(tiny_world, grpo):
-    found = train(compose_config([*tiny_world, "method=bapo+rollouts", "seed=7", "train.steps=1", "train.budget.most=2",
-                                  "method.name=bapo_short"]))  # fmt: skip
+    found = train(
+        compose_config(
+            [
+                *tiny_world,
+                "method=bapo+rollouts",
+                "seed=7",
+                "train.steps=1",
+                "train.budget.most=2",
+                "method.name=bapo_short",
+            ]
+        )
+    )
     amount = grpo["totals"]["rollouts"]
     assert found["steps"] == 2 and found["totals"]["rollouts"] < amount
-    assert found["budget"] == {"unit": "rollouts", "amount": amount, "spent": found["totals"]["rollouts"],
-                               "reached": False}  # fmt: skip
+    assert found["budget"] == {
+        "unit": "rollouts",
+        "amount": amount,
+        "spent": found["totals"]["rollouts"],
+        "reached": False,
+    }
 
 
 def test_what_a_summary_says_of_a_budget():
     # 80 and 64 rollouts
     assert budgets.outcome(Budget("rollouts", 144, 2), ROWS)["reached"]
     assert budgets.outcome(Budget("rollouts", 145, 2), ROWS) == {
-        "unit": "rollouts", "amount": 145, "spent": 144.0, "reached": False
-    }  # fmt: skip
+        "unit": "rollouts",
+        "amount": 145,
+        "spent": 144.0,
+        "reached": False,
+    }
     assert budgets.outcome(Budget("flops", 27 * (1 + 1e-15), 9), ROWS)["reached"]  # it ended before its limit of steps
     assert budgets.outcome(Budget("steps", 2, 2), ROWS) is None
 

@@ -14,12 +14,7 @@ from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.experiments.compose import compose_config, run_config
 from bapo.experiments.identity import base_identity, data_identity, digest, evaluation_identity, train_identity
-from bapo.experiments.places import (
-    base_directory,
-    data_directory,
-    options,
-    run_directory,  # fmt: skip
-)
+from bapo.experiments.places import base_directory, data_directory, options, run_directory
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -28,9 +23,11 @@ def composed(*overrides: str) -> DictConfig:
 
 def identities(config: DictConfig) -> dict[str, str]:
     return {
-        "data": data_identity(config), "base": base_identity(config),
-        "train": train_identity(config), "evaluation": evaluation_identity(config),
-    }  # fmt: skip
+        "data": data_identity(config),
+        "base": base_identity(config),
+        "train": train_identity(config),
+        "evaluation": evaluation_identity(config),
+    }
 
 
 def changed(config: DictConfig, **values) -> set[str]:
@@ -62,8 +59,11 @@ def another(value):
 def test_the_default_is_the_laptop_and_complete():
     config = compose_config()
     assert (config.scale.name, config.task.name, config.model.kind, config.engine) == (
-        "laptop", "countdown", "scratch", "torch",
-    )  # fmt: skip
+        "laptop",
+        "countdown",
+        "scratch",
+        "torch",
+    )
     assert not OmegaConf.missing_keys(config)
 
 
@@ -158,21 +158,11 @@ def test_wrong_input_gives_one_sentence(overrides, message):
 @pytest.mark.parametrize(
     ("file", "old", "new", "message"),
     [
-        (
-            "setting/laptop_countdown.yaml",
-            "  steps:",
-            "  stesp:",
-            r"laptop_countdown.yaml: train.stesp: no .*steps",
-        ),
+        ("setting/laptop_countdown.yaml", "  steps:", "  stesp:", r"laptop_countdown.yaml: train.stesp: no .*steps"),
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "train.steps: .*laptop_countdown.*'many'"),
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: [100", r"laptop_countdown.yaml.*line \d+"),
         ("method/grpo.yaml", "algorithm: grpo", "algorithm: gpro", "method.algorithm=gpro: unknown algorithm; allowed"),
-        (
-            "method/grpo.yaml",
-            "clip_low:",
-            "clip_lo:",
-            "method.clip_lo: grpo has no .*; allowed: .*clip_low",
-        ),
+        ("method/grpo.yaml", "clip_low:", "clip_lo:", "method.clip_lo: grpo has no .*; allowed: .*clip_low"),
         ("method/grpo.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
         ("config.yaml", "scale: laptop", "scale: laptpo", "Could not find 'scale/laptpo'.*laptop paper smoke"),
     ],
@@ -195,13 +185,26 @@ def test_a_fault_in_a_file_of_the_tree_gives_one_sentence(file, old, new, messag
 def test_labels_do_not_change_the_identity():
     config = composed()
     for values in (
-        {"method__name": "other"}, {"method__title": "Other"}, {"method__kind": "on"},
-        {"scale__title": "x"}, {"scale__note": "x"}, {"task__title": "x"}, {"model__title": "x"}, {"model__name": "x"},
-        {"tracking__kind": "none"}, {"tracking__mode": "online"}, {"tracking__project": "x"},
-        {"paths__results": "/elsewhere"}, {"paths__data_folder": "/elsewhere"},
-        {"device": "cpu"}, {"threads": 2}, {"train__micro_batch_size": 4}, {"evaluation__batch_size": 7},
-        {"checkpoint__keep_models": False}, {"model__parameters": 1.0},
-    ):  # fmt: skip
+        {"method__name": "other"},
+        {"method__title": "Other"},
+        {"method__kind": "on"},
+        {"scale__title": "x"},
+        {"scale__note": "x"},
+        {"task__title": "x"},
+        {"model__title": "x"},
+        {"model__name": "x"},
+        {"tracking__kind": "none"},
+        {"tracking__mode": "online"},
+        {"tracking__project": "x"},
+        {"paths__results": "/elsewhere"},
+        {"paths__data_folder": "/elsewhere"},
+        {"device": "cpu"},
+        {"threads": 2},
+        {"train__micro_batch_size": 4},
+        {"evaluation__batch_size": 7},
+        {"checkpoint__keep_models": False},
+        {"model__parameters": 1.0},
+    ):
         assert changed(config, **values) == set(), values
 
 
@@ -236,9 +239,15 @@ def test_evaluation_changes_only_the_evaluation():
 
 @pytest.mark.parametrize(
     "values",
-    [{"data__seed": 5}, {"data__prompt": "x"}, {"data__split_sizes__train": 7}, {"data__generator__number_max": 9},
-     {"task__name": "other"}, {"data__source": "hub"}],
-)  # fmt: skip
+    [
+        {"data__seed": 5},
+        {"data__prompt": "x"},
+        {"data__split_sizes__train": 7},
+        {"data__generator__number_max": 9},
+        {"task__name": "other"},
+        {"data__source": "hub"},
+    ],
+)
 def test_data_changes_everything(values):
     assert changed(composed(), **values) == {"data", "base", "train", "evaluation"}
 
@@ -246,9 +255,11 @@ def test_data_changes_everything(values):
 def test_the_base_model_changes_the_run_but_not_the_data():
     config = composed()
     for values in (
-        {"base__iterations": 7}, {"base__seed": 7}, {"base__learning_rate": 1.0},
+        {"base__iterations": 7},
+        {"base__seed": 7},
+        {"base__learning_rate": 1.0},
         {"model__architecture__hidden_size": 32},
-    ):  # fmt: skip
+    ):
         assert changed(config, **values) == {"base", "train"}, values
     # a hub model's checkpoint is known by its name alone, so the evaluation must know its arithmetic
     assert changed(config, model__dtype="bfloat16") == {"base", "train", "evaluation"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.paper_runs import PAPER
 
 from bapo import methods
 from bapo.errors import UserError
@@ -45,21 +46,6 @@ def edit(path: Path, old: str, new: str) -> None:
 
 STUDIES = options("study")
 SCALES = ("smoke", "laptop", "gpu", "paper")
-VARIANTS = ["bapo_v10", "bapo_v20", "bapo_m1", "bapo_m10", "bapo_fixed_0_2", "bapo_fixed_3_4"]
-#: task, model, methods: Table 1's rows less those that it quotes from other papers, and the figures' runs
-PAPER = {
-    "table1": [
-        ("mathematics", "deepseek-r1-distill-qwen-1.5b", ["grpo", "dapo", "grpo_v5", "repo", "bapo"]),
-        ("countdown", "qwen2.5-math-1.5b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
-        ("countdown", "qwen2.5-math-7b", ["grpo", "dapo", "bapo"]),
-        ("geometry", "qwen2.5-vl-3b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
-        ("geometry", "qwen2.5-vl-7b", ["grpo", "dapo", "bapo"]),
-    ],
-    "figure5": [("mathematics", "qwen3-8b", ["grpo", "dapo", "bapo_mini", "bapo"])],
-    "figure6": [("countdown", "qwen2.5-math-1.5b", [*VARIANTS, "bapo_without_x2", "bapo_without_x3", "bapo"])],
-    "figure10": [("mathematics", "qwen3-8b", ["bapo_gaussian", "bapo_uniform", "bapo"])],
-    "figure16": [("mathematics", "qwen3-4b", ["ppo", "ba_ppo"])],
-}
 
 
 def test_table1_at_laptop_scale_is_three_tasks_nine_methods_and_three_seeds() -> None:

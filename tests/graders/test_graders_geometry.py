@@ -12,7 +12,7 @@ from support.paths import needs_shared
 
 from bapo.__main__ import main
 from bapo.errors import UserError
-from bapo.evaluation import grade_file
+from bapo.evaluation.grade import grade_file
 from bapo.graders import geometry, pool, second
 
 CHOICES = ("6", r"\sqrt { 253 }", "17", r"5 \sqrt { 13 }")

@@ -171,8 +171,11 @@ def test_what_is_nested_too_deep_is_unreadable() -> None:
 def test_several_golds_are_alternatives() -> None:
     golds = ["6630.65", "6630"]
     assert [mathematics.grade(boxed(a), golds).correct for a in ("6630", "6630.65", "6,630", "6631")] == [
-        True, True, True, False,
-    ]  # fmt: skip
+        True,
+        True,
+        True,
+        False,
+    ]
     assert not mathematics.grade(boxed("6630, 6630.65"), golds).correct  # not a list of all of them
     assert mathematics.grade(boxed("x"), ["2", r"\sqrt{x^4} - x^2 + x"]).correct
 

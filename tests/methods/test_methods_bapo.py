@@ -477,10 +477,14 @@ def test_ratio_and_kl_are_to_the_stored_log_probabilities():
     now = torch.tensor([[0.55, 0.5], [0.25, 0.5]]).log().requires_grad_()
     loss, metrics = method.loss(
         LossInputs(
-            now, stored, torch.tensor([1.0, -1.0]), torch.ones(2, 2), torch.tensor([False, True]),
+            now,
+            stored,
+            torch.tensor([1.0, -1.0]),
+            torch.ones(2, 2),
+            torch.tensor([False, True]),
             reference_logprobs=torch.full((2, 2), -9.0),  # not looked at
         )
-    )  # fmt: skip
+    )
     # ratios 1.1, 1 | 0.5, 2: surrogate -1.1, -1 | 0.8 (clipped), 2
     # KL alpha/pi - 1 - log(alpha/pi): 10/11: 0.004401, 0 | 2: 0.306853, 0.5: 0.193147
     surrogate = ((-1.1 - 1) / 2 + (0.8 + 2) / 2) / 2

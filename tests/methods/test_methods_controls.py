@@ -12,8 +12,11 @@ B = 8
 
 
 def method(algorithm, **options):
-    return methods.build({"algorithm": algorithm, "m": 100, **options} if "bapo" in algorithm else
-                         {"algorithm": algorithm, **options}, B, seed=3)  # fmt: skip
+    return methods.build(
+        {"algorithm": algorithm, "m": 100, **options} if "bapo" in algorithm else {"algorithm": algorithm, **options},
+        B,
+        seed=3,
+    )
 
 
 def second_batch(algorithm):

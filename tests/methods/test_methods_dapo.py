@@ -38,9 +38,15 @@ def test_it_draws_until_the_batch_is_full_and_cuts_it_to_b():
     assert batch.metrics == {"generation_batches": 3}
     assert s.asked == [["p0", "p1", "p2", "p3"], ["p4", "p5", "p6", "p7"]]
     assert {g.prompt.id: why for g, why in batch.rejected} == {
-        "1a": "equal rewards", "1b": "equal rewards", "1d": "equal rewards", "p0": "equal rewards",
-        "p1": "equal rewards", "p2": "equal rewards", "p6": "batch full", "p7": "batch full",
-    }  # fmt: skip
+        "1a": "equal rewards",
+        "1b": "equal rewards",
+        "1d": "equal rewards",
+        "p0": "equal rewards",
+        "p1": "equal rewards",
+        "p2": "equal rewards",
+        "p6": "batch full",
+        "p7": "batch full",
+    }
     assert {g.origin for g in batch.groups} == {FRESH}  # the policy has not moved since the rollout
 
 

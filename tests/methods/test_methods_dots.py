@@ -200,11 +200,15 @@ def test_state_and_restore():
 @pytest.mark.parametrize(
     ("option", "rule"),
     [
-        ({"every": 0}, "at least 1"), ({"candidates": 0}, "at least 1"), ({"reference_share": 0.0}, "positive"),
-        ({"target": 1.5}, r"in \[0, 1\]"), ({"selection_temperature": 0.0}, "positive"),
-        ({"attention_temperature": -1.0}, "positive"), ({"fresh_share": 0.0}, r"in \(0, 1\]"),
+        ({"every": 0}, "at least 1"),
+        ({"candidates": 0}, "at least 1"),
+        ({"reference_share": 0.0}, "positive"),
+        ({"target": 1.5}, r"in \[0, 1\]"),
+        ({"selection_temperature": 0.0}, "positive"),
+        ({"attention_temperature": -1.0}, "positive"),
+        ({"fresh_share": 0.0}, r"in \(0, 1\]"),
     ],
-)  # fmt: skip
+)
 def test_wrong_options_are_named(option, rule):
     with pytest.raises(MethodError, match=rf"method\.{next(iter(option))}=.*{rule}"):
         build(**option)
@@ -237,16 +241,27 @@ def test_embeddings_are_means_of_the_last_hidden_states(tiny_world):
 
 
 def test_it_trains_records_and_resumes_bit_for_bit(tiny_world):
-    overrides = [*tiny_world, "method=dots", "method.reference_share=1.0", "method.candidates=3", "seed=5",
-                 "checkpoint.every=3"]  # fmt: skip
+    overrides = [
+        *tiny_world,
+        "method=dots",
+        "method.reference_share=1.0",
+        "method.candidates=3",
+        "seed=5",
+        "checkpoint.every=3",
+    ]
     config = compose_config(overrides)
     summary = train(config)
     folder = run_directory(config)
     steps = read_table(folder / STEPS)
     # 8 references every other step are rollouts like the others
     assert (steps["fresh_rollouts"] // 8).tolist() == [16, 8, 12, 4, 12, 4] and steps["groups_fresh"].tolist() == [
-        8, 8, 4, 4, 4, 4
-    ]  # fmt: skip
+        8,
+        8,
+        4,
+        4,
+        4,
+        4,
+    ]
     assert summary["totals"]["rollouts"] == 56 * 8
     assert np.isfinite(steps["reference_error"]).tolist() == [True, False] * 3
     assert steps["prediction_error"].between(0, 1).all() and steps["predicted_mean"].between(0, 1).all()

@@ -228,9 +228,15 @@ def test_truncated_ratio_of_the_authors_code():
         assert method.needs_step_policy
         logs = torch.log(torch.tensor([[[0.22], [0.30]], [[0.20], [0.20]], [[0.10], [0.04]]]))  # pi, pi_k, alpha
         value, _ = method.loss(
-            LossInputs(logs[0], logs[2], torch.tensor([1.0, 1.0]), torch.ones(2, 1), torch.zeros(2).bool(),
-                       step_logprobs=logs[1])
-        )  # fmt: skip
+            LossInputs(
+                logs[0],
+                logs[2],
+                torch.tensor([1.0, 1.0]),
+                torch.ones(2, 1),
+                torch.zeros(2).bool(),
+                step_logprobs=logs[1],
+            )
+        )
         return value
 
     # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6

@@ -58,9 +58,13 @@ def test_it_is_verl_s_gspo():
     loss.backward()
     ours, new.grad = new.grad.clone(), None
     actor = FSDPActorConfig(
-        strategy="fsdp", clip_ratio=3e-4, clip_ratio_low=3e-4, clip_ratio_high=4e-4, ppo_micro_batch_size_per_gpu=2,
+        strategy="fsdp",
+        clip_ratio=3e-4,
+        clip_ratio_low=3e-4,
+        clip_ratio_high=4e-4,
+        ppo_micro_batch_size_per_gpu=2,
         rollout_n=2,
-    )  # fmt: skip
+    )
     theirs, _ = core.compute_policy_loss_gspo(
         old, new, torch.tensor([[1.0], [-1.0]]).expand(2, 3), MASK, loss_agg_mode="seq-mean-token-mean", config=actor
     )

@@ -84,8 +84,10 @@ def test_explained_variance():
     # returns 1, 1, 0, 0: variance 1/3. Errors 0.5, 0.5, -0.5, 0: mean 0.125; squares 2 * 0.140625 + 0.390625 + 0.015625
     # = 0.6875; / 3 = 0.2291667; 1 - 0.2291667 / (0.3333333 + 0.00001) = 0.312521
     values, returns, mask = (
-        np.array([[0.5, 0.5, 0.5, 0.0, 8.0]]), np.array([[1, 1, 0, 0, 8.0]]), np.array([[1, 1, 1, 1, 0]])
-    )  # fmt: skip
+        np.array([[0.5, 0.5, 0.5, 0.0, 8.0]]),
+        np.array([[1, 1, 0, 0, 8.0]]),
+        np.array([[1, 1, 1, 1, 0]]),
+    )
     assert explained_variance(values, returns, mask) == pytest.approx(0.312521, abs=1e-6)
     assert explained_variance(returns, returns, mask) == pytest.approx(1.0)
     assert np.isnan(explained_variance(values, returns, np.array([[1, 0, 0, 0, 0]])))
@@ -136,10 +138,13 @@ def test_the_value_loss_is_averaged_as_the_policys():
 def test_each_token_has_its_own_advantage_in_the_policys_loss():
     zeros = torch.zeros(2, 2)
     inputs = LossInputs(
-        logprobs=zeros, behaviour_logprobs=zeros, advantages=torch.tensor([[1.0, -3.0], [2.0, 99.0]]),
-        mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]), replayed=torch.zeros(2, dtype=torch.bool),
+        logprobs=zeros,
+        behaviour_logprobs=zeros,
+        advantages=torch.tensor([[1.0, -3.0], [2.0, 99.0]]),
+        mask=torch.tensor([[1.0, 1.0], [1.0, 0.0]]),
+        replayed=torch.zeros(2, dtype=torch.bool),
         reference_logprobs=zeros,
-    )  # fmt: skip
+    )
     loss, _ = build(entropy_coef=0.0).loss(inputs)  # the ratio is 1: minus the mean of -1 and 2
     assert loss.item() == pytest.approx(-0.5)
     loss, _ = build("ba_ppo", entropy_coef=0.0, aggregation="token-mean").loss(inputs)
@@ -190,8 +195,22 @@ def test_ba_ppo_also_checks_bapos_options():
 def test_defaults_are_a_9s():
     """BAPO's own values where A.9 says nothing else, and verl's for the critic."""
     c, bapo = build("ba_ppo").config, build("bapo").config
-    same = ["kind", "kl_to", "v", "m", "c1", "c2_range", "c3_range", "online_filter", "high_steps", "aggregation",
-            "x2_admission", "max_reevaluated", "high_capacity", "sync_phase"]  # fmt: skip
+    same = [
+        "kind",
+        "kl_to",
+        "v",
+        "m",
+        "c1",
+        "c2_range",
+        "c3_range",
+        "online_filter",
+        "high_steps",
+        "aggregation",
+        "x2_admission",
+        "max_reevaluated",
+        "high_capacity",
+        "sync_phase",
+    ]
     assert [getattr(c, key) for key in same] == [getattr(bapo, key) for key in same]
     assert (c.c1, c.c2_range, c.c3_range, c.online_filter) == (1 / 8, [1 / 8, 4 / 8], [2 / 8, 5 / 8], "range")
     p = build("ppo").config
@@ -228,9 +247,7 @@ def test_ba_ppo_builds_bapos_batches():
     first = one.build_batch(1, fresh(1, [0, 1, 3, 8]), NoSampler())
     assert ids(first.groups) == ["1b", "1c"]
     second = one.build_batch(2, fresh(2, [8, 8, 8, 6]), ScriptedSampler({"1b": [4]}))
-    assert [(g.prompt.id, g.origin) for g in second.groups] == [
-        ("2d", FRESH), ("1b", REEVALUATED), ("1c", REPLAYED)
-    ]  # fmt: skip
+    assert [(g.prompt.id, g.origin) for g in second.groups] == [("2d", FRESH), ("1b", REEVALUATED), ("1c", REPLAYED)]
 
 
 def test_its_buffers_survive_a_checkpoint():

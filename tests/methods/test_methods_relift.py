@@ -33,8 +33,11 @@ def test_solutions_of_failed_questions_wait_until_there_are_as_many_as_in_a_batc
     batch = method.build_batch(2, fresh(2, [0, 0, 0, 2]), sampler)
     # the newest step's are in front, and what is left over stays
     assert [(g.prompt.id, g.origin, g.size) for g in batch.groups[4:]] == [
-        ("2a", DEMONSTRATED, 1), ("2b", DEMONSTRATED, 1), ("2c", DEMONSTRATED, 1), ("1a", DEMONSTRATED, 1),
-    ]  # fmt: skip
+        ("2a", DEMONSTRATED, 1),
+        ("2b", DEMONSTRATED, 1),
+        ("2c", DEMONSTRATED, 1),
+        ("1a", DEMONSTRATED, 1),
+    ]
     assert ids(method.buffer) == ["1c"] and batch.metrics == {"demonstrations": 4, "buffered": 1}
     assert all(g.origin == FRESH for g in batch.groups[:4])
 

@@ -98,9 +98,15 @@ def test_the_anchor_weight():
 def test_the_divergence_is_the_mixture():
     new, old, step = (torch.log(torch.tensor([[p]])) for p in (0.5, 0.25, 0.4))
     inputs = LossInputs(
-        new, new, torch.tensor([1.0]), torch.ones(1, 1), torch.tensor([False]), reference_logprobs=old,
-        step_logprobs=step, step=11,
-    )  # fmt: skip
+        new,
+        new,
+        torch.tensor([1.0]),
+        torch.ones(1, 1),
+        torch.tensor([False]),
+        reference_logprobs=old,
+        step_logprobs=step,
+        step=11,
+    )
     found = float(remix(switch_step=1).divergence(inputs))
     by_hand = [r - np.log(r) - 1 for r in (0.25 / 0.5, 0.4 / 0.5)]
     assert found == pytest.approx(0.9 * by_hand[0] + 0.1 * by_hand[1], abs=1e-6)

@@ -94,8 +94,11 @@ def test_the_rest_is_replayed_from_informative_groups():
     rr.build_batch(1, fresh(1, [0, 8, 3, 5]), NoSampler())
     batch = rr.build_batch(2, fresh(2, [4, 0]), NoSampler())
     assert [(g.prompt.id, g.origin) for g in batch.groups] == [
-        ("2a", FRESH), ("2b", FRESH), ("1c", REPLAYED), ("1d", REPLAYED),
-    ]  # fmt: skip
+        ("2a", FRESH),
+        ("2b", FRESH),
+        ("1c", REPLAYED),
+        ("1d", REPLAYED),
+    ]
     assert ids(rr.buffer) == ["1c", "1d", "2a"] and batch.metrics == {"replay_buffer": 3}
 
 

@@ -112,8 +112,10 @@ def test_prompts_do_not_share_their_responses():
     m.build_batch(1, [group("p", 1), group("q", 7)], NoSampler())
     batch = m.build_batch(2, [group("q", 0, 2), group("r", 0, 2)], NoSampler())
     assert [(g.prompt.id, g.origin, g.rewards.sum()) for g in batch.groups] == [
-        ("q", FRESH, 0), ("r", FRESH, 0), ("q", REPLAYED, 7),
-    ]  # fmt: skip
+        ("q", FRESH, 0),
+        ("r", FRESH, 0),
+        ("q", REPLAYED, 7),
+    ]
 
 
 @pytest.mark.parametrize(

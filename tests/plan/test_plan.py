@@ -29,11 +29,27 @@ from bapo.store.files import SUMMARY, write_json
 PAPER = Settings(scale="paper")
 #: kind of a job -> rules of the workflow
 RULES = {
-    "data": ("data",), "base": ("base",), "train": ("train",), "evaluate": ("evaluate", "evaluate_base"),
-    "curve": ("evaluate_curve",), "sweep": ("sweep_slot",),
-    "analysis": ("study", "figure", "write_table1", "write_table", "comparison", "regimes", "theory_monitor",
-                 "checkpoint_choice", "claims", "report", "sweep_trials", "robustness"),
-}  # fmt: skip
+    "data": ("data",),
+    "base": ("base",),
+    "train": ("train",),
+    "evaluate": ("evaluate", "evaluate_base"),
+    "curve": ("evaluate_curve",),
+    "sweep": ("sweep_slot",),
+    "analysis": (
+        "study",
+        "figure",
+        "write_table1",
+        "write_table",
+        "comparison",
+        "regimes",
+        "theory_monitor",
+        "checkpoint_choice",
+        "claims",
+        "report",
+        "sweep_trials",
+        "robustness",
+    ),
+}
 
 
 def dry_run(folder: Path, target: str, *settings: str) -> dict[str, int]:
@@ -159,10 +175,8 @@ def test_only_what_has_the_right_identity_is_done(tmp_path: Path) -> None:
     every = missing()
     assert len(every) == 1 + 1 + 4 + 5
     config = settings.run(cells[0])
-    write_json(data_directory(config) / SUMMARY,
-                    {"identity": data_identity(config)})  # fmt: skip
-    write_json(run_directory(config) / SUMMARY,
-                    {"identity": train_identity(config)})  # fmt: skip
+    write_json(data_directory(config) / SUMMARY, {"identity": data_identity(config)})
+    write_json(run_directory(config) / SUMMARY, {"identity": train_identity(config)})
     write_json(run_directory(settings.run(cells[1])) / SUMMARY, {"identity": "of something else"})
     damaged = run_directory(settings.run(cells[2])) / SUMMARY
     damaged.parent.mkdir(parents=True)

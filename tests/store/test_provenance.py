@@ -85,8 +85,11 @@ def test_a_damaged_run_does_not_keep_a_record_from_being_written(results: Path) 
     assert record == results / ".provenance" / "report.json"
     lines = {line["path"]: line for line in provenance.of(page)["inputs"]}
     assert lines[str(run / SUMMARY)] == {
-        "path": str(run / SUMMARY), "state": "unchanged", "identity": None, "code": None,
-    }  # fmt: skip
+        "path": str(run / SUMMARY),
+        "state": "unchanged",
+        "identity": None,
+        "code": None,
+    }
     assert {str(results / "tables" / "table1.md"), str(results / "studies" / "table1.json")} <= set(lines)
 
 
@@ -119,12 +122,14 @@ def test_uncommitted_code_is_named(results: Path, capsys: pytest.CaptureFixture[
     ("code", "words"),
     [
         (None, "not recorded"),
-        ({"version": "0.1.0", "commit": None, "dirty": None},
-         "version 0.1.0, not from a git checkout: the commit is not known"),
+        (
+            {"version": "0.1.0", "commit": None, "dirty": None},
+            "version 0.1.0, not from a git checkout: the commit is not known",
+        ),
         ({"version": "0.1.0", "commit": "a" * 40, "dirty": False}, "commit aaaaaaaaaaaa"),
         ({"version": "0.1.0", "commit": "a" * 40, "dirty": True}, "commit aaaaaaaaaaaa + uncommitted changes"),
     ],
-)  # fmt: skip
+)
 def test_code_in_words(code: dict | None, words: str) -> None:
     assert provenance.code_in_words(code) == words
 

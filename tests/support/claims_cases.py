@@ -9,9 +9,14 @@ import yaml
 from analysis.claims import entries
 
 GOOD = {
-    "id": "a_claim", "section": "5.1", "quote": "DAPO needs more", "paper": 2.5, "studies": ["table1"],
-    "query": {"name": "cost_ratio", "of": "dapo", "over": "bapo"}, "rule": {"near": 0.2},
-}  # fmt: skip
+    "id": "a_claim",
+    "section": "5.1",
+    "quote": "DAPO needs more",
+    "paper": 2.5,
+    "studies": ["table1"],
+    "query": {"name": "cost_ratio", "of": "dapo", "over": "bapo"},
+    "rule": {"near": 0.2},
+}
 
 
 def written(folder: Path, *given: dict) -> list[entries.Claim]:

@@ -17,10 +17,14 @@ HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked =
 COLOUR = "#D55E00"  # of the curve
 VERDICTS = ("reproduced", "contradicted", "underpowered", "not testable at this scale")
 MANIFEST = {
-    "identity": "310b184a50e4aa32", "code": {"version": "0.1.0", "commit": "98b734390565697", "dirty": True},
-    "packages": {"torch": "2.13.0"}, "hardware": {"processor": "AMD EPYC", "cores": 2, "memory_bytes": 25276502016},
-    "started": "2026-11-21T13:03:04Z", "ended": "2026-11-21T13:03:23Z", "resumed": 0,
-}  # fmt: skip
+    "identity": "310b184a50e4aa32",
+    "code": {"version": "0.1.0", "commit": "98b734390565697", "dirty": True},
+    "packages": {"torch": "2.13.0"},
+    "hardware": {"processor": "AMD EPYC", "cores": 2, "memory_bytes": 25276502016},
+    "started": "2026-11-21T13:03:04Z",
+    "ended": "2026-11-21T13:03:23Z",
+    "resumed": 0,
+}
 TABLE = f"""\
 # Table 1 at laptop scale
 
@@ -61,15 +65,23 @@ def write_results(root: Path) -> Path:
     common = {"task": "countdown", "task_title": "Countdown", "model": "qwen2", "model_title": "Qwen2"}
     titles = {"grpo": "+GRPO", "bapo": f"+BAPO {HOSTILE}"}
     (folder / "studies").mkdir()
-    write_json(folder / "studies" / "table1.json", {
-        "name": "table1", "title": "Table 1", "scale": "laptop", "reference": "grpo", "config": ["seeds=[1,2]"],
-        "note": "Made by hand: it shows nothing.",
-        "cells": [
-            {**common, "method": m, "method_title": titles[m], "seed": s, "run": str(place / m / f"seed{s}")}
-            for m in titles for s in (1, 2)
-        ],
-        "bases": [{**common, "run": str(place / "base")}],
-    })  # fmt: skip
+    write_json(
+        folder / "studies" / "table1.json",
+        {
+            "name": "table1",
+            "title": "Table 1",
+            "scale": "laptop",
+            "reference": "grpo",
+            "config": ["seeds=[1,2]"],
+            "note": "Made by hand: it shows nothing.",
+            "cells": [
+                {**common, "method": m, "method_title": titles[m], "seed": s, "run": str(place / m / f"seed{s}")}
+                for m in titles
+                for s in (1, 2)
+            ],
+            "bases": [{**common, "run": str(place / "base")}],
+        },
+    )
     write_tables(folder / "tables")
     write_figures(folder / "figures")
     write_sweeps(folder / "sweeps", root / "sweep_runs")
@@ -121,12 +133,25 @@ def claim(i: int) -> dict[str, Any]:
     """Verdicts and tasks in turn; the fourth and eighth have no estimate."""
     measured = i % 4 != 3
     return {
-        "id": f"claim_{i}", "section": ("abstract", "5.1")[i % 2], "quote": f"Sentence {i} {HOSTILE if i == 2 else ''}",
-        "paper_value": 12.5, "task": ("countdown", "mathematics", "overall")[i % 3], "query": "difference",
-        "parameters": {"of": "bapo", "over": ["grpo", "dapo"]}, "estimate": 10.0 - i if measured else None,
-        "low": 1.25 if measured else None, "high": 11.5 if measured else None, "unit": "points",
-        "n_seeds": 3 if measured else 0, "verdict": VERDICTS[i % 4], "reason": "needle" if i == 5 else "a reason",
-        "runs": ["countdown/qwen2/bapo/seed1"], "command": "snakemake --cores all claims", "p_holm": 0.01234,
-        "parts": [{"part": "against GRPO", "estimate": 1.0, "low": 0.5, "high": 1.5, "unit": "points"},
-                  {"part": "against DAPO", "estimate": 2.0, "low": 0.5, "high": 3.5, "unit": "points"}],
-    }  # fmt: skip
+        "id": f"claim_{i}",
+        "section": ("abstract", "5.1")[i % 2],
+        "quote": f"Sentence {i} {HOSTILE if i == 2 else ''}",
+        "paper_value": 12.5,
+        "task": ("countdown", "mathematics", "overall")[i % 3],
+        "query": "difference",
+        "parameters": {"of": "bapo", "over": ["grpo", "dapo"]},
+        "estimate": 10.0 - i if measured else None,
+        "low": 1.25 if measured else None,
+        "high": 11.5 if measured else None,
+        "unit": "points",
+        "n_seeds": 3 if measured else 0,
+        "verdict": VERDICTS[i % 4],
+        "reason": "needle" if i == 5 else "a reason",
+        "runs": ["countdown/qwen2/bapo/seed1"],
+        "command": "snakemake --cores all claims",
+        "p_holm": 0.01234,
+        "parts": [
+            {"part": "against GRPO", "estimate": 1.0, "low": 0.5, "high": 1.5, "unit": "points"},
+            {"part": "against DAPO", "estimate": 2.0, "low": 0.5, "high": 3.5, "unit": "points"},
+        ],
+    }

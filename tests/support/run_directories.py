@@ -73,11 +73,18 @@ def write_evaluation(
         correct = (
             _generator("eval", folder.parent.parent.name, seed, name).random((problems, samples)) < chance[:, None]
         )
-        frame = pd.DataFrame({
-            "problem_id": np.repeat(_ids(name, problems), samples), "sample": np.tile(np.arange(samples), problems),
-            "correct": correct.ravel(), "parsed": True, "reason": "", "tokens": 12, "seed": 1234,
-            "response": "synthetic",
-        })  # fmt: skip
+        frame = pd.DataFrame(
+            {
+                "problem_id": np.repeat(_ids(name, problems), samples),
+                "sample": np.tile(np.arange(samples), problems),
+                "correct": correct.ravel(),
+                "parsed": True,
+                "reason": "",
+                "tokens": 12,
+                "seed": 1234,
+                "response": "synthetic",
+            }
+        )
         write_parquet(folder / f"{name}.parquet", frame)
         found[name] = {"accuracy": float(correct.mean()), "problems": problems, "samples": samples}
     files = fingerprints(folder, [f"{name}.parquet" for name in benchmarks])
@@ -100,15 +107,24 @@ def write_curve(
     for name, mean in names.items():
         difficulty = _difficulty(name, problems, mean)
         method = folder.parent.parent.name
-        write_parquet(folder / f"{name}.parquet", pd.concat([
-            pd.DataFrame({
-                "step": step, "problem_id": _ids(name, problems), "samples": samples,
-                "correct": _generator("curve", name, step, *((method, seed) if step else ())).binomial(
-                    samples, _chance(skill[step], difficulty)
-                ),
-            })
-            for step in steps
-        ]))  # fmt: skip
+        write_parquet(
+            folder / f"{name}.parquet",
+            pd.concat(
+                [
+                    pd.DataFrame(
+                        {
+                            "step": step,
+                            "problem_id": _ids(name, problems),
+                            "samples": samples,
+                            "correct": _generator("curve", name, step, *((method, seed) if step else ())).binomial(
+                                samples, _chance(skill[step], difficulty)
+                            ),
+                        }
+                    )
+                    for step in steps
+                ]
+            ),
+        )
     files = fingerprints(folder, [f"{name}.parquet" for name in names])
     write_json(
         folder / "summary.json", {"identity": "synthetic", "steps": steps, "validation": "probe", "files": files}
@@ -138,15 +154,13 @@ def write_run(
     write_json(folder / "manifest.json", {"identity": "synthetic", "synthetic": True, "seed": seed})
     fresh, again = int(steps_frame.fresh_rollouts.sum()), int(steps_frame.regenerated_rollouts.sum())
     totals = {
-        "rollouts": fresh + again, "fresh_rollouts": fresh, "regenerated_rollouts": again,
-        "generated_tokens": int(steps_frame.generated_tokens.sum()), "seconds": float(steps_frame.seconds_total.sum()),
-    }  # fmt: skip
-    summary = {
-        "identity": "synthetic",
-        "steps": steps,
-        "totals": totals,
-        "files": fingerprints(folder, TABLES),
+        "rollouts": fresh + again,
+        "fresh_rollouts": fresh,
+        "regenerated_rollouts": again,
+        "generated_tokens": int(steps_frame.generated_tokens.sum()),
+        "seconds": float(steps_frame.seconds_total.sum()),
     }
+    summary = {"identity": "synthetic", "steps": steps, "totals": totals, "files": fingerprints(folder, TABLES)}
     write_evaluation(folder / "eval", float(skill[-1]), seed, **evaluation)
     if method in CURVES:
         write_curve(folder / "curve", skill, seed, **evaluation)
@@ -172,23 +186,56 @@ def _training(
         x3 = int(min(batch - x1 - x2, random.integers(1, 5))) if method in ("bapo", "bapo_without_x2") else 0
         used = x1 + x2 + max(0, x3) if method.startswith("bapo") else min(batch, len(chosen))
         seconds = dict(zip(("rollout", "regenerate", "reward", "update", "probe"), random.random(5) / 10, strict=True))
-        rows.append({
-            "step": step, "policy_version": step - 1, "rollout_version": version, "staleness": step - 1 - version,
-            "reward_mean": mean.mean(), "groups_fresh": len(chosen), "groups_none_correct": int((mean == 0).sum()),
-            "groups_all_correct": int((mean == 1).sum()), "batch_groups": used, "x1": x1, "x2": x2, "x3": max(0, x3),
-            "generation_batches": len(chosen) // batch, "reevaluated_prompts": again, "c2": 0.2, "c3": 0.325,
-            "r_tot": mean.mean(), "bad_buffer": 8, "high_buffer": 4, "updates": used // 4,
-            "loss": random.normal(0, 0.01),
-            "gradient_norm": 0.5, "clip_fraction": 0.01, "kl": 0.001 * step, "entropy": 1 / (1 + 0.02 * step),
-            "response_length": 14.0, "fresh_rollouts": len(chosen) * G, "regenerated_rollouts": again * G,
-            "generated_tokens": (len(chosen) + again) * G * 14, "trained_tokens": used * G * 14,
-            **{f"seconds_{k}": v for k, v in seconds.items()}, "seconds_total": sum(seconds.values()),
-        })  # fmt: skip
+        rows.append(
+            {
+                "step": step,
+                "policy_version": step - 1,
+                "rollout_version": version,
+                "staleness": step - 1 - version,
+                "reward_mean": mean.mean(),
+                "groups_fresh": len(chosen),
+                "groups_none_correct": int((mean == 0).sum()),
+                "groups_all_correct": int((mean == 1).sum()),
+                "batch_groups": used,
+                "x1": x1,
+                "x2": x2,
+                "x3": max(0, x3),
+                "generation_batches": len(chosen) // batch,
+                "reevaluated_prompts": again,
+                "c2": 0.2,
+                "c3": 0.325,
+                "r_tot": mean.mean(),
+                "bad_buffer": 8,
+                "high_buffer": 4,
+                "updates": used // 4,
+                "loss": random.normal(0, 0.01),
+                "gradient_norm": 0.5,
+                "clip_fraction": 0.01,
+                "kl": 0.001 * step,
+                "entropy": 1 / (1 + 0.02 * step),
+                "response_length": 14.0,
+                "fresh_rollouts": len(chosen) * G,
+                "regenerated_rollouts": again * G,
+                "generated_tokens": (len(chosen) + again) * G * 14,
+                "trained_tokens": used * G * 14,
+                **{f"seconds_{k}": v for k, v in seconds.items()},
+                "seconds_total": sum(seconds.values()),
+            }
+        )
         groups += [
-            {"step": step, "prompt_id": f"synthetic-train-{i:04d}", "origin": "fresh", "version": version,
-             "generated_step": step, "rewards": r.tolist(), "mean": r.mean(), "used": 0 < r.mean() < 1, "reason": ""}
+            {
+                "step": step,
+                "prompt_id": f"synthetic-train-{i:04d}",
+                "origin": "fresh",
+                "version": version,
+                "generated_step": step,
+                "rewards": r.tolist(),
+                "mean": r.mean(),
+                "used": 0 < r.mean() < 1,
+                "reason": "",
+            }
             for i, r in zip(chosen, rewards, strict=True)
-        ]  # fmt: skip
+        ]
     return pd.DataFrame(rows), pd.DataFrame(groups)
 
 
@@ -201,18 +248,33 @@ def _probe(seed: int, method: str, skill: np.ndarray, probed: int) -> pd.DataFra
         for step in sorted({round(last * i / 4) for i in range(5)}):
             random = _generator("probe", probe_set, step, seed, method if step else "base")
             correct = random.binomial(G, _chance(skill[step], difficulty))
-            parts.append(pd.DataFrame({
-                "step": step, "set": probe_set, "prompt_id": _ids(probe_set, probed), "correct": correct, "samples": G,
-                "mean": correct / G,
-            }))  # fmt: skip
+            parts.append(
+                pd.DataFrame(
+                    {
+                        "step": step,
+                        "set": probe_set,
+                        "prompt_id": _ids(probe_set, probed),
+                        "correct": correct,
+                        "samples": G,
+                        "mean": correct / G,
+                    }
+                )
+            )
     return pd.concat(parts, ignore_index=True)
 
 
 def write_study(
-    root: Path, methods: Sequence[str] = tuple(METHODS), seeds: Sequence[int] = (1, 2, 3),
-    model: str = "synthetic-112k", scale: str = "laptop", steps: int = 20, extra: Mapping[str, Any] | None = None,
-    task: str = "countdown", task_title: str = "Countdown", **sizes: Any,
-) -> Path:  # fmt: skip
+    root: Path,
+    methods: Sequence[str] = tuple(METHODS),
+    seeds: Sequence[int] = (1, 2, 3),
+    model: str = "synthetic-112k",
+    scale: str = "laptop",
+    steps: int = 20,
+    extra: Mapping[str, Any] | None = None,
+    task: str = "countdown",
+    task_title: str = "Countdown",
+    **sizes: Any,
+) -> Path:
     """A study of one task and model under ``root``; returns the study file.
 
     sizes: problems, samples, batch, probed, benchmarks.
@@ -226,10 +288,19 @@ def write_study(
         for seed in seeds:
             folder = place / method / f"seed{seed}"
             write_run(folder, method, seed, steps=steps, **sizes)
-            cells.append({
-                "task": task, "task_title": task_title, "model": model, "model_title": "Synthetic 112k",
-                "method": method, "method_title": title, "kind": kind, "seed": seed, "run": str(folder),
-            })  # fmt: skip
+            cells.append(
+                {
+                    "task": task,
+                    "task_title": task_title,
+                    "model": model,
+                    "model_title": "Synthetic 112k",
+                    "method": method,
+                    "method_title": title,
+                    "kind": kind,
+                    "seed": seed,
+                    "run": str(folder),
+                }
+            )
     study = {
         "scale": scale,
         "note": "Synthetic numbers for tests: they show nothing.",

@@ -19,9 +19,13 @@ def manager(**metadata: Any) -> TaskManager:
 
 def evaluate(model: Any, specs: list[Any], folder: Path, **options: Any) -> dict[str, Any]:
     return simple_evaluate(
-        model=model, tasks=specs, apply_chat_template=True, task_manager=manager(data_folder=str(folder)),
-        bootstrap_iters=1, **options,
-    )  # fmt: skip
+        model=model,
+        tasks=specs,
+        apply_chat_template=True,
+        task_manager=manager(data_folder=str(folder)),
+        bootstrap_iters=1,
+        **options,
+    )
 
 
 class Scripted(LM):

@@ -39,24 +39,45 @@ def sweep(folder: Path, parameters: dict[str, list[Any] | None], trials: list[di
         }
         value = float(np.mean([p["accuracy"] for p in places.values()])) if places else None
         rows.append(
-            {"slot": number, "number": number, "state": t.get("state", "complete"), "drawn": t["drawn"],
-             "value": value, "starts": 1, "reason": t.get("reason", ""), "settings": {}, "seeds": places}
-        )  # fmt: skip
+            {
+                "slot": number,
+                "number": number,
+                "state": t.get("state", "complete"),
+                "drawn": t["drawn"],
+                "value": value,
+                "starts": 1,
+                "reason": t.get("reason", ""),
+                "settings": {},
+                "seeds": places,
+            }
+        )
     seeds = [1, 2]
     grpo = {
         str(s): run(folder / "grpo" / f"seed{s}", [0.3 + 0.02 * i + 0.01 * s for i in range(PROBLEMS)]) for s in seeds
     }
     content = {
-        "name": "small", "title": "Small", "scale": "smoke", "note": "Its numbers mean nothing.", "config": [],
-        "task": "countdown", "task_title": "Countdown", "model": "m", "model_title": "Model M", "method": "bapo",
-        "method_title": "+BAPO", "sampler": "grid", "pruning": None, "seeds": seeds,
+        "name": "small",
+        "title": "Small",
+        "scale": "smoke",
+        "note": "Its numbers mean nothing.",
+        "config": [],
+        "task": "countdown",
+        "task_title": "Countdown",
+        "model": "m",
+        "model_title": "Model M",
+        "method": "bapo",
+        "method_title": "+BAPO",
+        "sampler": "grid",
+        "pruning": None,
+        "seeds": seeds,
         "validation": {"set": "probe", "problems": PROBLEMS, "samples": 4},
         "parameters": [
             {"name": n, "title": f"the {n}", "choices": c, "log": False, "distribution": distribution(c)}
             for n, c in parameters.items()
         ],
-        "reference": {"method": "grpo", "title": "+GRPO", "runs": grpo}, "trials": rows,
-    }  # fmt: skip
+        "reference": {"method": "grpo", "title": "+GRPO", "runs": grpo},
+        "trials": rows,
+    }
     path = folder / "trials.json"
     write_json(path, content | changes)
     return path

@@ -18,14 +18,18 @@ from bapo.experiments import places
 from bapo.experiments.studies import Settings
 
 FREE: dict[str, Any] = {
-    "name": "tiny", "task": "countdown", "sampler": "tpe", "startup": 1, "named": ["bapo"],
+    "name": "tiny",
+    "task": "countdown",
+    "sampler": "tpe",
+    "startup": 1,
+    "named": ["bapo"],
     "space": {
         "v": {"type": "int", "key": "method.v", "low": 1, "high": 6, "title": "refresh period v"},
         "c1": {"type": "float", "key": "method.c1", "low": 0.0, "high": 0.5, "step": 0.125},
     },
     "start": {"v": 5, "c1": 0.125},
     "scales": {"smoke": {"trials": 3, "seeds": [1, 2]}},
-}  # fmt: skip
+}
 
 
 class SweepWorld:

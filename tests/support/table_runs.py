@@ -21,10 +21,14 @@ def write_evaluation(folder: Path, bits: Mapping[str, Sequence[Sequence[int]]]) 
     folder.mkdir(parents=True)
     for name, rows in bits.items():
         n, k = np.shape(rows)
-        frame = pd.DataFrame({
-            "problem_id": np.repeat([f"p{i:02d}" for i in range(n)], k), "sample": np.tile(np.arange(k), n),
-            "correct": np.ravel(rows).astype(bool), "parsed": True,
-        })  # fmt: skip
+        frame = pd.DataFrame(
+            {
+                "problem_id": np.repeat([f"p{i:02d}" for i in range(n)], k),
+                "sample": np.tile(np.arange(k), n),
+                "correct": np.ravel(rows).astype(bool),
+                "parsed": True,
+            }
+        )
         write_parquet(folder / f"{name}.parquet", frame)
     files = fingerprints(folder, [f"{name}.parquet" for name in bits])
     write_json(folder / SUMMARY, {"identity": "synthetic", "files": files})
@@ -68,17 +72,33 @@ def place(root: Path, method: str, seed: int, task: str = "countdown", model: st
 
 
 def write_study(
-    root: Path, cells: Sequence[tuple[str, str, int]], benchmarks: Sequence[str] = ("a", "b"), task: str = "countdown",
+    root: Path,
+    cells: Sequence[tuple[str, str, int]],
+    benchmarks: Sequence[str] = ("a", "b"),
+    task: str = "countdown",
     **extra: Any,
-) -> Path:  # fmt: skip
+) -> Path:
     """The study file of (model, method, seed), whose runs are where :func:`place` says."""
     listed = [
-        {"task": task, "task_title": task.title(), "model": model, "model_title": model.title(), "method": method,
-         "method_title": f"+{method.upper()}", "seed": seed, "run": str(place(root, method, seed, task, model))}
+        {
+            "task": task,
+            "task_title": task.title(),
+            "model": model,
+            "model_title": model.title(),
+            "method": method,
+            "method_title": f"+{method.upper()}",
+            "seed": seed,
+            "run": str(place(root, method, seed, task, model)),
+        }
         for model, method, seed in cells
-    ]  # fmt: skip
-    content = {"scale": "laptop", "note": "Made up.", "cells": listed,
-               "benchmarks": {task: [[name, name.upper()] for name in benchmarks]}, **extra}  # fmt: skip
+    ]
+    content = {
+        "scale": "laptop",
+        "note": "Made up.",
+        "cells": listed,
+        "benchmarks": {task: [[name, name.upper()] for name in benchmarks]},
+        **extra,
+    }
     path = root / "study.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     return path

@@ -5,8 +5,17 @@ from __future__ import annotations
 #: the smoke scale with shorter runs: about a second each. The base is smoke's own: one trained for less solves nothing,
 #: and a run without a single reward would test nothing
 TINY = (
-    "scale=smoke", "tracking=none", "base.threads=1",
+    "scale=smoke",
+    "tracking=none",
+    "base.threads=1",
     "data.split_sizes={base: 12000, train: 48, probe: 8, cd34: 6, cd4: 6}",
-    "train.steps=6", "train.batch_size=8", "train.mini_batch_size=4", "train.group_size=8", "checkpoint.every=2",
-    "probe.prompts=4", "probe.samples=4", "probe.points=3", "evaluation.samples=32",
-)  # fmt: skip
+    "train.steps=6",
+    "train.batch_size=8",
+    "train.mini_batch_size=4",
+    "train.group_size=8",
+    "checkpoint.every=2",
+    "probe.prompts=4",
+    "probe.samples=4",
+    "probe.points=3",
+    "evaluation.samples=32",
+)

@@ -23,13 +23,15 @@ from bapo.sweeps import collect, files, space, storage, study, trials, worker
 from bapo.sweeps.space import Parameter
 
 GRID: dict[str, Any] = {
-    "name": "plane", "task": "countdown", "sampler": "grid",
+    "name": "plane",
+    "task": "countdown",
+    "sampler": "grid",
     "space": {
         "v": {"type": "categorical", "key": "method.v", "choices": [1, 2, 5]},
         "m": {"type": "categorical", "key": "method.m", "choices": [1, 2]},
     },
     "scales": {"smoke": {"seeds": [1]}},
-}  # fmt: skip
+}
 
 
 @pytest.fixture

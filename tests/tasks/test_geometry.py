@@ -289,11 +289,21 @@ def test_from_diagrams_to_an_evaluation_and_resuming_on_the_way(tmp_path):
     from bapo.tasks.job import make_data
 
     small = [
-        "scale=smoke", "task=geometry", "tracking=none", "method=bapo", "base.threads=1", "base.iterations=120",
-        "data.split_sizes={base: 600, train: 16, probe: 4, diagrams_val: 6, diagrams_test: 6}", "train.steps=4",
-        "train.batch_size=8", "train.mini_batch_size=4", "checkpoint.every=2", "probe.prompts=4",
-        "evaluation.samples=32", f"paths.results={tmp_path}",
-    ]  # fmt: skip
+        "scale=smoke",
+        "task=geometry",
+        "tracking=none",
+        "method=bapo",
+        "base.threads=1",
+        "base.iterations=120",
+        "data.split_sizes={base: 600, train: 16, probe: 4, diagrams_val: 6, diagrams_test: 6}",
+        "train.steps=4",
+        "train.batch_size=8",
+        "train.mini_batch_size=4",
+        "checkpoint.every=2",
+        "probe.prompts=4",
+        "evaluation.samples=32",
+        f"paths.results={tmp_path}",
+    ]
     config = compose_config(small)
     make_data(config)
     train_base(config)
@@ -322,10 +332,16 @@ def test_the_diagram_is_read_and_without_it_accuracy_falls_to_guessing(tmp_path)
     from bapo.tasks.job import make_data
 
     words = [
-        "scale=laptop", "task=geometry", "tracking=none", "base.threads=1", "base.iterations=1500",
+        "scale=laptop",
+        "task=geometry",
+        "tracking=none",
+        "base.threads=1",
+        "base.iterations=1500",
         "data.split_sizes={base: 6000, train: 32, probe: 8, diagrams_val: 200, diagrams_test: 8}",
-        "data.generator.noise=0", "evaluation.benchmarks=[diagrams_val]", f"paths.results={tmp_path}",
-    ]  # fmt: skip
+        "data.generator.noise=0",
+        "evaluation.benchmarks=[diagrams_val]",
+        f"paths.results={tmp_path}",
+    ]
     config = compose_config(words)
     make_data(config)
     train_base(config)

@@ -378,9 +378,19 @@ def test_grading_never_raises_on_junk():
 
 
 @pytest.mark.parametrize(
-    "truth", ["", "{", "[]", "17", '{"answer": 17}', '{"answer": "17", "format": "chain"}', '{"format": "chain"}',
-              '{"answer": true, "format": "chain"}', '{"answer": -1, "format": "chain"}']
-)  # fmt: skip
+    "truth",
+    [
+        "",
+        "{",
+        "[]",
+        "17",
+        '{"answer": 17}',
+        '{"answer": "17", "format": "chain"}',
+        '{"format": "chain"}',
+        '{"answer": true, "format": "chain"}',
+        '{"answer": -1, "format": "chain"}',
+    ],
+)
 def test_a_bad_ground_truth_is_an_error(truth):
     with pytest.raises(UserError, match="ground truth"):
         mathematics.verify("= 17", truth)

@@ -40,8 +40,13 @@ TRAIN = [  # one of each thing that is wrong with DeepScaleR
     (LONG.format(50), "12"),
     ("Add the digits of " + "1" * 2100 + ".", "2100"),  # more tokens than Table 3 allows
 ]
-TESTS = {"aime24": [("Find $n$.", "025")], "amc": [("Find $m$.", 142.0)], "math500": [(LONG.format(60), "13")],
-         "minerva": [("Find $z$.", ["1e3", "1000"])], "olympiad": [("Find all pairs.", ["$(1,2)$"])]}  # fmt: skip
+TESTS = {
+    "aime24": [("Find $n$.", "025")],
+    "amc": [("Find $m$.", 142.0)],
+    "math500": [(LONG.format(60), "13")],
+    "minerva": [("Find $z$.", ["1e3", "1000"])],
+    "olympiad": [("Find all pairs.", ["$(1,2)$"])],
+}
 
 
 def lines(rows: list[dict[str, Any]]) -> bytes:
@@ -82,10 +87,12 @@ def mathematics(folder: Path | None, **changes: Any) -> Any:
     hub["train"] = {"repository": "x/DeepScaleR", "rows": len(TRAIN), "file": "maths/train.jsonl.gz"}
     hub["olympiad"]["columns"] = {"problem": "question", "answer": "final_answer"}
     sizes = {"train": 100, "probe": 3, **dict.fromkeys(TESTS, 10)}
-    return OmegaConf.create({
-        "data": {"prompt": "boxed", "seed": 0, "split_sizes": sizes, "hub": hub, "cleaning": {}, **changes},
-        "paths": {"data_folder": folder and str(folder), "lock": folder and str(folder.parent / "lock.json")},
-    })  # fmt: skip
+    return OmegaConf.create(
+        {
+            "data": {"prompt": "boxed", "seed": 0, "split_sizes": sizes, "hub": hub, "cleaning": {}, **changes},
+            "paths": {"data_folder": folder and str(folder), "lock": folder and str(folder.parent / "lock.json")},
+        }
+    )
 
 
 def written(config: Any, out: Path) -> dict[str, list[Any]]:
@@ -103,8 +110,13 @@ def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None
         "What is $1+1$? Let's think step by step and output the final answer within \\boxed{}."
     )
     golds = {name: json.loads(problems[name][0].ground_truth)["answers"] for name in TESTS}
-    assert golds == {"aime24": ["025"], "amc": ["142"], "math500": ["13"], "minerva": ["1e3", "1000"],
-                     "olympiad": ["$(1,2)$"]}  # fmt: skip
+    assert golds == {
+        "aime24": ["025"],
+        "amc": ["142"],
+        "math500": ["13"],
+        "minerva": ["1e3", "1000"],
+        "olympiad": ["$(1,2)$"],
+    }
     assert {p.id for p in problems["probe"]} < {p.id for p in problems["train"]} and len(problems["probe"]) == 3
     grader = tasks.get("mathematics")
     for name, response in (("aime24", "25"), ("amc", "142"), ("minerva", "1000"), ("olympiad", "(1,2)")):
@@ -210,11 +222,13 @@ def test_what_overlaps() -> None:
     train = cleaning.grams(
         ["one two three four five six seven eight nine ten eleven twelve", "Find $x$.", "Compute 5!"]
     )
-    test = cleaning.grams([
-        "ONE two three, four five six seven eight nine ten eleven and so on for ever",  # 2 of 7 n-grams
-        "find \\left( x \\right)",  # short: the same or nothing
-        "find $x$ and $y$",
-    ])  # fmt: skip
+    test = cleaning.grams(
+        [
+            "ONE two three, four five six seven eight nine ten eleven and so on for ever",  # 2 of 7 n-grams
+            "find \\left( x \\right)",  # short: the same or nothing
+            "find $x$ and $y$",
+        ]
+    )
     assert cleaning.shares(train, test) == {(0, 0): pytest.approx(2 / 7), (1, 1): 1.0}
     assert cleaning.shares(cleaning.grams(["Find $x$."], short=False), cleaning.grams(["Find $x$."], short=False)) == {}
     assert cleaning.shares(train, cleaning.grams([])) == {}
@@ -279,10 +293,12 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A stand-in for the hub; huggingface_hub's own client asks it, with a cache of its own."""
     from huggingface_hub import constants
 
-    server = Hub({
-        "x/lines": {"test.jsonl": lines(as_rows([("Find $n$.", "025")])), "README.md": b"# A set"},
-        "x/parts": {f"data/train-{i}.parquet": parquet([{"nums": [i, i + 1, 9], "target": i}]) for i in range(2)},
-    })  # fmt: skip
+    server = Hub(
+        {
+            "x/lines": {"test.jsonl": lines(as_rows([("Find $n$.", "025")])), "README.md": b"# A set"},
+            "x/parts": {f"data/train-{i}.parquet": parquet([{"nums": [i, i + 1, 9], "target": i}]) for i in range(2)},
+        }
+    )
     monkeypatch.setattr(constants, "ENDPOINT", server.url)
     template = "HUGGINGFACE_CO_URL_TEMPLATE"
     monkeypatch.setattr(constants, template, server.url + "/{repo_id}/resolve/{revision}/{filename}")
@@ -362,9 +378,18 @@ def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: P
         {entry.repository: entry.revision for entry in entries.values()},
     )
     environment = {**os.environ, "HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
-    command = [sys.executable, "-m", "bapo", "data", "scale=paper", "task=mathematics", f"paths.results={tmp_path}",
-               f"paths.lock={tmp_path}/lock.json", f"data.hub.train.rows={len(TRAIN)}",
-               *(f"data.hub.{name}.rows=1" for name in TESTS)]  # fmt: skip
+    command = [
+        sys.executable,
+        "-m",
+        "bapo",
+        "data",
+        "scale=paper",
+        "task=mathematics",
+        f"paths.results={tmp_path}",
+        f"paths.lock={tmp_path}/lock.json",
+        f"data.hub.train.rows={len(TRAIN)}",
+        *(f"data.hub.{name}.rows=1" for name in TESTS),
+    ]
     for more in ({}, {"HF_HUB_OFFLINE": "1"}):
         done = subprocess.run(command, env={**environment, **more}, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
@@ -406,15 +431,28 @@ GEOMETRY = {  # shade, question, answer; 0 is in train (twice) and in test, once
 
 def geometry(folder: Path, **changes: Any) -> Any:
     hub = {
-        name: {"repository": "x/geometry3k", "file": f"{name}.jsonl", "file_columns": {"images": "image"},
-               "files": [f"data/{name}-*.parquet"], "rows": len(rows)}
+        name: {
+            "repository": "x/geometry3k",
+            "file": f"{name}.jsonl",
+            "file_columns": {"images": "image"},
+            "files": [f"data/{name}-*.parquet"],
+            "rows": len(rows),
+        }
         for name, rows in GEOMETRY.items()
-    }  # fmt: skip
-    return OmegaConf.create({
-        "data": {"prompt": "think-boxed", "seed": 0, "hub": hub, "cleaning": {},
-                 "split_sizes": {"train": 9, "probe": 2, "geo3k_val": 9, "geo3k_test": 9}, **changes},
-        "paths": {"data_folder": str(folder), "lock": str(folder.parent / "lock.json")},
-    })  # fmt: skip
+    }
+    return OmegaConf.create(
+        {
+            "data": {
+                "prompt": "think-boxed",
+                "seed": 0,
+                "hub": hub,
+                "cleaning": {},
+                "split_sizes": {"train": 9, "probe": 2, "geo3k_val": 9, "geo3k_test": 9},
+                **changes,
+            },
+            "paths": {"data_folder": str(folder), "lock": str(folder.parent / "lock.json")},
+        }
+    )
 
 
 def geometry_folder(home: Path, as_hub: bool = False) -> Path:
@@ -451,8 +489,9 @@ def test_geometry_has_its_diagrams_in_the_files(as_hub: bool, tmp_path: Path) ->
     assert tasks.get("geometry").verify("<think>a</think> \\boxed{5}", problem.ground_truth).correct
     assert not tasks.get("geometry").verify("<think>a</think> \\boxed{6}", problem.ground_truth).correct
     # as verl opens it
-    data = datasets.load_dataset("parquet", data_files=str(tmp_path / "out/train.parquet"), split="train",
-                                 cache_dir=str(tmp_path / "cache"))  # fmt: skip
+    data = datasets.load_dataset(
+        "parquet", data_files=str(tmp_path / "out/train.parquet"), split="train", cache_dir=str(tmp_path / "cache")
+    )
     assert data[2]["images"][0]["bytes"] == problem.images[0] and data[2]["reward_model"]["style"] == "rule"
 
 
@@ -470,7 +509,9 @@ def test_shared_diagrams_are_found_by_their_pixels(as_hub: bool, tmp_path: Path)
     assert shared["same_question"] == ["geometry3k/test:0"]
     assert found["train", "geo3k_val"]["diagrams"] == found["geo3k_val", "geo3k_test"]["diagrams"] == 0
     assert [p.id for p in files.read_problems(tmp_path / "out/train.parquet")] == [
-        "geometry3k/train:2", "geometry3k/train:3"]  # fmt: skip
+        "geometry3k/train:2",
+        "geometry3k/train:3",
+    ]
     assert any("1 of train are also in geo3k_test, in 2 and 1 problems, 1 with the same question" in s for s in said)
     assert all(o["compared"] == 0 for o in report["overlap"])  # "Find x." alone is no problem
 
@@ -544,8 +585,13 @@ def test_generated_problems_have_nothing_to_decide(capsys, tmp_path: Path) -> No
 @pytest.mark.slow
 def test_the_real_sets_of_mathematics(capsys, tmp_path: Path) -> None:
     home = needs_shared("data", "math", "deepscaler_train.jsonl.gz").parents[1]
-    overrides = ["scale=paper", "task=mathematics", f"paths.results={tmp_path}", f"paths.data_folder={home}",
-                 f"paths.lock={tmp_path}/lock.json"]  # fmt: skip
+    overrides = [
+        "scale=paper",
+        "task=mathematics",
+        f"paths.results={tmp_path}",
+        f"paths.data_folder={home}",
+        f"paths.lock={tmp_path}/lock.json",
+    ]
     assert main(["data", *overrides]) == 0
     err = capsys.readouterr().err
     assert "empty answers: 6 in training" in err and 'answers "N/A": 1 in training' in err

@@ -15,9 +15,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 INSTRUCTIONS = {"FROM", "ENV", "RUN", "COPY", "WORKDIR", "CMD"}
 #: what verl[fsdp,vllm] 0.9.1 and vLLM 0.24.0 ask for on GPUs instead of pyproject.toml's
 DIFFERENT = {
-    "torch": "torch==2.11.0", "transformers": "transformers==5.9.0", "verl": "verl[fsdp,vllm]==0.9.1",
-    "fastapi": "fastapi==0.136.3", "numpy": "numpy==2.3.5",
-}  # fmt: skip
+    "torch": "torch==2.11.0",
+    "transformers": "transformers==5.9.0",
+    "verl": "verl[fsdp,vllm]==0.9.1",
+    "fastapi": "fastapi==0.136.3",
+    "numpy": "numpy==2.3.5",
+}
 OUTSIDE = "snakemake-executor-plugin-slurm"  # needs a newer numpy than vLLM takes
 
 
@@ -114,10 +117,9 @@ def test_nothing_is_installed_without_a_version(recipe: str) -> None:
         _, words = re.split(r"\bpip3? install\b", command)
         assert re.search(r"--no-cache(-dir)?\b", words), command
         rest = [w for w in words.split() if w not in ("--no-cache", "--no-cache-dir")]
-        assert (
-            rest in (["-r", BEFORE], ["--no-build-isolation", "-r", LOCKED], ["--no-deps", "-e", "/opt/bapo"])
-            or (len(rest) == 1 and re.fullmatch(r"[\w.-]+==[\d.]+", rest[0]))
-        ), command  # fmt: skip
+        assert rest in (["-r", BEFORE], ["--no-build-isolation", "-r", LOCKED], ["--no-deps", "-e", "/opt/bapo"]) or (
+            len(rest) == 1 and re.fullmatch(r"[\w.-]+==[\d.]+", rest[0])
+        ), command
     assert any(re.search(r"uv venv --python 3\.11\.\d+ /opt/venv$", c) for c in commands(recipe))
     first, last = (next(i for i, c in enumerate(installs) if c.endswith(f"-r {file}")) for file in (BEFORE, LOCKED))
     assert first < last and any(c == f"grep -v '^flash-attn==' {LOCKED} > {BEFORE}" for c in commands(recipe))

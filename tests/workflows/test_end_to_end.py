@@ -25,9 +25,21 @@ TASKS = {"mathematics": "nested_3", "countdown": "cd34", "geometry": "diagrams_v
 def command(folder: Path) -> list[str]:
     settings = ["scale=smoke", "methods=[grpo,bapo]", "seeds=[1]", "tracking=none", f"results={folder / 'out'}", SET]
     return [
-        sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--directory", str(folder), "--cores", "2",
-        "--workflow-profile", str(ROOT / "workflows/profiles/default"), "table1", "--config", *settings,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "snakemake",
+        "-s",
+        str(ROOT / "Snakefile"),
+        "--directory",
+        str(folder),
+        "--cores",
+        "2",
+        "--workflow-profile",
+        str(ROOT / "workflows/profiles/default"),
+        "table1",
+        "--config",
+        *settings,
+    ]
 
 
 def snakemake(folder: Path) -> subprocess.CompletedProcess[str]:

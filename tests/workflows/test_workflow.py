@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from support.paper_runs import PAPER
 from support.paths import ROOT
-from test_studies import PAPER
 
 from bapo.experiments import places
 from bapo.experiments.studies import figures, load_study

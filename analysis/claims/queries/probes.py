@@ -112,8 +112,7 @@ def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_le
         return _among(chosen, _correct(p, step) >= at_least, what.format(G=p.samples))
 
     return Share(
-        lambda p, step: among(p.within, p, step),
-        lambda p, step: among(lambda *given: _across(p, *given), p, step),
+        lambda p, step: among(p.within, p, step), lambda p, step: among(lambda *given: _across(p, *given), p, step)
     )
 
 

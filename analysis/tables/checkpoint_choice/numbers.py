@@ -99,11 +99,17 @@ def _choices(block: Block, method: str, study: Study) -> list[Choice]:
     samples = next(iter(curves.values())).samples
     columns = {AVERAGE: tests} | ({name: [name] for name in tests} if len(tests) > 1 else {})
     return [
-        Choice(block, method, column, validation, len(steps), samples, measure(
-            {n: accuracy[n] for n in names}, held_out, steps,
-        ))
+        Choice(
+            block,
+            method,
+            column,
+            validation,
+            len(steps),
+            samples,
+            measure({n: accuracy[n] for n in names}, held_out, steps),
+        )
         for column, names in columns.items()
-    ]  # fmt: skip
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ rules
@@ -173,15 +179,27 @@ def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
     for c in choices:
         for rule, m in c.rules.items():
             accuracy, gain = m.accuracy, m.gain
-            rows.append({
-                "task": c.block.task, "model": c.block.model, "method": c.method, "benchmark": c.benchmark,
-                "validation": c.validation or "", "rule": rule, "checkpoints": c.checkpoints, "samples": c.samples,
-                "problems": sum(t.shape[1] for t in m.tables), "seeds": len(m.tables[0]),
-                "steps": " ".join(map(str, m.steps)),
-                "accuracy": 100 * accuracy.mean, "low": 100 * accuracy.problems.low,
-                "high": 100 * accuracy.problems.high,
-                "gain": 100 * gain.mean, "gain_low_problems": 100 * gain.problems.low,
-                "gain_high_problems": 100 * gain.problems.high,
-                "gain_low": 100 * tested(gain).low, "gain_high": 100 * tested(gain).high,
-            })  # fmt: skip
+            rows.append(
+                {
+                    "task": c.block.task,
+                    "model": c.block.model,
+                    "method": c.method,
+                    "benchmark": c.benchmark,
+                    "validation": c.validation or "",
+                    "rule": rule,
+                    "checkpoints": c.checkpoints,
+                    "samples": c.samples,
+                    "problems": sum(t.shape[1] for t in m.tables),
+                    "seeds": len(m.tables[0]),
+                    "steps": " ".join(map(str, m.steps)),
+                    "accuracy": 100 * accuracy.mean,
+                    "low": 100 * accuracy.problems.low,
+                    "high": 100 * accuracy.problems.high,
+                    "gain": 100 * gain.mean,
+                    "gain_low_problems": 100 * gain.problems.low,
+                    "gain_high_problems": 100 * gain.problems.high,
+                    "gain_low": 100 * tested(gain).low,
+                    "gain_high": 100 * tested(gain).high,
+                }
+            )
     return pd.DataFrame(rows)

@@ -34,8 +34,13 @@ def write(frame: pd.DataFrame, names: tuple[str, str], note: str, out: Path) -> 
         panels[0].set_ylabel("difference (points)")
         handles = {label: h for a in panels for h, label in zip(*a.get_legend_handles_labels(), strict=True)}
         width, height = fig.get_size_inches()
-        fig.legend(list(handles.values()), list(handles), loc="upper left", ncols=3,
-                   bbox_to_anchor=(0.5 / width, 1 - 0.02 / height))  # fmt: skip
+        fig.legend(
+            list(handles.values()),
+            list(handles),
+            loc="upper left",
+            ncols=3,
+            bbox_to_anchor=(0.5 / width, 1 - 0.02 / height),
+        )
         style.margins(fig, left=0.6, right=0.15, top=0.55, bottom=below, wspace=0.18)
         style.caption(fig, words)
         return style.save(fig, frame, out, "regimes_figure", f"{names[0]} minus {names[1]} by difficulty")
@@ -48,8 +53,17 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         mine = rows[rows["verdict"] == verdict]
         if len(mine):
             spread = [mine["difference"] - mine["low"], mine["high"] - mine["difference"]]
-            axes.errorbar(100 * mine["share_at_zero"], mine["difference"], yerr=spread, fmt=marker, color=colour,
-                          capsize=2, markersize=5, linewidth=1.2, label=verdict)  # fmt: skip
+            axes.errorbar(
+                100 * mine["share_at_zero"],
+                mine["difference"],
+                yerr=spread,
+                fmt=marker,
+                color=colour,
+                capsize=2,
+                markersize=5,
+                linewidth=1.2,
+                label=verdict,
+            )
     axes.set_xlim(0, 100)
     axes.set_xticks([0, 50, 100])
     axes.set_xlabel("share at 0/8 (%)")

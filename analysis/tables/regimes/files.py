@@ -209,19 +209,34 @@ def frame(regimes: Sequence[Regime]) -> Any:
     """A DataFrame, one row a base model and budget; accuracies in points."""
     import pandas as pd
 
-    return pd.DataFrame([
-        {
-            "task": r.block.task, "model": r.block.model, "model_title": r.block.model_title,
-            "share_at_zero": r.start.share, "lowest_share": min(r.start.by_seed),
-            "highest_share": max(r.start.by_seed), "prompts": r.start.prompts, "samples": r.start.samples,
-            "equal": r.budget, "used": r.used, "not_reached": len(r.short),
-            "seeds": len(r.by_seed), "difference": 100 * r.difference.mean,
-            "se": 100 * r.difference.se, "low": 100 * r.difference.low, "high": 100 * r.difference.high,
-            "p": r.difference.p, "p_holm": r.adjusted, "p_seeds_only": r.seeds_p, "verdict": r.verdict,
-            **{f"seed_{s}": 100 * d for s, d in r.by_seed.items()},
-        }
-        for r in regimes
-    ])  # fmt: skip
+    return pd.DataFrame(
+        [
+            {
+                "task": r.block.task,
+                "model": r.block.model,
+                "model_title": r.block.model_title,
+                "share_at_zero": r.start.share,
+                "lowest_share": min(r.start.by_seed),
+                "highest_share": max(r.start.by_seed),
+                "prompts": r.start.prompts,
+                "samples": r.start.samples,
+                "equal": r.budget,
+                "used": r.used,
+                "not_reached": len(r.short),
+                "seeds": len(r.by_seed),
+                "difference": 100 * r.difference.mean,
+                "se": 100 * r.difference.se,
+                "low": 100 * r.difference.low,
+                "high": 100 * r.difference.high,
+                "p": r.difference.p,
+                "p_holm": r.adjusted,
+                "p_seeds_only": r.seeds_p,
+                "verdict": r.verdict,
+                **{f"seed_{s}": 100 * d for s, d in r.by_seed.items()},
+            }
+            for r in regimes
+        ]
+    )
 
 
 def write(study: Study, out: Path) -> list[Path]:

@@ -69,19 +69,34 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
             role = block.roles.get(name, name)
             value = section.paper.value(row.method, role) if section.paper else None
             yield {
-                "task": block.task, "model": block.model, "method": row.method, "method_title": row.title,
-                "type": row.kind, "benchmark": name, "benchmark_title": title,
-                "problems": sum(len(o.problems) for o in outcomes), "samples": outcomes[0].samples,
-                "seeds": 0 if row.is_base else len(row.seeds), "mean": 100 * m.mean,
-                "se": 100 * m.problems.se, "low": 100 * m.problems.low, "high": 100 * m.problems.high,
-                "seed_sd": 100 * m.seed_sd, "se_problems_and_seeds": 100 * m.both.se,
-                "low_problems_and_seeds": 100 * m.both.low, "high_problems_and_seeds": 100 * m.both.high,
-                "sampling_se": 100 * _sampling(outcomes), **_pass_at_k(outcomes),
+                "task": block.task,
+                "model": block.model,
+                "method": row.method,
+                "method_title": row.title,
+                "type": row.kind,
+                "benchmark": name,
+                "benchmark_title": title,
+                "problems": sum(len(o.problems) for o in outcomes),
+                "samples": outcomes[0].samples,
+                "seeds": 0 if row.is_base else len(row.seeds),
+                "mean": 100 * m.mean,
+                "se": 100 * m.problems.se,
+                "low": 100 * m.problems.low,
+                "high": 100 * m.problems.high,
+                "seed_sd": 100 * m.seed_sd,
+                "se_problems_and_seeds": 100 * m.both.se,
+                "low_problems_and_seeds": 100 * m.both.low,
+                "high_problems_and_seeds": 100 * m.both.high,
+                "sampling_se": 100 * _sampling(outcomes),
+                **_pass_at_k(outcomes),
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
-                "mark": section.marks[name].get(row.method, ""), **row.costs,
-                "paper_model": section.paper.title if section.paper else "", "paper_benchmark": role, "paper": value,
+                "mark": section.marks[name].get(row.method, ""),
+                **row.costs,
+                "paper_model": section.paper.title if section.paper else "",
+                "paper_benchmark": role,
+                "paper": value,
                 **({} if row.is_base else {f"seed_{s}": 100 * v for s, v in zip(row.seeds, m.seed_means, strict=True)}),
-            }  # fmt: skip
+            }
 
 
 def _sampling(outcomes: list[Any]) -> float:
@@ -114,13 +129,25 @@ def differences(sections: list[Section]) -> Any:
     for s in sections:
         for (a, b), c in ((pair, c) for column in s.comparisons.values() for pair, c in column.items()):
             for_problems, both = c.difference.problems, c.difference.both
-            found.append({
-                "task": s.block.task, "model": s.block.model, "benchmark": c.column, "a": a, "b": b,
-                "difference": 100 * c.difference.mean,
-                "se_problems": 100 * for_problems.se, "low_problems": 100 * for_problems.low,
-                "high_problems": 100 * for_problems.high, "p_problems": for_problems.p,
-                "se_problems_and_seeds": 100 * both.se, "low_problems_and_seeds": 100 * both.low,
-                "high_problems_and_seeds": 100 * both.high, "p_problems_and_seeds": both.p,
-                "p_holm": c.adjusted, "these_models_differ": c.differ, "real": c.real,
-            })  # fmt: skip
+            found.append(
+                {
+                    "task": s.block.task,
+                    "model": s.block.model,
+                    "benchmark": c.column,
+                    "a": a,
+                    "b": b,
+                    "difference": 100 * c.difference.mean,
+                    "se_problems": 100 * for_problems.se,
+                    "low_problems": 100 * for_problems.low,
+                    "high_problems": 100 * for_problems.high,
+                    "p_problems": for_problems.p,
+                    "se_problems_and_seeds": 100 * both.se,
+                    "low_problems_and_seeds": 100 * both.low,
+                    "high_problems_and_seeds": 100 * both.high,
+                    "p_problems_and_seeds": both.p,
+                    "p_holm": c.adjusted,
+                    "these_models_differ": c.differ,
+                    "real": c.real,
+                }
+            )
     return pd.DataFrame(found)

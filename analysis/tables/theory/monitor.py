@@ -37,9 +37,11 @@ COLUMNS = ["staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k") for i in P
 #: of the ceilings and of the estimates, where a run has them
 FORMS = ("ceiling_printed", "ceiling_repaired", "bound_printed", "bound_repaired")
 TITLES = {
-    "ceiling_printed": "as printed, its largest value", "ceiling_repaired": "repaired, its largest value",
-    "bound_printed": "as printed, estimated", "bound_repaired": "repaired, estimated",
-}  # fmt: skip
+    "ceiling_printed": "as printed, its largest value",
+    "ceiling_repaired": "repaired, its largest value",
+    "bound_printed": "as printed, estimated",
+    "bound_repaired": "repaired, estimated",
+}
 BIAS = (
     "TV is estimated by the mean of |pi/alpha - 1| / 2 over the responses of the step's mini-batches, each at the "
     "policy of its own mini-batch: pi is somewhere between the policy before the step and the one after it, so the "
@@ -189,9 +191,14 @@ def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
     ]
     return [
         Table("The constants and the distances", header, terms, "l" + "r" * 7, below[:1]),
-        Table("How often the bound says nothing (not positive, or unknown)", ["Runs", *TITLES.values()], silent,
-              "l" + "r" * len(FORMS), below[1:]),
-    ]  # fmt: skip
+        Table(
+            "How often the bound says nothing (not positive, or unknown)",
+            ["Runs", *TITLES.values()],
+            silent,
+            "l" + "r" * len(FORMS),
+            below[1:],
+        ),
+    ]
 
 
 def notes(study: Study, frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[str]:

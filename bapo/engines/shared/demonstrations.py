@@ -21,9 +21,8 @@ def demonstrate(
     """
     found = (_response(p, tokenizer, task, parameters) for p in prompts)
     return [
-        None if tokens is None else _group(prompt, tokens, step)
-        for prompt, tokens in zip(prompts, found, strict=True)
-    ]  # fmt: skip
+        None if tokens is None else _group(prompt, tokens, step) for prompt, tokens in zip(prompts, found, strict=True)
+    ]
 
 
 def _response(prompt: Prompt, tokenizer: Any, task: Task, parameters: SamplingParameters) -> list[int] | None:

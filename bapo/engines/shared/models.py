@@ -187,10 +187,7 @@ def score(
     if temperature != 1.0:
         logits = logits / temperature
     logp = torch.log_softmax(logits, -1)
-    return Scored(
-        logp.gather(2, targets[:, :, None])[:, :, 0],
-        -(logp.exp() * logp).sum(-1) if entropy else None,
-    )
+    return Scored(logp.gather(2, targets[:, :, None])[:, :, 0], -(logp.exp() * logp).sum(-1) if entropy else None)
 
 
 def inputs(model: Any, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None) -> dict[str, Tensor]:

@@ -57,10 +57,18 @@ def steps_with_trainer(run: Path) -> list[int]:
 
 
 def save(
-    run: Path, model: Any, tokenizer: Any, optimizer: torch.optim.Optimizer, rollout_model: Any | None,
-    groups: list[Group], state: TrainerState, tables: Tables, keep_models: bool, critic: Critic | None = None,
+    run: Path,
+    model: Any,
+    tokenizer: Any,
+    optimizer: torch.optim.Optimizer,
+    rollout_model: Any | None,
+    groups: list[Group],
+    state: TrainerState,
+    tables: Tables,
+    keep_models: bool,
+    critic: Critic | None = None,
     reference: Any | None = None,
-) -> Path:  # fmt: skip
+) -> Path:
     """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit.
 
     reference: the reference policy, where it is no longer the base.
@@ -192,10 +200,17 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict
             each = [np.zeros(g.size, dtype=bool) if m is None else m for g, m in zip(groups, marks, strict=True)]
             tensors[name] = torch.from_numpy(np.concatenate(each))
     entries = [
-        {"prompt": g.prompt.id, "size": g.size, "width": int(g.samples.tokens.shape[1]), "step": g.step,
-         "version": g.version, "origin": g.origin, "marks": [n for n in MARKS if getattr(g, n) is not None]}
+        {
+            "prompt": g.prompt.id,
+            "size": g.size,
+            "width": int(g.samples.tokens.shape[1]),
+            "step": g.step,
+            "version": g.version,
+            "origin": g.origin,
+            "marks": [n for n in MARKS if getattr(g, n) is not None],
+        }
         for g in groups
-    ]  # fmt: skip
+    ]
     return tensors, entries
 
 

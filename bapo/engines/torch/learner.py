@@ -75,10 +75,14 @@ def collate(
         return torch.from_numpy(array).to(device)
 
     return Rows(
-        tensor(ids), tensor(starts), tensor(lengths), tensor(logprobs),
-        tensor(chosen), [_origin(groups[g], i) for g, i in index],
+        tensor(ids),
+        tensor(starts),
+        tensor(lengths),
+        tensor(logprobs),
+        tensor(chosen),
+        [_origin(groups[g], i) for g, i in index],
         images if any(i is not None for i in images) else None,
-    )  # fmt: skip
+    )
 
 
 def _origin(group: Group, response: int) -> str:
@@ -103,9 +107,14 @@ class Learner:
     """The current policy pi_theta, its optimiser, the frozen reference and, where the method has one, the critic."""
 
     def __init__(
-        self, model: Any, reference: Any | None, pad: int, config: DictConfig, method: Method,
+        self,
+        model: Any,
+        reference: Any | None,
+        pad: int,
+        config: DictConfig,
+        method: Method,
         critic: Critic | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.reference, self.pad, self.method, self.critic = model, reference, pad, method, critic
         self.train, self.temperature, self.seed = config.train, config.sampling.temperature, config.seed
         self.device = next(model.parameters()).device
@@ -152,9 +161,13 @@ class Learner:
                 own.copy_(new)
 
     def _one_update(
-        self, step: int, groups: list[Group], step_logprobs: dict[tuple[int, int], np.ndarray] | None, note: Any,
+        self,
+        step: int,
+        groups: list[Group],
+        step_logprobs: dict[tuple[int, int], np.ndarray] | None,
+        note: Any,
         judged: dict[int, np.ndarray] | None = None,
-    ) -> int:  # fmt: skip
+    ) -> int:
         """Forward, backward and one optimiser step on a mini-batch; returns the tokens that went through the model.
 
         judged: the critic's advantages [G, T] by id of the group; None: the method's own, relative to the group.

@@ -28,9 +28,17 @@ class Generator:
         self.tokenizer, self.task, self.parameters, self.seed = tokenizer, task, parameters, seed
 
     def generate(
-        self, model: Any, prompts: list[Prompt], group_size: int, purpose: tuple[object, ...], step: int, version: int,
-        origin: str, ledger: Ledger, budget: int | None = None,
-    ) -> list[Group]:  # fmt: skip
+        self,
+        model: Any,
+        prompts: list[Prompt],
+        group_size: int,
+        purpose: tuple[object, ...],
+        step: int,
+        version: int,
+        origin: str,
+        ledger: Ledger,
+        budget: int | None = None,
+    ) -> list[Group]:
         """G graded responses for each prompt, in order. ``purpose`` names the draw within the step.
 
         budget: tokens after which a response is cut off, unfinished; the groups then say which are.
@@ -53,9 +61,14 @@ class Generator:
         return groups
 
     def resume(
-        self, model: Any, groups: list[Group], budget: int | None, purpose: tuple[object, ...], step: int,
+        self,
+        model: Any,
+        groups: list[Group],
+        budget: int | None,
+        purpose: tuple[object, ...],
+        step: int,
         ledger: Ledger,
-    ) -> list[Group]:  # fmt: skip
+    ) -> list[Group]:
         """The groups with their unfinished responses continued by ``budget`` tokens at most, graded where they end.
 
         The continuation's random numbers are those of a response of this step with the same number in its group; a
@@ -74,11 +87,16 @@ class Generator:
             chosen = [index[r] for r in rows]
             prompts = [groups[n].prompt.row for n, _ in chosen]
             parts = sample(
-                model, [p.tokens for p in prompts], 1, keys[rows], seeds.key64(self.seed, *purpose, step),
-                self._limited(int(limit)), first_sample=[i for _, i in chosen],
+                model,
+                [p.tokens for p in prompts],
+                1,
+                keys[rows],
+                seeds.key64(self.seed, *purpose, step),
+                self._limited(int(limit)),
+                first_sample=[i for _, i in chosen],
                 images=[p.images for p in prompts] if any(p.images is not None for p in prompts) else None,
                 beginnings=[groups[n].samples.tokens[i, : groups[n].samples.lengths[i]].tolist() for n, i in chosen],
-            )  # fmt: skip
+            )
             grown |= dict(zip(chosen, parts, strict=True))
         ledger.seconds["rollout"] += time.perf_counter() - start
         ledger.generated_tokens += int(sum(s.lengths.sum() for s in grown.values()))
@@ -101,9 +119,10 @@ class Generator:
         """Set the rewards of the responses that are new and finished."""
         start = time.perf_counter()
         index = [
-            (g, i) for g, rows in zip(groups, new, strict=True)
+            (g, i)
+            for g, rows in zip(groups, new, strict=True)
             for i in np.flatnonzero(rows if g.unfinished is None else rows & ~g.unfinished)
-        ]  # fmt: skip
+        ]
         if not index:  # the library decodes no responses to one empty text
             return
         texts = self.tokenizer.batch_decode(
@@ -138,9 +157,17 @@ class StepSampler:
     """``bapo.methods.Sampler`` for one training step: draws from the stream, samples from the current policy."""
 
     def __init__(
-        self, model: Any, generator: Generator, stream: PromptStream, group_size: int, step: int, ledger: Ledger,
-        micro_batch_size: int | None = None, budget: int | None = None, embedder: Embedder | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        model: Any,
+        generator: Generator,
+        stream: PromptStream,
+        group_size: int,
+        step: int,
+        ledger: Ledger,
+        micro_batch_size: int | None = None,
+        budget: int | None = None,
+        embedder: Embedder | None = None,
+    ) -> None:
         """budget: of tokens, for a response that is resumed."""
         self.micro_batch_size = micro_batch_size or 256
         self.model, self.generator, self.stream = model, generator, stream

@@ -157,9 +157,16 @@ class Trainer:
         ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
         limit = method.rollout_budget(step, self.config.sampling.max_response_tokens)
         sampler = StepSampler(
-            self.model, self.generator, self.stream, group_size, step, ledger, self.config.train.micro_batch_size,
-            limit, self.embedder,
-        )  # fmt: skip
+            self.model,
+            self.generator,
+            self.stream,
+            group_size,
+            step,
+            ledger,
+            self.config.train.micro_batch_size,
+            limit,
+            self.embedder,
+        )
 
         if method.resets_reference(step) and method.needs_reference:
             self.learner.reset_reference()
@@ -212,10 +219,16 @@ class Trainer:
                 self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, records.Ledger()
             )
             self.tables.rows[PROBE] += [
-                {"step": self.step, "set": name, "prompt_id": g.prompt.id, "correct": int(g.rewards.sum()),
-                 "samples": g.size, "mean": g.mean}
+                {
+                    "step": self.step,
+                    "set": name,
+                    "prompt_id": g.prompt.id,
+                    "correct": int(g.rewards.sum()),
+                    "samples": g.size,
+                    "mean": g.mean,
+                }
                 for g in groups
-            ]  # fmt: skip
+            ]
         return time.perf_counter() - begun
 
     # ------------------------------------------------------------------ checkpoints

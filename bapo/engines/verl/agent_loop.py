@@ -40,9 +40,11 @@ class SeededSingleTurn(AgentLoopBase):
         metrics: dict[str, Any] = {}
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
-                request_id=uuid4().hex, prompt_ids=[*prompt_ids, *begun], sampling_params=parameters,
+                request_id=uuid4().hex,
+                prompt_ids=[*prompt_ids, *begun],
+                sampling_params=parameters,
                 image_data=pictures or None,
-            )  # fmt: skip
+            )
         metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
         tokens = [*begun, *output.token_ids][: self.rollout_config.response_length]
         tokens = images.ended(tokens, self.processor, self.tokenizer)

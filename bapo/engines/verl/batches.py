@@ -63,9 +63,13 @@ def numbers_of(group: Group) -> np.ndarray:
 
 
 def lay_out(
-    parts: list[list[Group]], train: DictConfig, ranks: int, step: int = 0, weight: Callable[[Group], float] = _one,
+    parts: list[list[Group]],
+    train: DictConfig,
+    ranks: int,
+    step: int = 0,
+    weight: Callable[[Group], float] = _one,
     phase: int = 0,
-) -> Layout:  # fmt: skip
+) -> Layout:
     """verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run.
 
     So the order is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
@@ -83,9 +87,13 @@ def lay_out(
         counts = [
             step,
             train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else size,
-            int((~replayed).sum()), int(replayed.sum()), int(lengths[~replayed].sum()), int(lengths[replayed].sum()), 0,
+            int((~replayed).sum()),
+            int(replayed.sum()),
+            int(lengths[~replayed].sum()),
+            int(lengths[replayed].sum()),
+            0,
             phase,
-        ]  # fmt: skip
+        ]
         own = slice(start, start + size)
         columns[own, 0] = np.concatenate([numbers_of(g) for g in part])
         columns[own, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])

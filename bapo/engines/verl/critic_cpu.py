@@ -17,9 +17,12 @@ def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust
     from transformers import AutoModelForTokenClassification
 
     return AutoModelForTokenClassification.from_pretrained(
-        local_path, dtype=torch_dtype, config=model_config, attn_implementation="sdpa",
+        local_path,
+        dtype=torch_dtype,
+        config=model_config,
+        attn_implementation="sdpa",
         trust_remote_code=trust_remote_code,
-    )  # fmt: skip
+    )
 
 
 class CPUValueEngine(CPUEngine, FSDPEngineWithValueHead):

@@ -35,9 +35,14 @@ class StoredEmbedder:
     """
 
     def __init__(
-        self, path: Path, base_identity: str, prompts: Sequence[Prompt], complete: Callable[[Prompt], Prompt],
-        load: Callable[[], Any], say: Callable[[str], None],
-    ) -> None:  # fmt: skip
+        self,
+        path: Path,
+        base_identity: str,
+        prompts: Sequence[Prompt],
+        complete: Callable[[Prompt], Prompt],
+        load: Callable[[], Any],
+        say: Callable[[str], None],
+    ) -> None:
         """complete: the prompt with its tokens and images; load: gives the model before training, on the CPU."""
         self.rows = {p.id: i for i, p in enumerate(prompts)}
         key = hashlib.sha256("\n".join([base_identity, *self.rows]).encode()).hexdigest()

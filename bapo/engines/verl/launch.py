@@ -175,9 +175,14 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     command = [sys.executable, "-m", "bapo.engines.verl.job", str(work)]
     process = subprocess.Popen(
-        command, env=environment, start_new_session=True, text=True, errors="replace",
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+        command,
+        env=environment,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
     late = threading.Event()
     stop, begun, killed = log.with_name(STOP), threading.Event(), threading.Event()
 

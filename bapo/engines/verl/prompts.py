@@ -46,9 +46,14 @@ class PromptSource:
         self.stream = PromptStream(prompts, seed)
 
     def batch(
-        self, prompts: list[Prompt], group_size: int, step: int, purpose: tuple[object, ...],
-        max_tokens: list[int | None] | None = None, beginnings: list[Beginning] | None = None,
-    ) -> TensorDict:  # fmt: skip
+        self,
+        prompts: list[Prompt],
+        group_size: int,
+        step: int,
+        purpose: tuple[object, ...],
+        max_tokens: list[int | None] | None = None,
+        beginnings: list[Beginning] | None = None,
+    ) -> TensorDict:
         """Rows for verl's agent loop, one a prompt; the keys of their random numbers are those of the torch engine.
 
         max_tokens: new tokens that a response of each prompt may take; None: as many as sampling.max_response_tokens
@@ -62,10 +67,7 @@ class PromptSource:
         columns["prompt_key"] = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=object)
         columns["__rollout_n__"] = np.array([group_size] * count, dtype=object)
         parts = [
-            {
-                "max_tokens": max_tokens[i] if max_tokens else None,
-                **({} if beginnings is None else vars(beginnings[i])),
-            }
+            {"max_tokens": max_tokens[i] if max_tokens else None, **({} if beginnings is None else vars(beginnings[i]))}
             for i in range(count)
         ]
         columns["part"] = np.array(parts, dtype=object)

@@ -8,9 +8,13 @@ from typing import Any
 
 
 def compute_score(
-    data_source: str, solution_str: str, ground_truth: str, extra_info: Mapping[str, Any] | None = None, task: str = "",
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Mapping[str, Any] | None = None,
+    task: str = "",
     **_: Any,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """verl's signature; ``task`` comes from ``reward.custom_reward_function.reward_kwargs``.
 
     Raises ValueError for a reward outside [0, 1]: the thresholds c1, c2 and c3 compare mean rewards.
@@ -22,6 +26,8 @@ def compute_score(
     if not 0 <= score <= 1:
         raise ValueError(f"{task}: reward {score} is outside [0, 1]")
     return {
-        "score": score, "acc": score, "problem": str((extra_info or {}).get("id", "")),
+        "score": score,
+        "acc": score,
+        "problem": str((extra_info or {}).get("id", "")),
         "seconds": time.perf_counter() - begun,
-    }  # fmt: skip
+    }

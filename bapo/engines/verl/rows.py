@@ -121,16 +121,36 @@ class StepRows:
             ids, ones = torch.cat([prompt, response]), torch.ones(n, dtype=torch.int64)
             scores = torch.zeros(n)
             scores[-1] = float(group.rewards[i])
-            rows.append(template | from_data | {
-                "uid": name, "session_id": i, "prompts": prompt, "responses": response, "input_ids": ids,
-                "response_mask": ones, "loss_mask": ones, "rm_scores": scores,
-                **images.row_inputs(self.processor, vision, ids),
-                "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].astype(np.float32)),
-            })  # fmt: skip
-            entries.append((f"{name}_{i}_0", tag | {
-                "prompt_len": len(prompt), "response_len": n, "seq_len": len(ids), "global_steps": group.step,
-                "min_global_steps": group.version, "max_global_steps": group.version,
-            }))  # fmt: skip
+            rows.append(
+                template
+                | from_data
+                | {
+                    "uid": name,
+                    "session_id": i,
+                    "prompts": prompt,
+                    "responses": response,
+                    "input_ids": ids,
+                    "response_mask": ones,
+                    "loss_mask": ones,
+                    "rm_scores": scores,
+                    **images.row_inputs(self.processor, vision, ids),
+                    "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].astype(np.float32)),
+                }
+            )
+            entries.append(
+                (
+                    f"{name}_{i}_0",
+                    tag
+                    | {
+                        "prompt_len": len(prompt),
+                        "response_len": n,
+                        "seq_len": len(ids),
+                        "global_steps": group.step,
+                        "min_global_steps": group.version,
+                        "max_global_steps": group.version,
+                    },
+                )
+            )
         keys, tags = [k for k, _ in entries], [t for _, t in entries]
         tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=list_of_dict_to_tensordict(rows), tags=tags)
         return entries

@@ -26,7 +26,13 @@ def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[dic
     for name, problem, score in entries:
         scores[name, problem].append(score)
     return [
-        {"step": step, "set": name, "prompt_id": problem, "correct": int(sum(s)), "samples": len(s),
-         "mean": sum(s) / len(s)}
+        {
+            "step": step,
+            "set": name,
+            "prompt_id": problem,
+            "correct": int(sum(s)),
+            "samples": len(s),
+            "mean": sum(s) / len(s),
+        }
         for (name, problem), s in scores.items()
-    ]  # fmt: skip
+    ]

@@ -68,9 +68,13 @@ class StepSampler:
         return groups
 
     def _generate(
-        self, prompts: list[Prompt], size: int, purpose: tuple[object, ...],
-        max_tokens: list[int | None] | None = None, beginnings: list[Beginning] | None = None,
-    ) -> tuple[KVBatchMeta, Asked]:  # fmt: skip
+        self,
+        prompts: list[Prompt],
+        size: int,
+        purpose: tuple[object, ...],
+        max_tokens: list[int | None] | None = None,
+        beginnings: list[Beginning] | None = None,
+    ) -> tuple[KVBatchMeta, Asked]:
         """Finished rows of responses from the current policy."""
         t = self.trainer
         t.load(self.step - 1, self.step - 1)
@@ -152,8 +156,10 @@ class StepSampler:
             KVBatchMeta(partition_id=TRAIN, keys=keys, tags=tags), t.ranks(), t.tokenizer.eos_token_id
         )
         batch.extra_info = {
-            "calculate_entropy": False, "compute_loss": False, "temperature": t.run.sampling.temperature
-        }  # fmt: skip
+            "calculate_entropy": False,
+            "compute_loss": False,
+            "temperature": t.run.sampling.temperature,
+        }
         t.actor_rollout_wg.compute_log_prob(batch)
         scored = tq.kv_batch_get(keys=keys, partition_id=TRAIN, select_fields=["log_probs", "response_mask"])
         values = response_from_nested(scored["log_probs"], scored["response_mask"])
@@ -171,9 +177,13 @@ class StepSampler:
         begun, t = time.perf_counter(), self.trainer
         if t.embedder is None:
             t.embedder = embeddings.StoredEmbedder(
-                t.folder / embeddings.FILE, base_identity(t.run), list(t.source.by_id.values()),
-                self._with_tokens, self._start_model, t._say,
-            )  # fmt: skip
+                t.folder / embeddings.FILE,
+                base_identity(t.run),
+                list(t.source.by_id.values()),
+                self._with_tokens,
+                self._start_model,
+                t._say,
+            )
             if self.step == 1:  # a method embeds from there on; a resumed run has paid
                 t.ledger.forwards += t.embedder.tokens
         vectors = t.embedder(prompts)

@@ -320,9 +320,16 @@ class MethodTrainer(PPOTrainerSync):
         self.ledger.forwards += tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
         phases = ("rollout", "regenerate", "reward", "update", "probe", "total")
         return records.step_row(
-            self.global_steps, self.used_version, self.fresh, self.batch, self.method, self.parameters, self.ledger,
-            update, dict.fromkeys(phases, 0.0),
-        )  # fmt: skip
+            self.global_steps,
+            self.used_version,
+            self.fresh,
+            self.batch,
+            self.method,
+            self.parameters,
+            self.ledger,
+            update,
+            dict.fromkeys(phases, 0.0),
+        )
 
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
@@ -383,13 +390,18 @@ class MethodTrainer(PPOTrainerSync):
         write_json(
             own / "state.json",
             {
-                "step": step, "total_steps": self.total_training_steps, "finished": self._finished(),
-                "updates": self.updates, "stream_position": self.source.stream.position,
-                "rollout_version": self.rollout_version, "reference_moved": self.reference_moved,
-                "method": state, "groups": entries,
+                "step": step,
+                "total_steps": self.total_training_steps,
+                "finished": self._finished(),
+                "updates": self.updates,
+                "stream_position": self.source.stream.position,
+                "rollout_version": self.rollout_version,
+                "reference_moved": self.reference_moved,
+                "method": state,
+                "groups": entries,
                 "random": "keyed by (seed, purpose, step): nothing to save",
             },
-        )  # fmt: skip
+        )
         super()._save_checkpoint()
         checkpoints.write_checksums(own.parent)
         checkpoints.publish(own.parent, self.folder, step, self.run.checkpoint.keep_models)

@@ -138,8 +138,11 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
     sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, SYNTHETIC_PADDING_SEQ_LEN)}
     return {
         "bapo": {
-            "config": plain, "folder": str(folder), "identity": train_identity(config),
-            "seed": config.seed, "stalled_after": float(settings.get(config, "stalled_after", 1800.0)),
+            "config": plain,
+            "folder": str(folder),
+            "identity": train_identity(config),
+            "seed": config.seed,
+            "stalled_after": float(settings.get(config, "stalled_after", 1800.0)),
         },
         "algorithm": {
             "adv_estimator": "bapo",
@@ -164,13 +167,12 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
         },
         "actor_rollout_ref": {
             "bapo": {
-                "method": plain["method"], "batch_size": t.batch_size, "seed": config.seed,
+                "method": plain["method"],
+                "batch_size": t.batch_size,
+                "seed": config.seed,
                 "warmup_updates": t.warmup_updates,
             },
-            "model": {
-                "path": model,
-                "override_config": {"attn_implementation": config.model.attention},
-            },
+            "model": {"path": model, "override_config": {"attn_implementation": config.model.attention}},
             "actor": {
                 **sizes,
                 "strategy": "fsdp2",
@@ -215,8 +217,11 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
                 "calculate_log_probs": True,
                 "log_prob_use_dynamic_bsz": True,
                 "val_kwargs": {
-                    "n": settings.validation_samples(config), "do_sample": True,
-                    "temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k,
+                    "n": settings.validation_samples(config),
+                    "do_sample": True,
+                    "temperature": s.temperature,
+                    "top_p": s.top_p,
+                    "top_k": s.top_k,
                 },
                 "agent": {
                     "default_agent_loop": "bapo_single_turn",
@@ -229,9 +234,9 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
                 "path": "pkg://bapo.engines.verl.reward",
                 "name": "compute_score",
                 "reward_kwargs": {"task": config.task.name},
-            },
+            }
         },
-    }  # fmt: skip
+    }
 
 
 def _base_checkpoint(config: DictConfig) -> Path:
@@ -253,11 +258,14 @@ def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[
         # the method's loss holds its own clip; this names it for verl's own use
         "cliprange_value": method.config.value_clip,
         "optim": {
-            "lr": rate, "betas": list(t.betas), "weight_decay": t.weight_decay, "clip_grad": t.grad_clip,
+            "lr": rate,
+            "betas": list(t.betas),
+            "weight_decay": t.weight_decay,
+            "clip_grad": t.grad_clip,
             "lr_warmup_steps": -1,  # see worker.warm_up
         },
         "model": {"path": model, "override_config": {"attn_implementation": config.model.attention}},
-    }  # fmt: skip
+    }
 
 
 def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int, nodes: int) -> dict[str, Any]:
@@ -287,23 +295,32 @@ def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int,
 def _cpu(processes: int) -> dict[str, Any]:
     """Tiny models, Ray without dashboard. One process is enough; more (``verl.gpus_per_node``) shard with FSDP2."""
     fsdp = {"use_torch_compile": False, "model_dtype": "fp32", "mixed_precision": {"param_dtype": "fp32"}}
-    ray = {"num_cpus": 16, "num_gpus": processes, "include_dashboard": False, "address": "local",
-           "object_store_memory": 300_000_000, "log_to_driver": True}  # fmt: skip
+    ray = {
+        "num_cpus": 16,
+        "num_gpus": processes,
+        "include_dashboard": False,
+        "address": "local",
+        "object_store_memory": 300_000_000,
+        "log_to_driver": True,
+    }
     return {
         "actor_rollout_ref": {
             "model": {"use_remove_padding": False, "enable_gradient_checkpointing": False},
             "actor": {"use_torch_compile": False, "fsdp_config": fsdp},
             "ref": {"use_torch_compile": False, "fsdp_config": fsdp},
             "rollout": {
-                "name": cpu.ROLLOUT, "tensor_model_parallel_size": 1, "dtype": "float32",
-                "free_cache_engine": False, "agent": {"num_workers": 1},
+                "name": cpu.ROLLOUT,
+                "tensor_model_parallel_size": 1,
+                "dtype": "float32",
+                "free_cache_engine": False,
+                "agent": {"num_workers": 1},
             },
         },
         "critic": {"fsdp": fsdp, "model": {"use_remove_padding": False, "enable_gradient_checkpointing": False}},
         "reward": {"num_workers": 1},
         "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
         "ray_kwargs": {"ray_init": ray},
-    }  # fmt: skip
+    }
 
 
 def _gpu(config: DictConfig) -> dict[str, Any]:

@@ -93,11 +93,15 @@ def _items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> 
                 f"{row.where}: {len(images)} diagrams, but the text has {text.count(_IMAGE)} places for them; correct "
                 f"the set or {entry.where}.columns"
             )
-        items.append(Item(
-            f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.index}",
-            text.replace(_IMAGE, "").strip(), to_golds(row.where, row.values["answer"]), images,
-            "".join(_pixels(row, image) for image in images),
-        ))  # fmt: skip
+        items.append(
+            Item(
+                f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.index}",
+                text.replace(_IMAGE, "").strip(),
+                to_golds(row.where, row.values["answer"]),
+                images,
+                "".join(_pixels(row, image) for image in images),
+            )
+        )
     return items
 
 

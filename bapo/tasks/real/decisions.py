@@ -112,8 +112,11 @@ def _figures(train: Sequence[Item], decision: str) -> tuple[dict[str, Any], set[
     undrawn = {item.id for item in train if item.id in mentioning and not cleaning.is_drawn(item.text)}
     counts = Counter(kind for kinds in mentions.values() for kind in kinds)
     found = {
-        "problems": len(mentioning), "undrawn": len(undrawn), "by_mention": dict(counts), "ids_undrawn": sorted(undrawn)
-    }  # fmt: skip
+        "problems": len(mentioning),
+        "undrawn": len(undrawn),
+        "by_mention": dict(counts),
+        "ids_undrawn": sorted(undrawn),
+    }
     return found, {"keep": set(), "drop": mentioning, "drop-undrawn": undrawn}[decision]
 
 
@@ -134,11 +137,18 @@ def _overlap(splits: Mapping[str, Sequence[Item]], short: bool) -> tuple[list[di
             for t, (share, o) in sorted(best.items())
             if share >= cleaning.NEAR
         ]
-        found.append({
-            "first": first, "second": second, "problems": len(splits[second]),
-            "compared": int((made[second].counts > 0).sum()),
-            "any": len(best), "near": len(pairs), "all": sum(share >= 1 for share, _ in best.values()), "pairs": pairs,
-        })  # fmt: skip
+        found.append(
+            {
+                "first": first,
+                "second": second,
+                "problems": len(splits[second]),
+                "compared": int((made[second].counts > 0).sum()),
+                "any": len(best),
+                "near": len(pairs),
+                "all": sum(share >= 1 for share, _ in best.values()),
+                "pairs": pairs,
+            }
+        )
     return found, near
 
 
@@ -150,11 +160,17 @@ def _shared_diagrams(splits: Mapping[str, Sequence[Item]]) -> tuple[list[dict[st
         here = [item.id for item in splits[first] if item.diagram in theirs]
         there = [item for item in splits[second] if item.diagram in ours]
         questions = {(item.diagram, cleaning.same_problem(item.text)) for item in splits[first]}
-        found.append({
-            "first": first, "second": second, "diagrams": len(ours & theirs), "first_problems": len(here),
-            "second_problems": len(there), "ids": [item.id for item in there],
-            "same_question": [i.id for i in there if (i.diagram, cleaning.same_problem(i.text)) in questions],
-        })  # fmt: skip
+        found.append(
+            {
+                "first": first,
+                "second": second,
+                "diagrams": len(ours & theirs),
+                "first_problems": len(here),
+                "second_problems": len(there),
+                "ids": [item.id for item in there],
+                "same_question": [i.id for i in there if (i.diagram, cleaning.same_problem(i.text)) in questions],
+            }
+        )
         if first == "train":
             shared |= set(here)
     return found, shared

@@ -23,9 +23,13 @@ def write(
 ) -> None:
     """``cleaning.json`` (everything, with ids) and ``cleaning.md`` (to read), and a line a finding to ``say``."""
     content = {
-        "task": task, "files": files, "decisions": dict(decisions), "problems": dict(problems), **findings,
+        "task": task,
+        "files": files,
+        "decisions": dict(decisions),
+        "problems": dict(problems),
+        **findings,
         "ngrams": {"n": cleaning.N, "near": cleaning.NEAR, "normalisation": cleaning.NORMALISATION},
-    }  # fmt: skip
+    }
     write_json(folder / JSON, content)
     lines = summary(decisions, findings)
     for line in lines:
@@ -75,7 +79,11 @@ def _markdown(
 ) -> str:
     columns = ("first", "second", "problems", "compared", "any", "near", "all")
     return _MARKDOWN.format(
-        task=task, n=cleaning.N, normalisation=cleaning.NORMALISATION, near=cleaning.NEAR, json=JSON,
+        task=task,
+        n=cleaning.N,
+        normalisation=cleaning.NORMALISATION,
+        near=cleaning.NEAR,
+        json=JSON,
         files="\n".join(
             f"- {place}: {f'{len(names)} files' if len(names) > 8 else ', '.join(names)}"
             for place, names in files.items()
@@ -83,7 +91,7 @@ def _markdown(
         rows="\n".join(f"| {name} | {n} | {problems.get(name, '')} |" for name, n in findings["rows"].items()),
         lines="\n".join(f"- {line}" for line in lines),
         overlap="\n".join(f"| {' | '.join(str(o[c]) for c in columns)} |" for o in findings["overlap"]),
-    )  # fmt: skip
+    )
 
 
 def summary(decisions: Mapping[str, str], findings: Mapping[str, Any]) -> list[str]:

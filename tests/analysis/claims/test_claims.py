@@ -86,8 +86,10 @@ def test_accuracy_claims(study: Path) -> None:
     assert e.mean == pytest.approx(31.25)
     assert e.high - e.mean == pytest.approx(2.0227 * 6.25 / np.sqrt(39), rel=1e-4)
     assert [line.verdict.verdict for line in (up, down, flat)] == [
-        claims.REPRODUCED, claims.CONTRADICTED, claims.UNDERPOWERED
-    ]  # fmt: skip
+        claims.REPRODUCED,
+        claims.CONTRADICTED,
+        claims.UNDERPOWERED,
+    ]
     assert up.measure.seeds == 3
     assert up.runs == tuple(sorted(str(run_of(study, m, s)) for m in ("bapo", "grpo") for s in SEEDS))
     # Holm: the three p values in order, times 3, 2, 1
@@ -229,8 +231,16 @@ def test_a_reference_model_is_told_and_taken_out(study: Path) -> None:
 
 
 def test_a_rule_without_exception(study: Path) -> None:
-    group = {"step": 5, "prompt_id": "p", "origin": "re-evaluated", "version": 4, "generated_step": 5, "reason": "",
-             "used": True, "rewards": [0.0] * 8}  # fmt: skip
+    group = {
+        "step": 5,
+        "prompt_id": "p",
+        "origin": "re-evaluated",
+        "version": 4,
+        "generated_step": 5,
+        "reason": "",
+        "used": True,
+        "rewards": [0.0] * 8,
+    }
     asked = {"query": {"name": "x2_premise", "of": "bapo"}, "rule": {"always": True}, "paper": "always"}
     found = []
     for means in ([0.5, 0.625, 0.75], [0.5, 0.875, 0.75, 0.625]):  # 7/8 1/8 is below c1 (1 - c1) = 3/16
@@ -253,10 +263,18 @@ def set_probes(root: Path, method: str, end: object) -> None:
         start = np.random.default_rng([seed, 7]).binomial(G, chance)
         rows = []
         for step, correct in ((0, start), (20, end(seed, start, chance))):
-            rows.append(pd.DataFrame({
-                "step": step, "set": "train", "prompt_id": [f"synthetic-{i:02d}" for i in range(60)],
-                "correct": correct, "samples": G, "mean": correct / G,
-            }))  # fmt: skip
+            rows.append(
+                pd.DataFrame(
+                    {
+                        "step": step,
+                        "set": "train",
+                        "prompt_id": [f"synthetic-{i:02d}" for i in range(60)],
+                        "correct": correct,
+                        "samples": G,
+                        "mean": correct / G,
+                    }
+                )
+            )
         replace_table(run_of(root, method, seed), "probe.parquet", pd.concat(rows, ignore_index=True))
 
 
@@ -335,8 +353,25 @@ def test_the_whole_ledger_is_written(study: Path, capsys: pytest.CaptureFixture)
     content = json.loads((out / "claims.json").read_text())
     rows = content["claims"]
     assert {row["id"] for row in rows} == {c.id for c in entries.read()}
-    for field in ("id", "section", "quote", "paper_value", "task", "query", "estimate", "low", "high", "unit",
-                  "n_seeds", "verdict", "reason", "runs", "command", "p", "p_holm"):  # fmt: skip
+    for field in (
+        "id",
+        "section",
+        "quote",
+        "paper_value",
+        "task",
+        "query",
+        "estimate",
+        "low",
+        "high",
+        "unit",
+        "n_seeds",
+        "verdict",
+        "reason",
+        "runs",
+        "command",
+        "p",
+        "p_holm",
+    ):
         assert all(field in row for row in rows), field
     assert sum(content["counts"]["lines"].values()) == len(rows)
     assert sum(content["counts"]["overall"].values()) == content["counts"]["claims"]

@@ -117,8 +117,10 @@ def test_6_ablations_hold_rewards_and_test_accuracy(studies: dict, drawn: dict) 
     )
     shown = [[t.get_text() for t in axes.texts if t.get_text()] for axes in fig.axes[3:]]
     assert [sorted(set(s)) for s in shown] == [
-        ["m = 1", "v = 10", "v = 5, m = 5"], ["BAPO", "without X2", "without X3"], ["adaptive", "c2 = 0, c3 = 0.25"],
-    ]  # fmt: skip
+        ["m = 1", "v = 10", "v = 5, m = 5"],
+        ["BAPO", "without X2", "without X3"],
+        ["adaptive", "c2 = 0, c3 = 0.25"],
+    ]
 
 
 def test_6_ablations_without_evaluations(tmp_path: Path) -> None:

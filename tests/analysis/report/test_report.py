@@ -78,8 +78,11 @@ def test_a_row_in_italics_stays_with_the_row_above() -> None:
 def test_headings_lists_paragraphs_and_code() -> None:
     text = "## A\n\n- one\n  goes on\n- two\n\nb\nc\n```\n<d>\n```\n"
     assert str(markdown.html(text, level=3)).split("\n") == [
-        "<h4>A</h4>", "<ul><li>one goes on</li><li>two</li></ul>", "<p>b c</p>", "<pre>&lt;d&gt;</pre>"
-    ]  # fmt: skip
+        "<h4>A</h4>",
+        "<ul><li>one goes on</li><li>two</li></ul>",
+        "<p>b c</p>",
+        "<pre>&lt;d&gt;</pre>",
+    ]
     assert markdown.title("# T\n\nrest\n") == ("T", "\nrest\n")
 
 
@@ -118,8 +121,9 @@ def test_finished_sweeps_carry_their_names(folder: Path) -> None:
     """Not those that have only begun. Every sweep's files have the same names."""
     (found,) = files.sweeps(folder)
     assert (found.key, found.title) == (
-        "grid_robustness", "Robustness of BAPO: Small <b>grid</b> at smoke scale (Model M)"
-    )  # fmt: skip
+        "grid_robustness",
+        "Robustness of BAPO: Small <b>grid</b> at smoke scale (Model M)",
+    )
     assert "<li>the v: from 1 to 10 accuracy changes by +18.0 points" in found.body
     assert "<h4>Trials, the best first</h4>" in found.body and "Trial 3 failed: &lt;script&gt;" in found.body
     (data,), (figure,) = found.data, found.figures
@@ -151,8 +155,13 @@ def test_every_configuration_is_kept_once(folder: Path) -> None:
 
 def test_text_and_number_are_told_apart() -> None:
     assert provenance.flatten({"a": {"b": "5", "c": 5, "d": "on", "e": None}, "f": [1, "x"], "g": {}}) == {
-        "a.b": '"5"', "a.c": "5", "a.d": "on", "a.e": "null", "f": '[1, "x"]', "g": "{}"
-    }  # fmt: skip
+        "a.b": '"5"',
+        "a.c": "5",
+        "a.d": "on",
+        "a.e": "null",
+        "f": '[1, "x"]',
+        "g": "{}",
+    }
 
 
 def test_costs_by_hand(folder: Path) -> None:

@@ -120,10 +120,24 @@ def test_a_table_is_sorted_up_down_and_back(browser: Browser) -> None:
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("12.7 ± 4.9 (sd 1.9)", 12.7), ("38.4k", 38400), ("1921k", 1921000), ("p < 0.001", 0.001), ("-0.6", -0.6),
-     ("+9.3 to +9.7", 9.3), ("1,745,000", 1745000), ("2.62e11", 2.62e11), ("40%", 40), ("1 min 15 s", 1),
-     ("qwen2-112k", None), ("2026-11-21T13:03:04Z", None), (MISSING, None), ("5.1.2", None), ("", None)],
-)  # fmt: skip
+    [
+        ("12.7 ± 4.9 (sd 1.9)", 12.7),
+        ("38.4k", 38400),
+        ("1921k", 1921000),
+        ("p < 0.001", 0.001),
+        ("-0.6", -0.6),
+        ("+9.3 to +9.7", 9.3),
+        ("1,745,000", 1745000),
+        ("2.62e11", 2.62e11),
+        ("40%", 40),
+        ("1 min 15 s", 1),
+        ("qwen2-112k", None),
+        ("2026-11-21T13:03:04Z", None),
+        (MISSING, None),
+        ("5.1.2", None),
+        ("", None),
+    ],
+)
 def test_the_number_that_a_cell_is_sorted_by(browser: Browser, text: str, number: float | None) -> None:
     assert browser.run(f"(n => Number.isNaN(n) ? null : n)(toNumber({text!r}))") == number
 
@@ -276,8 +290,12 @@ def opened(browser: Browser) -> list[list[str]]:
 def test_a_run_opens_beside_the_reference(browser: Browser) -> None:
     bapo = "#runs-list tbody[data-run='3'] td button"
     browser.click(bapo)
-    different = [["method.kl_to", "rollout", "reference"], ["method.name", "bapo", "grpo"],
-                 ["method.note", HOSTILE, MISSING], ["method.v", "5", MISSING]]  # fmt: skip
+    different = [
+        ["method.kl_to", "rollout", "reference"],
+        ["method.name", "bapo", "grpo"],
+        ["method.note", HOSTILE, MISSING],
+        ["method.v", "5", MISSING],
+    ]
     assert opened(browser) == different
     browser.click("#runs-list .opened input[type=checkbox]")
     assert opened(browser) == [*different, ["train.steps", "150", "150"]]

@@ -255,9 +255,16 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
         methods = ("grpo", "bapo") if task == "geometry" else ("grpo", "repo", "bapo")
         seeds = (1,) if task == "geometry" else (1, 2)
         path = write_study(
-            root, methods, seeds, steps=2, problems=12, samples=4, task=task, task_title=task.title(),
+            root,
+            methods,
+            seeds,
+            steps=2,
+            problems=12,
+            samples=4,
+            task=task,
+            task_title=task.title(),
             benchmarks=benchmarks,
-        )  # fmt: skip
+        )
         one = json.loads(path.read_text())
         for key in ("cells", "bases"):
             whole.setdefault(key, []).extend(one.pop(key))
@@ -274,9 +281,14 @@ def test_mathematics_is_part_a_and_the_other_two_stand_side_by_side_in_part_b(co
     assert "## (a) Mathematics" in part_a
     tail = ["Avg", "SE", "Rollouts", "Type"]
     header, _, *rows = rows_of(part_a)
-    titles = [f"{t}<br>*{p}*" for t, p in zip(
-        ("Steps_5", "Steps_3", "Mixed", "Equations", "Steps_4"), ("AIME24", "AMC", "MATH500", "Minerva.", "Olympiad."),
-        strict=True)]  # fmt: skip
+    titles = [
+        f"{t}<br>*{p}*"
+        for t, p in zip(
+            ("Steps_5", "Steps_3", "Mixed", "Equations", "Steps_4"),
+            ("AIME24", "AMC", "MATH500", "Minerva.", "Olympiad."),
+            strict=True,
+        )
+    ]
     assert header == ["Method", *titles, *tail]
     names = ["**Synthetic 112k**", "*paper: DeepSeek R1 Distill Qwen 1.5B*", "+GRPO", "*paper*", "+RePO", "*paper*"]
     assert [r[0] for r in rows] == [*names, "+BAPO (Ours)", "*paper*"]
@@ -344,9 +356,15 @@ def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
     from bapo.experiments import studies
 
     settings = studies.Settings(
-        scale="smoke", engine="verl", device="cpu", results="other disk", methods=("grpo", "bapo"), seeds=(1, 2),
-        tracking="none", set=("train.steps=7", "method.c2_range=[0.1,0.2]"),
-    )  # fmt: skip
+        scale="smoke",
+        engine="verl",
+        device="cpu",
+        results="other disk",
+        methods=("grpo", "bapo"),
+        seeds=(1, 2),
+        tracking="none",
+        set=("train.steps=7", "method.c2_range=[0.1,0.2]"),
+    )
     extra = {"config": settings.as_words()}
     study = load(write_study(tmp_path, methods=("grpo",), seeds=(1,), steps=2, scale="smoke", extra=extra), "table1")
     words = shlex.split(study.command)
@@ -469,8 +487,14 @@ def test_the_analysis_never_imports_torch_or_the_engines() -> None:
     package = Path(table1.__file__).parent
     algorithm = {"methods", "rollouts", "seeds", "theory"}
     # what a name may be, said in a message; the key of random numbers; the paper's constants
-    single = {"entries": "config", "registry": "config", "checkpoint_choice": "seeds", "theory_monitor": "theory",
-              "__main__": "provenance", "files": "provenance"}  # fmt: skip
+    single = {
+        "entries": "config",
+        "registry": "config",
+        "checkpoint_choice": "seeds",
+        "theory_monitor": "theory",
+        "__main__": "provenance",
+        "files": "provenance",
+    }
     for path in package.rglob("*.py"):
         allowed = {"runs", "errors"} | (algorithm if path.parent.name in ("audit", "imports") else set())
         allowed |= {single[path.stem]} if path.stem in single else set()

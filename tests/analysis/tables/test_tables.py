@@ -48,11 +48,21 @@ def costs(tmp_path: Path) -> Path:
     """GRPO's runs take 10 and 20 seconds, BAPO's 12 and 18."""
     for method, seconds in (("grpo", (10.0, 20.0)), ("bapo", (12.0, 18.0))):
         for seed, total in enumerate(seconds, start=1):
-            step = {"seconds_rollout": 0.25 * total, "seconds_update": 0.5 * total, "seconds_probe": 100.0,
-                    "seconds_total": total + 100.0}  # fmt: skip
-            totals = {"seconds": total, "rollouts": 1000.0 if method == "grpo" else 1100.0, "updates": 600.0,
-                      "forward_flops": 2e12, "backward_flops": 1e12, "generated_tokens": 5e3,
-                      "trained_tokens": 4e3 if method == "grpo" else 3e3}  # fmt: skip
+            step = {
+                "seconds_rollout": 0.25 * total,
+                "seconds_update": 0.5 * total,
+                "seconds_probe": 100.0,
+                "seconds_total": total + 100.0,
+            }
+            totals = {
+                "seconds": total,
+                "rollouts": 1000.0 if method == "grpo" else 1100.0,
+                "updates": 600.0,
+                "forward_flops": 2e12,
+                "backward_flops": 1e12,
+                "generated_tokens": 5e3,
+                "trained_tokens": 4e3 if method == "grpo" else 3e3,
+            }
             write_run(place(tmp_path, method, seed), totals=totals, steps=[step])
     return write_study(tmp_path, [("tiny", m, s) for m in ("grpo", "bapo") for s in (1, 2)])
 
@@ -115,8 +125,9 @@ def test_missing_runs_are_named(costs: Path, capsys: pytest.CaptureFixture[str],
     assert "1 of the 4 runs" in error and "bapo/seed2" in error and "snakemake" in error
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(14.56, "14.6 s"), (754, "12.6 min"), (9720, "2.70 h"),
-                                                (float("nan"), MISSING)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(14.56, "14.6 s"), (754, "12.6 min"), (9720, "2.70 h"), (float("nan"), MISSING)]
+)
 def test_durations(seconds: float, words: str) -> None:
     assert overhead.duration(seconds) == words
 
@@ -124,20 +135,33 @@ def test_durations(seconds: float, words: str) -> None:
 # ------------------------------------------------------------------------------------------------ Table 3
 
 SMALL = {
-    "seed": 1, "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": -1},
+    "seed": 1,
+    "sampling": {"temperature": 1.0, "top_p": 1.0, "top_k": -1},
     "train": {"batch_size": 32, "group_size": 8, "learning_rate": 2e-4, "steps": 150, "epochs": None},
     "evaluation": {"backend": "torch", "samples": 32, "vllm": {"dtype": "bfloat16"}},
-    "method": {"algorithm": "bapo", "name": "bapo", "title": "+BAPO", "kind": "off", "c1": 0.125,
-               "c2_range": [0.125, 0.5], "kl_coef": 0.001, "max_reevaluated": None, "bad_capacity": None},
-}  # fmt: skip
+    "method": {
+        "algorithm": "bapo",
+        "name": "bapo",
+        "title": "+BAPO",
+        "kind": "off",
+        "c1": 0.125,
+        "c2_range": [0.125, 0.5],
+        "kl_coef": 0.001,
+        "max_reevaluated": None,
+        "bad_capacity": None,
+    },
+}
 
 
 @pytest.fixture
 def used(tmp_path: Path) -> Path:
     write_run(place(tmp_path, "bapo", 1), config=SMALL)
     write_run(place(tmp_path, "bapo", 2), config={**SMALL, "seed": 2})
-    dapo = {**SMALL, "method": {"algorithm": "dapo", "kl_coef": 0.0, "clip_high": 0.28},
-            "train": {**SMALL["train"], "batch_size": 16}}  # fmt: skip
+    dapo = {
+        **SMALL,
+        "method": {"algorithm": "dapo", "kl_coef": 0.0, "clip_high": 0.28},
+        "train": {**SMALL["train"], "batch_size": 16},
+    }
     write_run(place(tmp_path, "dapo", 1), config=dapo)
     return write_study(tmp_path, [("tiny", "bapo", 1), ("tiny", "bapo", 2), ("tiny", "dapo", 1)])
 
@@ -196,10 +220,12 @@ def test_the_papers_own_runs_differ_in_nothing_that_table_3_prints(tmp_path: Pat
 
 
 def problems(*rows: tuple[str, str]) -> pd.DataFrame:
-    return pd.DataFrame({
-        "prompt": [[{"role": "system", "content": "x" * 50}, {"role": "user", "content": p}] for _, p in rows],
-        "extra_info": [{"id": i} for i, _ in rows],
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "prompt": [[{"role": "system", "content": "x" * 50}, {"role": "user", "content": p}] for _, p in rows],
+            "extra_info": [{"id": i} for i, _ in rows],
+        }
+    )
 
 
 @pytest.fixture

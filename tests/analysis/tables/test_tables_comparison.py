@@ -140,9 +140,11 @@ def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
     assert frame.loc[("easy", "steps"), "difference"] == pytest.approx(-90.0)
     assert frame.loc[("hard", "rollouts"), "difference"] == 0.0
     assert frame["verdict"].to_dict() == {
-        ("hard", "steps"): "better", ("hard", "rollouts"): "cannot tell",
-        ("easy", "steps"): "worse", ("easy", "rollouts"): "worse",
-    }  # fmt: skip
+        ("hard", "steps"): "better",
+        ("hard", "rollouts"): "cannot tell",
+        ("easy", "steps"): "worse",
+        ("easy", "rollouts"): "worse",
+    }
     assert frame.loc[("easy", "rollouts"), "used"] == pytest.approx(1.02)
     assert frame.loc[("easy", "steps"), "used"] == 1.0 and frame.loc[("easy", "steps"), "seeds"] == 2
 
@@ -156,8 +158,11 @@ def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
     assert "Fewer than 5 seeds" in text and "for all 4 comparisons" in text
     # a budget that was not reached is said in both tables, and only where it is known
     assert frame["not_reached"].to_dict() == {
-        ("hard", "steps"): 0, ("hard", "rollouts"): 1, ("easy", "steps"): 0, ("easy", "rollouts"): 0,
-    }  # fmt: skip
+        ("hard", "steps"): 0,
+        ("hard", "rollouts"): 1,
+        ("easy", "steps"): 0,
+        ("easy", "rollouts"): 0,
+    }
     assert text.count("not reached: seed 2]") == 1
     listed = (tmp_path / "out" / "comparison_regimes.md").read_text()
     assert listed.count("BAPO+ROLLOUTS: seed 2 ended at the limit of the steps, before the budget was used.") == 1

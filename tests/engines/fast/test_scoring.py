@@ -18,9 +18,15 @@ hf = load_transformers()
 def build(**changes):
     """A Qwen2 of 32 features; biases and norm weights are drawn too, since the library starts them at 0 and 1."""
     sizes = {
-        "vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "num_key_value_heads": 4, "initializer_range": 0.15, "tie_word_embeddings": True,
-    }  # fmt: skip
+        "vocab_size": 40,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "initializer_range": 0.15,
+        "tie_word_embeddings": True,
+    }
     torch.manual_seed(5)
     ends = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
     model = hf.Qwen2ForCausalLM(hf.Qwen2Config(**{**sizes, **ends, **changes}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from support.vision import ONE, SIZES, TEXTS, build, picture, prepared, processor, rows, tokenizer  # noqa: F401 (fixtures)
 
 from bapo.engines.fast import sampler as sampler_qwen2
 from bapo.engines.fast import scoring as scoring_qwen2
@@ -13,79 +14,9 @@ from bapo.engines.shared import images, models, processors
 from bapo.engines.shared.imports import load_transformers
 from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.errors import UserError
-from bapo.tasks.geometry import tokenizer as geometry_tokenizer
 
 hf = load_transformers()
 SETTINGS = SamplingParameters(max_tokens=7, eos_ids=(1,))
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return geometry_tokenizer.build()
-
-
-@pytest.fixture(scope="module")
-def processor(tokenizer):
-    vision = {"patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 1}
-    return geometry_tokenizer.build_processor(tokenizer, vision, 48)
-
-
-def build(tokenizer, text: dict | None = None, vision: dict | None = None):
-    """A small Qwen2.5-VL whose biases and norm weights are drawn too, since the library starts them at 0 and 1."""
-    token = tokenizer.convert_tokens_to_ids
-    torch.manual_seed(3)
-    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 2, 1]}
-    model = hf.Qwen2_5_VLForConditionalGeneration(
-        hf.Qwen2_5_VLConfig(
-            text_config={
-                "vocab_size": len(tokenizer), "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-                "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
-                "initializer_range": 0.15, "rope_parameters": rope, "tie_word_embeddings": True, "bos_token_id": None,
-                "eos_token_id": 1, "pad_token_id": 0, **(text or {}),
-            },
-            vision_config={
-                "depth": 2, "hidden_size": 32, "intermediate_size": 40, "num_heads": 4, "patch_size": 8,
-                "temporal_patch_size": 1, "spatial_merge_size": 2, "window_size": 48, "out_hidden_size": 32,
-                "fullatt_block_indexes": [1], "initializer_range": 0.15, **(vision or {}),
-            },
-            image_token_id=token("<|image_pad|>"), video_token_id=token("<|video_pad|>"),
-            vision_start_token_id=token("<|vision_start|>"), vision_end_token_id=token("<|vision_end|>"),
-            tie_word_embeddings=True,
-        )
-    )  # fmt: skip
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("bias") or "norm" in name or "ln_q" in name:
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    return model.eval()
-
-
-def picture(seed: int, size: tuple[int, int] = (48, 48)):
-    from PIL import Image
-
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8))
-
-
-ONE = "<|vision_start|><|image_pad|><|vision_end|>"
-TEXTS = {
-    "one image": [f"{ONE}triangle third :", f"{ONE}triangle third :"],
-    "mixed lengths": [f"{ONE}triangle third :", f"{ONE}:", f"triangle{ONE}fourth 12 : 3 +"],
-    "two images, and none": [f"{ONE}triangle{ONE}:", "triangle 12 third :", f"{ONE}{ONE}"],
-    "text alone": ["triangle third : 3", "triangle :"],
-}
-SIZES = [(48, 48), (48, 48), (32, 64)]  # the last one's patches differ
-
-
-def prepared(processor, name: str, sizes=SIZES[:1]):
-    """(prompts, images) with different pictures everywhere."""
-    texts, number, pictures = TEXTS[name], 0, []
-    for text in texts:
-        pictures.append([])
-        for _ in range(text.count(ONE)):
-            pictures[-1].append(picture(number, sizes[number % len(sizes)]))
-            number += 1
-    found = images.prepare(processor, texts, pictures)
-    return [tokens for tokens, _ in found], [own for _, own in found]
 
 
 def librarys_logits(model, tokens: list[int], own) -> torch.Tensor:
@@ -220,19 +151,6 @@ def test_the_tower_sees_a_prompt_once_however_many_samples(tokenizer, processor,
     sample(model, prompts, 12, keys, 1, SETTINGS, images=own, fast=fast, max_rows=5)
     assert counted.calls == 1
     assert counted.patches == sum(len(i.pixel_values) for i in own)
-
-
-def rows(prompts: list[list[int]], own: list, picks: list[int], lengths: list[int]):
-    """(ids, starts, lengths, width, pictures, mask) of random responses to the prompts with these numbers."""
-    rng = np.random.default_rng(0)
-    starts = [len(prompts[p]) for p in picks]
-    ids = np.zeros((len(picks), max(s + n for s, n in zip(starts, lengths, strict=True))), dtype=np.int64)
-    for row, pick, n in zip(ids, picks, lengths, strict=True):
-        row[: len(prompts[pick])] = prompts[pick]
-        row[len(prompts[pick]) : len(prompts[pick]) + n] = rng.integers(1, 300, n)
-    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).float()
-    pictures = [own[p] for p in picks]
-    return torch.from_numpy(ids), torch.tensor(starts), torch.tensor(lengths), max(lengths), pictures, mask
 
 
 PICKS = {

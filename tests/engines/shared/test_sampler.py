@@ -136,12 +136,7 @@ def test_any_architecture_gives_what_a_plain_loop_gives(name):
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"temperature": 0.6},
-        {"top_k": 5},
-        {"top_p": 0.7},
-        {"temperature": 1.4, "top_k": 12, "top_p": 0.9},
-    ],
+    [{"temperature": 0.6}, {"top_k": 5}, {"top_p": 0.7}, {"temperature": 1.4, "top_k": 12, "top_p": 0.9}],
     ids=str,
 )
 def test_temperature_and_filters(qwen2, changes, fast):
@@ -415,9 +410,7 @@ def test_what_the_hand_written_forward_leaves_to_the_library(qwen2):
 
 def test_only_plain_attention_is_padded():
     padded = {name: kv_cache.pads_left(build(name)) for name in CONFIGS}
-    assert padded == {
-        "qwen2": True, "llama": True, "gpt2": True, "bloom": False, "mistral": False, "mamba": False,
-    }  # fmt: skip
+    assert padded == {"qwen2": True, "llama": True, "gpt2": True, "bloom": False, "mistral": False, "mamba": False}
 
 
 # --------------------------------------------------------------------------------------------------------- errors

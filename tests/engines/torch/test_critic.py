@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import test_images
 import torch
 from omegaconf import OmegaConf
-from test_images import processor, tokenizer  # noqa: F401 (fixtures)
+from support import vision
+from support.vision import processor, tokenizer  # noqa: F401 (fixtures)
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from bapo import methods
@@ -33,15 +33,30 @@ from bapo.experiments.places import run_directory
 from bapo.store.files import MANIFEST, STEPS, SUMMARY, TABLES, TIME_COLUMNS, read_json, sha256
 
 TRAIN = {
-    "batch_size": 4, "mini_batch_size": 2, "micro_batch_size": None, "group_size": 4, "learning_rate": 1e-3,
-    "betas": [0.9, 0.999], "weight_decay": 0.0, "grad_clip": 1e9, "warmup_updates": 0, "underfilled": "fewer-updates",
-}  # fmt: skip
+    "batch_size": 4,
+    "mini_batch_size": 2,
+    "micro_batch_size": None,
+    "group_size": 4,
+    "learning_rate": 1e-3,
+    "betas": [0.9, 0.999],
+    "weight_decay": 0.0,
+    "grad_clip": 1e9,
+    "warmup_updates": 0,
+    "underfilled": "fewer-updates",
+}
 
 
 def tiny(kind: str = "qwen2", seed: int = 0) -> torch.nn.Module:
     torch.manual_seed(seed)
-    shape = {"vocab_size": 24, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
-             "num_attention_heads": 2, "pad_token_id": 0, "initializer_range": 0.3}  # fmt: skip
+    shape = {
+        "vocab_size": 24,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "pad_token_id": 0,
+        "initializer_range": 0.3,
+    }
     if kind == "llama":
         return LlamaForCausalLM(LlamaConfig(**shape)).eval()
     return Qwen2ForCausalLM(Qwen2Config(num_key_value_heads=1, tie_word_embeddings=True, **shape)).eval()
@@ -113,10 +128,10 @@ def test_the_fast_way_and_the_librarys_agree(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_critic_sees_the_images(tokenizer, processor, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
     """Two prompts of equal tokens and different images have different values, as the library computes them."""
-    model = trained_head(test_images.build(tokenizer))
-    prompts, own = test_images.prepared(processor, "one image")
+    model = trained_head(vision.build(tokenizer))
+    prompts, own = vision.prepared(processor, "one image")
     assert prompts[0] == prompts[1]
-    ids, starts, lengths, _, pictures, mask = test_images.rows(prompts, own, [0, 1], [3, 3])
+    ids, starts, lengths, _, pictures, mask = vision.rows(prompts, own, [0, 1], [3, 3])
     ids[1] = ids[0]
     rows = Rows(ids, starts, lengths, mask, mask, ["fresh"] * 2, pictures)
     fast = values_of(model, rows)
@@ -226,8 +241,16 @@ def test_a_gradient_that_is_not_finite_is_named() -> None:
 
 # ------------------------------------------------------------------------------------------------ runs
 
-BUSY = ["method=ba_ppo", "method.v=2", "method.m=2", "method.high_admission=informative", "method.bad_capacity=8",
-        "method.c2_range=[0.125,0.125]", "method.c3_range=[0.625,0.625]", "seed=11"]  # fmt: skip
+BUSY = [
+    "method=ba_ppo",
+    "method.v=2",
+    "method.m=2",
+    "method.high_admission=informative",
+    "method.bad_capacity=8",
+    "method.c2_range=[0.125,0.125]",
+    "method.c3_range=[0.625,0.625]",
+    "seed=11",
+]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from support.resumed import assert_same, weights
 
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.trainer import train
@@ -26,38 +27,25 @@ from bapo.store.files import (
     STEPS,
     SUMMARY,
     TABLES,
-    TIME_COLUMNS,
     damaged_files,
     explained,
     read_json,
     read_table,
     require_space,
-    sha256,
     verify_files,
 )
 from bapo.store.lock import locked
 
 METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo", "bapo_without_x2", "bapo_without_x3"]
 #: BAPO with v, m and a window for X3 that matter within six steps
-BUSY = ["method=bapo", "method.v=2", "method.m=2", "method.high_admission=informative",
-        "method.c2_range=[0.125,0.125]", "method.c3_range=[0.625,0.625]"]  # fmt: skip
-
-
-def numbers(folder: Path) -> dict[str, pd.DataFrame]:
-    """Every table of a run without the columns that measure time."""
-    tables = {name: pd.read_parquet(folder / name) for name in TABLES}
-    return {n: t[[c for c in t if not c.startswith(TIME_COLUMNS)]] for n, t in tables.items()}
-
-
-def weights(folder: Path) -> str:
-    return sha256(folder / "checkpoints" / "step_000006" / "model.safetensors")
-
-
-def assert_same(first: Path, second: Path) -> None:
-    one, two = numbers(first), numbers(second)
-    for name in one:
-        pd.testing.assert_frame_equal(one[name], two[name], check_exact=True)
-    assert weights(first) == weights(second)
+BUSY = [
+    "method=bapo",
+    "method.v=2",
+    "method.m=2",
+    "method.high_admission=informative",
+    "method.c2_range=[0.125,0.125]",
+    "method.c3_range=[0.625,0.625]",
+]
 
 
 def start(overrides: list[str]) -> subprocess.Popen[str]:

@@ -217,8 +217,10 @@ def test_the_validation_file_names_each_set_and_its_samples(tiny_world: list[str
     table = pd.read_parquet(tmp_path / "probe.parquet")
     counts = table.groupby("data_source", sort=False)["__rollout_n__"].agg(["size", "max"])
     assert counts.to_dict("index") == {
-        "train": {"size": 4, "max": 4}, "probe": {"size": 4, "max": 4}, "cd4": {"size": 6, "max": 5},
-    }  # fmt: skip
+        "train": {"size": 4, "max": 4},
+        "probe": {"size": 4, "max": 4},
+        "cd4": {"size": 6, "max": 5},
+    }
     config = configuration.compose_config([*tiny_world, "+verl.validation=[aime24]"])
     with pytest.raises(UserError, match=r"verl\.validation=aime24.*cd34, cd4"):
         launch._write_probe(config, tmp_path / "probe.parquet")

@@ -30,7 +30,7 @@ from test_verl_parity import (
     tiny_model,
     verl_logprobs,
     verl_rows,
-)  # fmt: skip
+)
 from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_value_loss
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
 from verl.workers.engine import EngineRegistry
@@ -49,9 +49,15 @@ from bapo.experiments import compose as configuration
 
 OPTIONS = {
     "ppo": {"kl_coef": 0.05, "entropy_coef": 0.01, "gae_lambda": 0.9, "gamma": 0.95},
-    "ba_ppo": {"kl_coef": 0.05, "m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], "bad_capacity": 8,
-               "value_clip": 0.05},
-}  # fmt: skip
+    "ba_ppo": {
+        "kl_coef": 0.05,
+        "m": 3,
+        "c2_range": [0.2, 0.3],
+        "c3_range": [0.5, 0.8],
+        "bad_capacity": 8,
+        "value_clip": 0.05,
+    },
+}
 
 
 def batch(name: str, rows: bool) -> tuple[methods.Method, list[Group], int]:

@@ -22,8 +22,13 @@ from bapo.engines.verl import images
 from bapo.experiments.compose import compose_config
 from bapo.tasks.job import make_data
 
-SETTINGS = ["scale=smoke", "task=geometry", "device=cpu", "tracking=none",
-            "data.split_sizes={base: 20, train: 6, probe: 2, diagrams_val: 2, diagrams_test: 2}"]  # fmt: skip
+SETTINGS = [
+    "scale=smoke",
+    "task=geometry",
+    "device=cpu",
+    "tracking=none",
+    "data.split_sizes={base: 20, train: 6, probe: 2, diagrams_val: 2, diagrams_test: 2}",
+]
 
 
 @pytest.fixture(scope="module")

@@ -37,9 +37,17 @@ VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
 LONGEST = 9  # tokens of a response
 TEMPERATURE = 0.9
 TRAIN = {
-    "batch_size": B, "mini_batch_size": MINI, "micro_batch_size": None, "group_size": G, "learning_rate": 1e-4,
-    "betas": [0.9, 0.999], "weight_decay": 0.0, "grad_clip": 1e9, "warmup_updates": 0, "underfilled": "fewer-updates",
-}  # fmt: skip
+    "batch_size": B,
+    "mini_batch_size": MINI,
+    "micro_batch_size": None,
+    "group_size": G,
+    "learning_rate": 1e-4,
+    "betas": [0.9, 0.999],
+    "weight_decay": 0.0,
+    "grad_clip": 1e9,
+    "warmup_updates": 0,
+    "underfilled": "fewer-updates",
+}
 COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
 BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
 METHODS = {
@@ -71,10 +79,20 @@ PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i %
 def tiny_model(seed: int) -> Qwen2ForCausalLM:
     torch.manual_seed(seed)
     config = Qwen2Config(
-        vocab_size=VOCABULARY, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
-        num_key_value_heads=1, max_position_embeddings=256, tie_word_embeddings=True, bos_token_id=None,
-        eos_token_id=END, pad_token_id=0, attn_implementation="sdpa", initializer_range=0.3,
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=END,
+        pad_token_id=0,
+        attn_implementation="sdpa",
+        initializer_range=0.3,
+    )
     return Qwen2ForCausalLM(config).eval()
 
 
@@ -127,9 +145,14 @@ class RecordedSampler:
         for group in groups:
             more = record(group.prompt, self.step, 5, FRESH, self.rows)
             # all three tokens of a response that goes on
-            added = {int(i): Samples(more.samples.tokens[[i], :1].repeat(3, 1), np.array([3]),
-                                     more.samples.logprobs[[i], :1].repeat(3, 1))
-                     for i in np.flatnonzero(group.unfinished)}  # fmt: skip
+            added = {
+                int(i): Samples(
+                    more.samples.tokens[[i], :1].repeat(3, 1),
+                    np.array([3]),
+                    more.samples.logprobs[[i], :1].repeat(3, 1),
+                )
+                for i in np.flatnonzero(group.unfinished)
+            }
             rewards = np.where(group.unfinished, more.rewards, group.rewards)
             samples = continued(group.samples, added)
             if self.rows:
@@ -199,11 +222,18 @@ def verl_rows(groups: list[Group]) -> list[dict[str, torch.Tensor]]:
             response = torch.from_numpy(group.samples.tokens[i, :n].astype(np.int64))
             ids, mask, scores = torch.cat([prompt, response]), torch.ones(n, dtype=torch.int64), torch.zeros(n)
             scores[-1] = float(group.rewards[i])
-            rows.append({
-                "prompts": prompt, "responses": response, "input_ids": ids, "position_ids": torch.arange(len(ids)),
-                "response_mask": mask, "loss_mask": mask, "rm_scores": scores,
-                "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].copy()),
-            })  # fmt: skip
+            rows.append(
+                {
+                    "prompts": prompt,
+                    "responses": response,
+                    "input_ids": ids,
+                    "position_ids": torch.arange(len(ids)),
+                    "response_mask": mask,
+                    "loss_mask": mask,
+                    "rm_scores": scores,
+                    "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].copy()),
+                }
+            )
     return rows
 
 
@@ -276,11 +306,18 @@ def test_batches_are_composed_alike(name: str) -> None:
         assert described(cut) == described(mini_batches(torch_method, OmegaConf.create(TRAIN), SEED, step, expected))
     origins = {g.origin for groups in verl_batches for g in groups}
     expected_origins = {
-        "repo": {FRESH, REPLAYED}, "bapo": set(ORIGINS), "bapo_without_x2": {FRESH, REPLAYED},
-        "bapo_without_x3": {FRESH, REEVALUATED}, "bapo_duplicates": set(ORIGINS), "bapo_shuffled": set(ORIGINS),
-        "dots_rr": {FRESH, REPLAYED}, "dots": {FRESH, REPLAYED}, "areal": {FRESH, REPLAYED}, "remix": {FRESH, REPLAYED},
+        "repo": {FRESH, REPLAYED},
+        "bapo": set(ORIGINS),
+        "bapo_without_x2": {FRESH, REPLAYED},
+        "bapo_without_x3": {FRESH, REEVALUATED},
+        "bapo_duplicates": set(ORIGINS),
+        "bapo_shuffled": set(ORIGINS),
+        "dots_rr": {FRESH, REPLAYED},
+        "dots": {FRESH, REPLAYED},
+        "areal": {FRESH, REPLAYED},
+        "remix": {FRESH, REPLAYED},
         "relift": {FRESH, DEMONSTRATED},
-    }  # fmt: skip
+    }
     assert origins == expected_origins.get(name, {FRESH})
     mixed = any(g.off_policy is not None for made in verl_batches for g in made)
     assert mixed == (name in ("arpo", "luffy", "exgrpo"))
@@ -293,8 +330,14 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     torch_method, torch_batches = batches(name, rows=False)
     verl_method, verl_batches = batches(name, rows=True)
     # a step whose batch has as many origins as the method ever mixes, and as many responses of other policies
-    step = max(range(STEPS), key=lambda i: (len({g.origin for g in torch_batches[i]}), len(torch_batches[i]),
-                                            sum(g.replayed.sum() for g in torch_batches[i])))  # fmt: skip
+    step = max(
+        range(STEPS),
+        key=lambda i: (
+            len({g.origin for g in torch_batches[i]}),
+            len(torch_batches[i]),
+            sum(g.replayed.sum() for g in torch_batches[i]),
+        ),
+    )
     if name == "partial_rollouts":  # what it says of each token is of its last batch
         step = STEPS - 1
         assert any(g.step < STEPS for g in torch_batches[step])
@@ -370,10 +413,15 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
     assert replayed == [0, 0, 0, 1] * 3 + [1, 1] + [1] * 10  # padding of a supervised mini-batch looks like the rest
     lengths = [g.samples.lengths for g in mixed]
     assert losses.counts_of(torch.from_numpy(columns[:1])) == {
-        "step": 7, "nominal_sequences": MINI * G, "fresh_sequences": 9, "replayed_sequences": 3,
-        "fresh_tokens": sum(int(n[:3].sum()) for n in lengths), "replayed_tokens": sum(int(n[3]) for n in lengths),
-        "token_advantages": 0, "phase": 1,
-    }  # fmt: skip
+        "step": 7,
+        "nominal_sequences": MINI * G,
+        "fresh_sequences": 9,
+        "replayed_sequences": 3,
+        "fresh_tokens": sum(int(n[:3].sum()) for n in lengths),
+        "replayed_tokens": sum(int(n[3]) for n in lengths),
+        "token_advantages": 0,
+        "phase": 1,
+    }
     second = losses.counts_of(torch.from_numpy(columns[12:13]))
     assert (second["fresh_sequences"], second["replayed_sequences"], second["fresh_tokens"]) == (0, 2, 0)
     half = layout.rows_per_update // 2

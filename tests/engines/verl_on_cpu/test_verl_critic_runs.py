@@ -35,8 +35,14 @@ def test_a_killed_ba_ppo_run_goes_on_as_if_nothing_had_happened(results: Path, t
     the delayed policy are in the checkpoint."""
     from bapo.engines.torch.trainer import train
 
-    method = ["method=ba_ppo", "method.v=2", "method.m=2", "method.bad_capacity=16", "train.steps=6",
-              "checkpoint.every=4"]  # fmt: skip
+    method = [
+        "method=ba_ppo",
+        "method.v=2",
+        "method.m=2",
+        "method.bad_capacity=16",
+        "train.steps=6",
+        "checkpoint.every=4",
+    ]
     other = tmp_path / "torch"
     shutil.copytree(results, other)
     summary = train(composed(other, *method))

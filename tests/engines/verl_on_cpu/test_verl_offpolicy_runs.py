@@ -121,10 +121,7 @@ def test_partial_rollouts_go_on_where_they_were_cut_off(results: Path, tmp_path:
     assert_same_weights(results, other, *partial)
 
 
-BY_HAND = {
-    "exgrpo": ["method.start_reward=0.01"], "luffy": [], "grpo_random_reward": [],
-    "dots": [],
-}  # fmt: skip
+BY_HAND = {"exgrpo": ["method.start_reward=0.01"], "luffy": [], "grpo_random_reward": [], "dots": []}
 
 
 @pytest.mark.parametrize("method", cases(BY_HAND, by_hand))

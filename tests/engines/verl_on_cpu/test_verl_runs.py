@@ -29,29 +29,32 @@ pytestmark = [
 psutil = pytest.importorskip("psutil")
 from bapo.experiments import compose as configuration  # noqa: E402
 from bapo.experiments.places import base_directory, run_directory  # noqa: E402
-from bapo.store.files import (  # noqa: E402
-    GROUPS,
-    PROBE,
-    STEPS,
-    TABLES,
-    TIME_COLUMNS,
-    fingerprints,
-    read_table,
-    verify_files,
-)
+from bapo.store.files import GROUPS, PROBE, STEPS, TABLES, TIME_COLUMNS, fingerprints, read_table, verify_files  # noqa: E402
 
 VERL = "engine=verl"
 ALL = os.environ.get("BAPO_ALL_VERL_RUNS")
 by_hand = pytest.mark.skipif(not ALL, reason="BAPO_ALL_VERL_RUNS is not set: each run takes a minute or two")
 LIMIT = 400  # seconds a run may take on a busy machine
 SETTINGS = [
-    "scale=smoke", "tracking=none", "device=cpu",
-    "data.generator.number_max=8", "data.generator.three_number_share=0.8", "data.generator.noise=0.1",
-    "data.split_sizes.base=4000", "data.split_sizes.train=64", "data.split_sizes.probe=8",
-    "data.split_sizes.cd34=8", "data.split_sizes.cd4=4", "base.iterations=350",
-    "train.steps=4", "train.batch_size=16", "train.warmup_updates=4",
-    "probe.prompts=4", "probe.points=3", "checkpoint.every=2",
-]  # fmt: skip
+    "scale=smoke",
+    "tracking=none",
+    "device=cpu",
+    "data.generator.number_max=8",
+    "data.generator.three_number_share=0.8",
+    "data.generator.noise=0.1",
+    "data.split_sizes.base=4000",
+    "data.split_sizes.train=64",
+    "data.split_sizes.probe=8",
+    "data.split_sizes.cd34=8",
+    "data.split_sizes.cd4=4",
+    "base.iterations=350",
+    "train.steps=4",
+    "train.batch_size=16",
+    "train.warmup_updates=4",
+    "probe.prompts=4",
+    "probe.points=3",
+    "checkpoint.every=2",
+]
 
 
 def composed(results: Path, *overrides: str):
@@ -127,9 +130,10 @@ def ray_processes(launcher: int) -> list[str]:
         lines[process.info["pid"]] = (process.info["ppid"], " ".join(process.info["cmdline"] or []).strip())
     orphan = (0, "")
     return [
-        line for parent, line in lines.values()
+        line
+        for parent, line in lines.values()
         if mark in line or (line.startswith("ray::") and mark in lines.get(parent, orphan)[1])
-    ]  # fmt: skip
+    ]
 
 
 def temporary_folders(launcher: subprocess.Popen) -> list[Path]:
@@ -151,9 +155,9 @@ def assert_same_run(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataF
     )
     for name in (GROUPS, PROBE):
         order = ["step", "prompt_id", "origin"] if name == GROUPS else ["step", "set", "prompt_id"]
-        pd.testing.assert_frame_equal(*(
-            t[name].sort_values(order, kind="stable").reset_index(drop=True) for t in (found, expected)
-        ))  # fmt: skip
+        pd.testing.assert_frame_equal(
+            *(t[name].sort_values(order, kind="stable").reset_index(drop=True) for t in (found, expected))
+        )
 
 
 METHODS = {
@@ -344,9 +348,10 @@ def test_a_stopped_run_goes_on_from_an_intact_checkpoint_and_the_death_of_a_work
 # ------------------------------------------------------------------------------------------------ images
 
 DIAGRAMS = [
-    "task=geometry", "data.split_sizes={base: 1500, train: 64, probe: 8, diagrams_val: 8, diagrams_test: 8}",
+    "task=geometry",
+    "data.split_sizes={base: 1500, train: 64, probe: 8, diagrams_val: 8, diagrams_test: 8}",
     "base.iterations=200",
-]  # fmt: skip
+]
 
 
 def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
