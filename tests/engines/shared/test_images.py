@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.vision import ONE, SIZES, TEXTS, build, picture, prepared, processor, rows, tokenizer  # noqa: F401 (fixtures)
+from support.vision import SIZES, TEXTS, build, picture, prepared, rows
 
 from bapo.engines.fast import sampler as sampler_qwen2
 from bapo.engines.fast import scoring as scoring_qwen2

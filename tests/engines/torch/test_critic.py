@@ -15,7 +15,6 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support import vision
-from support.vision import processor, tokenizer  # noqa: F401 (fixtures)
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from bapo import methods
@@ -126,7 +125,7 @@ def test_the_fast_way_and_the_librarys_agree(monkeypatch: pytest.MonkeyPatch) ->
     )
 
 
-def test_a_critic_sees_the_images(tokenizer, processor, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_a_critic_sees_the_images(tokenizer, processor, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two prompts of equal tokens and different images have different values, as the library computes them."""
     model = trained_head(vision.build(tokenizer))
     prompts, own = vision.prepared(processor, "one image")
