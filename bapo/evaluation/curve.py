@@ -13,7 +13,6 @@ because an engine keeps its memory until its process ends.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -22,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from bapo import seeds, tasks
+from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
+from bapo.evaluation.prompts import draw_key
 from bapo.experiments.identity import identity_of_curve
 from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
@@ -206,38 +206,16 @@ def _correct(
     advance: Callable[[int], None],
 ) -> list[int]:
     """How many samples of each problem are correct, in the order of ``prompts``."""
-    import numpy as np
+    from bapo.engines.shared.answers import answer, grade, parameters_of
 
-    from bapo.engines.shared import models
-    from bapo.engines.shared.sampler import SamplingParameters, sample
-
-    e, count = config.evaluation, config.evaluation.curve_samples
-    eos_ids, pad_id = models.special_tokens(tokenizer)
-    parameters = SamplingParameters(
-        temperature=e.temperature,
-        top_p=e.top_p,
-        top_k=config.sampling.top_k,
-        max_tokens=config.sampling.max_response_tokens,
-        eos_ids=eos_ids,
-        pad_id=pad_id,
-    )
-    key = seeds.key64(e.seed, "evaluation", name)  # as bapo.evaluation.lm_model draws
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].row.tokens))  # equal lengths need no padding
-    size = max(1, e.batch_size // count)
-    correct = [0] * len(prompts)
-    for start in range(0, len(order), size):
-        places = order[start : start + size]
-        rows = [prompts[i].row for i in places]
-        keys = np.array([row.key for row in rows], dtype=np.uint64)
-        images = [row.images for row in rows] if any(row.images is not None for row in rows) else None
-        drawn = sample(model, [r.tokens for r in rows], count, keys, key, parameters, e.batch_size, images=images)
-        for i, row, samples in zip(places, rows, drawn, strict=True):
-            equal = Counter(tuple(t[:n]) for t, n in zip(samples.tokens.tolist(), samples.lengths, strict=True))
-            texts = tokenizer.batch_decode(list(equal), skip_special_tokens=True)
-            verdicts = [task.verify(text, row.ground_truth).correct for text in texts]
-            correct[i] = sum(n for n, right in zip(equal.values(), verdicts, strict=True) if right)
-        advance(count * len(places))
-    return correct
+    e, s = config.evaluation, config.sampling
+    parameters = parameters_of(tokenizer, e.temperature, e.top_p, s.top_k, s.max_response_tokens)
+    key = draw_key(e.seed, name)
+    responses = answer(model, tokenizer, prompts, e.curve_samples, key, parameters, e.batch_size, advance)
+    return [
+        sum(verdict.correct for verdict in grade(task, texts, prompt.row.ground_truth))
+        for prompt, texts in zip(prompts, responses, strict=True)
+    ]
 
 
 def _vllm(

@@ -251,7 +251,7 @@ def _run(
         frame["seed"] = backends.seed(config)
         _require_differing(config, benchmark, frame)
         frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
-        truths = {p["id"]: p["ground_truth"] for p in benchmark.problems}
+        truths = {p.id: p.ground_truth for p in benchmark.problems}
         frame.attrs = {
             "identity": identity,
             "benchmark": current,
@@ -287,14 +287,17 @@ def _benchmark(config: DictConfig, name: str) -> Benchmark:
 
 
 def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) -> tuple[dict[str, Any], pd.DataFrame]:
-    """(lm-eval's results, a table of problem and sample) of one benchmark; limit: the first problems only.
+    """Return lm-eval's results of one benchmark, and a table of problems and samples; limit: the first problems only.
 
-    model: any of lm-eval's that generates; the lengths of the responses are its ``tokens``, or else those of the texts
-    tokenised again, end token not included.
+    model: any of lm-eval's that generates. A response that is a plain text has as many tokens as the model's tokenizer
+    makes of it, without an end token.
     """
     import pandas as pd
     from lm_eval import evaluate as lm_evaluate
 
+    from bapo.engines.shared.answers import Response
+
+    benchmark.graded.clear()
     # evaluate, not simple_evaluate: that one also seeds every global generator and runs `pip list` for its report.
     # bootstrap_iters only switches standard errors on: those of means are closed-form, nothing is resampled.
     results = lm_evaluate(
@@ -306,26 +309,17 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
         apply_chat_template=True,
         fewshot_as_multiturn=True,
     )
-    rows: list[tuple[Any, ...]] = []
-    for instance in benchmark.instances:
-        name = instance.doc["id"]
-        verdicts, tokens = benchmark.verdicts[name], _lengths(model, benchmark.task_name, instance)
-        if not len(instance.resps) == len(verdicts) == len(tokens) == benchmark.samples:
-            raise RuntimeError(
-                f"{benchmark.task_name}: problem {name} has {len(instance.resps)} responses, {len(verdicts)} verdicts "
-                f"and {len(tokens)} lengths instead of {benchmark.samples}"
-            )
-        for sample, (text, verdict, length) in enumerate(zip(instance.resps, verdicts, tokens, strict=True)):
-            rows.append((name, sample, verdict.correct, verdict.parsed, verdict.reason, length, text))
+
+    def length(text: str) -> int:
+        return text.tokens if isinstance(text, Response) else len(model.tok_encode(text, add_special_tokens=False))
+
+    rows = [
+        (name, sample, verdict.correct, verdict.parsed, verdict.reason, length(text), str(text))
+        for name, responses in benchmark.graded.items()
+        for sample, (text, verdict) in enumerate(responses)
+    ]
     columns = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "response"]
     return dict(results), pd.DataFrame(rows, columns=columns)
-
-
-def _lengths(model: Any, benchmark: str, instance: Any) -> list[int]:
-    known = getattr(model, "tokens", None)
-    if known is not None:
-        return known[benchmark, instance.doc["id"]]
-    return [len(model.tok_encode(text, add_special_tokens=False)) for text in instance.resps]
 
 
 def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataFrame) -> None:

@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bapo.engines.fast import vision as vision_qwen2_5
+from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
+from bapo.tasks.files import PLACEHOLDER
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Stands in a prompt's text for each of its images.
-PLACEHOLDER = "<image>"
 FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 #: Images that the processor takes at a time.
 _CHUNK = 64
@@ -175,8 +174,9 @@ def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
     pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in images])).to(weight.device)
     grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])).to(weight.device)
     visual = model.model.visual
-    if vision_qwen2_5.supports(visual, grids):
-        return vision_qwen2_5.forward(visual, pixels, grids)
+    fast = shortcut("vision", visual, grids)
+    if fast is not None:
+        return fast.forward(visual, pixels, grids)
     return visual(pixels.to(visual.dtype), grid_thw=grids).pooler_output.to(weight.dtype)
 
 

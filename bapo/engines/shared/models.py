@@ -14,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from bapo import seeds, tasks
-from bapo.engines.fast import scoring as scoring_qwen2
 from bapo.engines.shared import images, processors
 from bapo.engines.shared.images import Images
 from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 from bapo.tasks.job import base_folder
 
@@ -169,11 +169,12 @@ def score(
     ids: int64 [N, L], prompt then response, padded on the right (a causal model never looks right, so no mask is
     needed); starts: int64 [N], where each response begins (at least 1); width: T, the longest response. Positions
     beyond a sequence's end give numbers that the caller masks. ``temperature`` divides the logits, as in sampling.
-    lengths: int64 [N], the responses' own lengths; with them small Qwen2 models take the faster way of scoring_qwen2.
+    lengths: int64 [N], the responses' own lengths; with them small Qwen2 models take the fast forward.
     pictures: of each row's prompt, where there are any; the vision tower sees equal ones (the same object) once.
     """
-    if lengths is not None and scoring_qwen2.supports(model):
-        return Scored(*scoring_qwen2.score(model, ids, starts, lengths, width, temperature, entropy, pictures))
+    fast = shortcut("scoring", model) if lengths is not None else None
+    if fast is not None:
+        return Scored(*fast.score(model, ids, starts, lengths, width, temperature, entropy, pictures))
     positions = (starts[:, None] - 1 + torch.arange(width, device=ids.device)).clamp(max=ids.shape[1] - 2)
     targets = ids.gather(1, positions + 1)
     if model.config.model_type in _PLAIN_HEAD:

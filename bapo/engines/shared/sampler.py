@@ -1,7 +1,7 @@
 """Sampling responses from a causal language model, many at a time, with reproducible random numbers.
 
 :func:`sample` works with any Hugging Face causal model (``kv_cache.py``: the model's own forward and a static cache)
-and is faster with small Qwen2 models on the CPU (``sampler_qwen2.py``). Both ways share what is in this file: one
+and is faster with small Qwen2 models on the CPU (``bapo.engines.fast``). Both ways share what is in this file: one
 prefill a prompt, one uniform number a token, inversion of the cumulative distribution, and rows that leave the batch
 when they are finished.
 
@@ -23,13 +23,15 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.algorithm.rollouts import Samples
-from bapo.engines.fast import sampler as sampler_qwen2
 from bapo.engines.shared import kv_cache
 from bapo.engines.shared.images import Images, View, look, look_once
+from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from bapo.engines.fast.sampler import Qwen2Decoder
 
 #: Finished rows leave the batch once they are this share of it. Leaving costs about one token's work a row.
 DROP_SHARE = 1 / 8
@@ -104,14 +106,14 @@ def sample(
     begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
     sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
     _check_prompts(model, sequences, parameters.max_tokens)
-    by_hand = fast and sampler_qwen2.supports(model)
-    mixed_lengths = by_hand or kv_cache.pads_left(model)
+    by_hand = shortcut("sampler", model) if fast else None
+    mixed_lengths = by_hand is not None or kv_cache.pads_left(model)
     training = [m for m in model.modules() if m.training]
     model.eval()
     try:
         # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
-        with torch.inference_mode() if by_hand else torch.no_grad():
-            make = sampler_qwen2.Qwen2Decoder if by_hand else kv_cache.decoder_for
+        with torch.no_grad() if by_hand is None else torch.inference_mode():
+            make = kv_cache.decoder_for if by_hand is None else by_hand.Qwen2Decoder
             decoder = make(model, parameters.max_tokens) if prompts else None
             views = _views(model, prompts, images, begun) if images is not None else None
             parts: list[list[Samples]] = [[] for _ in prompts]
@@ -138,6 +140,12 @@ def _views(
         return look(model, prompts, images)
     views = look_once(model, prompts, images)  # several responses go on from one prompt
     return [v and v.followed(len(b)) for v, b in zip(views, begun, strict=True)]
+
+
+def unfinished(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
+    """Return bool [G]: the responses that neither ended nor have all the tokens that they may take."""
+    last = samples.tokens[np.arange(len(samples.lengths)), samples.lengths - 1]
+    return (samples.lengths < parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)
 
 
 def _check_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
@@ -167,7 +175,7 @@ def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -
 
 
 def _decode(
-    decoder: sampler_qwen2.Qwen2Decoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
+    decoder: Qwen2Decoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
     prompts: list[Sequence[int]],
     prompt_keys: np.ndarray,
     key: int,

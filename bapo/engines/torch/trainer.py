@@ -17,9 +17,10 @@ from omegaconf import DictConfig, OmegaConf
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH, Prompt
 from bapo.engines.shared import models
+from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.data import PromptStream, read_prompts
 from bapo.engines.shared.embeddings import Embedder
-from bapo.engines.shared.sampler import SamplingParameters
+from bapo.engines.shared.groups import unpack_groups
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
@@ -87,27 +88,17 @@ class Trainer:
             else [],
         }
         s = config.sampling
-        eos_ids, pad_id = models.special_tokens(self.tokenizer, self.model.generation_config)
-        self.generator = Generator(
-            self.tokenizer,
-            self.task,
-            SamplingParameters(
-                temperature=s.temperature,
-                top_p=s.top_p,
-                top_k=s.top_k,
-                max_tokens=s.max_response_tokens,
-                eos_ids=eos_ids,
-                pad_id=pad_id,
-            ),
-            config.seed,
+        parameters = parameters_of(
+            self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, self.model.generation_config
         )
+        self.generator = Generator(self.tokenizer, self.task, parameters, config.seed)
         reference = None
         if self.method.needs_reference:
             reference = models.load_start(config, self.device)[0].requires_grad_(False)
         self.critic = None
         if self.method.uses_critic:
-            self.critic = Critic(models.load_start(config, self.device)[0], pad_id, config, self.method)
-        self.learner = Learner(self.model, reference, pad_id, config, self.method, self.critic)
+            self.critic = Critic(models.load_start(config, self.device)[0], parameters.pad_id, config, self.method)
+        self.learner = Learner(self.model, reference, parameters.pad_id, config, self.method, self.critic)
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
         self.reference_moved = False
@@ -263,7 +254,7 @@ class Trainer:
             checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)
         if self.rollout_model is not self.model:
             checkpoints.load_weights(self.rollout_model, trainer / "rollout_policy.safetensors")
-        groups = checkpoints.unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
+        groups = unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self._prompt)
         self.tables.read(trainer)
         self.spent = self.budget.spent(self.tables.rows[STEPS])

@@ -10,6 +10,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from bapo.algorithm.rollouts import ORIGINS, Group, Samples
+from bapo.engines.shared.rows import denominators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -84,16 +85,8 @@ def lay_out(
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
         replayed = np.concatenate([g.replayed for g in part])
-        counts = [
-            step,
-            train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else size,
-            int((~replayed).sum()),
-            int(replayed.sum()),
-            int(lengths[~replayed].sum()),
-            int(lengths[replayed].sum()),
-            0,
-            phase,
-        ]
+        parted = denominators(train, part)
+        counts = [step, parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"], 0, phase]
         own = slice(start, start + size)
         columns[own, 0] = np.concatenate([numbers_of(g) for g in part])
         columns[own, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])

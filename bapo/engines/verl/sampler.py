@@ -141,7 +141,7 @@ class StepSampler:
         """The same prompt with the torch engine's row."""
         tokens, images = self.trainer.rows.prompt_of(prompt)
         truth = self.trainer.source.ground_truths[prompt.row.index]
-        return Prompt(prompt.id, data.Row(tokens, truth, seeds.key64(prompt.id), images))
+        return Prompt(prompt.id, data.Row(tokens, truth, images))
 
     def score(self, groups: list[Group]) -> list[np.ndarray]:
         found = [np.zeros(g.samples.tokens.shape, dtype=np.float32) for g in groups]
