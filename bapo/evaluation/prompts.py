@@ -41,7 +41,7 @@ class Limits:
 
 
 def encode(tokenizer: Any, text: str, add_special_tokens: bool = False) -> list[int]:
-    """Return the tokens of a text; the chat template has already placed whatever special tokens belong into a prompt."""
+    """Return the tokens of a text; the chat template has already placed a prompt's special tokens."""
     return tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
 
 

@@ -2,9 +2,9 @@
 
 lm-eval's ``local-completions`` makes the requests' contents (tokens, not text) and reads the answers. Its sending is
 replaced: one failed request would let it try all the others first, an answer without a completion would shift all the
-later ones, and it drops the number of tokens that the server has counted. The ``openai`` client would not replace it: it
-does not try again after an answer without a completion, sends 300 requests a second where this sends 900 to 2600, and
-takes 1.3 s to import.
+later ones, and it drops the number of tokens that the server has counted. The ``openai`` client is no substitute: it
+does not try again after an answer without a completion, sends 300 requests a second instead of 900 to 2600, and takes
+1.3 s to import.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ServerLM(LocalCompletionsAPI):
     called with the number of new responses. OPENAI_API_KEY is sent where it is set.
 
     No seed is sent: the requests of a problem differ in nothing else, and a server that honours seeds would answer all
-    of them alike. A response's tokens are those that the server counts, else those of the text tokenised again, plus the
+    of them alike. A response's tokens are those that the server counts, else those of the text tokenised again and the
     end token.
     """
 

@@ -18,6 +18,8 @@ from bapo.store.files import damaged_files, fingerprints, read_json, write_json,
 CHECKSUMS = "checksums.json"
 #: verl's own file: the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
+#: trainer states kept: the newest, and one to fall back on
+KEPT = 2
 #: files are read by so many threads (one rank's shard is a file of its own)
 THREADS = 8
 PREFIX = "global_step_"
@@ -73,6 +75,14 @@ def choose(root: Path) -> int | None:
         print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
     (root / TRACKER).unlink(missing_ok=True)
     return None
+
+
+def commit(source: Path, run: Path, step: int, keep: bool) -> None:
+    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints."""
+    write_checksums(source)
+    publish(source, run, step, keep)
+    for old in [s for s in steps(source.parent) if s <= step][KEPT:]:  # damaged later ones do not count
+        shutil.rmtree(folder_of(source.parent, old))
 
 
 def publish(source: Path, run: Path, step: int, keep: bool) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo.engines.verl import checkpoints, settings, verl_config
+from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
@@ -93,10 +93,10 @@ def _require_verl() -> None:
 
 def _require_gpu_packages(config: DictConfig) -> None:
     """On GPUs verl's rollouts need vLLM, and its packed batches flash-attn: verl would say so minutes into the job."""
-    if verl_config.device_of(config) != "cuda":
+    if devices.device_of(config) != "cuda":
         return
     needed = {"vllm": "vllm"}
-    if verl_config.attention(config).startswith("flash_attention"):
+    if devices.attention(config).startswith("flash_attention"):
         needed["flash_attn"] = "flash-attn"
     missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
     if missing:
@@ -113,7 +113,7 @@ def _problems(data: Path) -> int:
 
 
 def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[str, Any]:
-    device = verl_config.device_of(config)
+    device = devices.device_of(config)
     manifest = start_manifest(
         folder,
         identity,
@@ -170,7 +170,7 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
 
     Everything that verl and Ray say goes to ``log``; stderr gets our progress lines only.
     """
-    environment = {**os.environ, **verl_config.environment(device)}
+    environment = {**os.environ, **devices.environment(device)}
     if device == "cpu":  # Ray would write a token of its own into the home folder
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     command = [sys.executable, "-m", "bapo.engines.verl.job", str(work)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from bapo import seeds
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.data import PromptStream
+from bapo.tasks.base import Problem
 
 
 @dataclass(frozen=True)
@@ -35,13 +37,12 @@ class Beginning:
 class PromptSource:
     """verl's training set as prompts with persistent ids, and as rows to submit."""
 
-    def __init__(self, dataset: Any, seed: int) -> None:
+    def __init__(self, dataset: Any, problems: Sequence[Problem], seed: int) -> None:
+        """problems: those of the file that the dataset was made from, in its order."""
+        problems = problems[: len(dataset)]
         self.dataset, self.seed = dataset, seed
-        ids = [extra["id"] for extra in dataset.dataframe["extra_info"]]
-        if len(set(ids)) < len(ids):
-            raise ValueError("extra_info.id of the training set is not unique; make the data again")
-        self.ground_truths = [reward["ground_truth"] for reward in dataset.dataframe["reward_model"]]
-        prompts = [Prompt(name, Row(i)) for i, name in enumerate(ids)]
+        self.ground_truths = [p.ground_truth for p in problems]
+        prompts = [Prompt(p.id, Row(i)) for i, p in enumerate(problems)]
         self.by_id = {p.id: p for p in prompts}
         self.stream = PromptStream(prompts, seed)
 

@@ -16,6 +16,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from bapo import methods
+from bapo.engines.shared.rows import learning_rate
 from bapo.engines.verl import images, losses
 
 CURRENT, DELAYED = "current", "delayed"
@@ -26,7 +27,7 @@ def local(parameter: Tensor) -> Tensor:
     return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
-def warm_up(optimizer: torch.optim.Optimizer, learning_rate: float, updates: int) -> None:
+def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None:
     """Raise the learning rate over the first updates, as the torch engine does; verl's schedule moves once a step.
 
     The number of updates so far is the optimiser's own, so it is in its checkpoint.
@@ -36,7 +37,7 @@ def warm_up(optimizer: torch.optim.Optimizer, learning_rate: float, updates: int
         state = next(iter(optimizer.state.values()), {})
         done = int(state["step"]) if "step" in state else 0
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, (done + 1) / max(1, updates))
+            group["lr"] = learning_rate(full, updates, done + 1)
 
     optimizer.register_step_pre_hook(before_step)
 

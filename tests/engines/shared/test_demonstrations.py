@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bapo import methods, seeds, tasks
+from bapo import methods, tasks
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.data import Row
