@@ -38,7 +38,7 @@ def main() -> None:
     prompts, keys = [r.tokens for r in rows], np.array([r.key for r in rows], dtype=np.uint64)
     images = [r.images for r in rows]
     ids = torch.tensor(prompts)
-    given = {
+    pixels = {
         "pixel_values": torch.from_numpy(np.concatenate([i.pixel_values for i in images])),
         "image_grid_thw": torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])),
         "mm_token_type_ids": (ids == model.config.image_token_id).int(),
@@ -72,7 +72,7 @@ def main() -> None:
                     max_new_tokens=longest,
                     eos_token_id=end,
                     pad_token_id=pad,
-                    **given,
+                    **pixels,
                 )[:, ids.shape[1] :]
             ended = whole == end
             tokens["generate"].append(int((ended.cumsum(1) - ended.long() == 0).sum()))

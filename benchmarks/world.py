@@ -31,7 +31,7 @@ SMALL = (
 
 
 def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
+    """Return a parser of the options that every benchmark has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--results", type=Path, help="results folder that holds a trained laptop base (default: make one)"
@@ -41,7 +41,7 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
 
 
 def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) -> DictConfig:
-    """The configuration of a laptop run whose data and base model exist.
+    """Return the configuration of a laptop run whose data and base model exist.
 
     small: how a base model that is made here differs.
     """

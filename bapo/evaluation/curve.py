@@ -48,8 +48,8 @@ Counts = tuple[list[str], list[int]]
 def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any]:
     """Sample every problem ``evaluation.curve_samples`` times with each model of a finished run; returns the summary.
 
-    run: its directory; folder: where the results go. Raises UserError where a checkpoint or the data is missing or
-    damaged, or where the backend cannot do it.
+    run: its directory; folder: where the results go. Raises UserError if a checkpoint or the data is missing or
+    damaged, or if the backend cannot do it.
     """
     e = config.evaluation
     names = splits(config)
@@ -90,7 +90,7 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
 
 
 def splits(config: DictConfig) -> list[str]:
-    """The benchmarks, and the validation problems where they are none of them.
+    """Return the benchmarks, and the validation problems if they are none of them.
 
     Raises UserError naming the key of ``evaluation`` that a curve cannot use.
     """
@@ -111,21 +111,21 @@ def splits(config: DictConfig) -> list[str]:
 
 
 def kept(run: Path, every: int) -> dict[int, Path]:
-    """{step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
+    """Return {step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
 
     Others, which an interruption leaves behind, are passed over, so that all runs have the same steps. Raises UserError
     naming the first that is missing.
     """
     summary = read_json(run / SUMMARY)
     last, final = int(summary["steps"]), run / summary["checkpoint"]
-    found = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
-    for step, folder in found.items():
+    folders = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
+    for step, folder in folders.items():
         if not (folder / "config.json").is_file():
             raise UserError(
                 f"{folder}: no checkpoint of step {step}; a curve needs one every checkpoint.every={every} steps, kept "
                 "(checkpoint.keep_models=true): train again, or give the value that the run was trained with"
             )
-    return found
+    return folders
 
 
 def _start(config: DictConfig) -> Path | str:
@@ -137,7 +137,7 @@ def _start(config: DictConfig) -> Path | str:
 def _with_step(
     frame: pd.DataFrame | None, step: int, counts: Counts, samples: int, identity: str, name: str
 ) -> pd.DataFrame:
-    """The table with the rows of another step."""
+    """Return the table with the rows of another step."""
     import pandas as pd
 
     rows = pd.DataFrame({"step": step, "problem_id": counts[0], "correct": counts[1], "samples": samples})
@@ -163,7 +163,7 @@ def _summarise(frame: pd.DataFrame) -> dict[str, Any]:
 def _torch(
     config: DictConfig, pending: Mapping[int, Path | str], names: list[str], data: Path, run: Path
 ) -> Iterator[tuple[int, dict[str, Counts]]]:
-    """(step, counts of each split) with this engine's sampler; the models are loaded one after the other."""
+    """Yield (step, counts of each split) with this engine's sampler; the models are loaded one after the other."""
     from bapo.engines.shared import models
     from bapo.engines.shared.data import read_prompts
 
@@ -189,11 +189,12 @@ def _torch(
                 golds.check(task, [(p.id, p.row.ground_truth) for p in prompts[name]], data / f"{name}.parquet")
             total = len(pending) * sum(map(len, prompts.values())) * config.evaluation.curve_samples
             progress = Progress("curve " + "/".join(run.absolute().parts[-2:]), total, unit="sample")
-        found = {}
-        for name, these in prompts.items():
+        counts = {}
+        for name, problems in prompts.items():
             current = f"step {step} {name}"
-            found[name] = ([p.id for p in these], _correct(config, task, model, tokenizer, name, these, advance))
-        yield step, found
+            correct = _correct(config, task, model, tokenizer, name, problems, advance)
+            counts[name] = ([p.id for p in problems], correct)
+        yield step, counts
 
 
 def _correct(
@@ -205,7 +206,7 @@ def _correct(
     prompts: list[Prompt],
     advance: Callable[[int], None],
 ) -> list[int]:
-    """How many samples of each problem are correct, in the order of ``prompts``."""
+    """Count the correct samples of each problem, in the order of ``prompts``."""
     from bapo.engines.shared.answers import answer, grade, parameters_of
 
     e, s = config.evaluation, config.sampling
@@ -221,15 +222,15 @@ def _correct(
 def _vllm(
     config: DictConfig, pending: Mapping[int, Path | str], names: list[str], folder: Path
 ) -> Iterator[tuple[int, dict[str, Counts]]]:
-    """(step, counts of each split) from whole evaluations, which stay in ``folder/step_000025`` with their texts."""
+    """Yield (step, counts of each split) from whole evaluations, kept in ``folder/step_000025`` with their texts."""
     once = config.copy()
     once.evaluation.samples, once.evaluation.benchmarks = config.evaluation.curve_samples, names
     for step, path in pending.items():
         place = folder / f"step_{step:06d}"
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             pool.submit(evaluation.evaluate, once, path, place).result()
-        found = {}
+        counts = {}
         for name in names:
             correct = read_table(place / f"{name}.parquet").groupby("problem_id", sort=False)["correct"].sum()
-            found[name] = (list(correct.index), [int(c) for c in correct])
-        yield step, found
+            counts[name] = (list(correct.index), [int(c) for c in correct])
+        yield step, counts

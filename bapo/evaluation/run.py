@@ -57,9 +57,9 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     """Sample every problem ``evaluation.samples`` times, grade, write the tables; returns the summary.
 
     checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``; with
-    ``evaluation.backend=server`` the one that the server serves. folder: where the results go. Raises UserError where
-    the checkpoint or the data is missing or damaged, where a prompt does not fit, where the backend fails, or where the
-    samples do not differ.
+    ``evaluation.backend=server`` the one that the server serves. folder: where the results go. Raises UserError if
+    the checkpoint or the data is missing or damaged, a prompt does not fit, the backend fails, or the samples do not
+    differ.
     """
     checkpoint, folder = locate(checkpoint), Path(folder)
     _check(config)
@@ -76,9 +76,9 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         if pending:
             frames |= _run(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
-        differ = {n: found for n in names if (found := json.loads(frames[n].attrs.get("disagreements", "null")))}
-        for name, found in differ.items():
-            disagreements.write(folder, name, found, frames[name])
+        differ = {n: listed for n in names if (listed := json.loads(frames[n].attrs.get("disagreements", "null")))}
+        for name, listed in differ.items():
+            disagreements.write(folder, name, listed, frames[name])
         vote = tasks.get(config.task.name).answer
         on_hub = isinstance(checkpoint, str)
         summary = {
@@ -93,23 +93,25 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             ),
         }
         if differ:
-            summary["disagreements"] = {n: {k: found[k] for k in ("compared", "count")} for n, found in differ.items()}
+            summary["disagreements"] = {
+                n: {k: listed[k] for k in ("compared", "count")} for n, listed in differ.items()
+            }
         write_json(folder / SUMMARY, summary)
     return summary
 
 
 def locate(checkpoint: Path | str) -> Path | str:
-    """A checkpoint's folder, or its name on the hub: text like ``name`` or ``owner/name`` that is no folder here."""
+    """Return a checkpoint's folder, or its name on the hub: text like ``owner/name`` that is no folder here."""
     if isinstance(checkpoint, str) and not Path(checkpoint).is_dir() and _HUB_NAME.fullmatch(checkpoint):
         return checkpoint
     return Path(checkpoint)
 
 
 def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> str:
-    """SHA-256 over the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
+    """Return the SHA-256 of the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
 
-    Of a name on the hub: ``name@revision``, which is as good where the revision is a commit. Raises UserError where
-    there is no checkpoint, where it differs from the checksums that were written with it, or without a revision.
+    For a name on the hub it is ``name@revision``, which is as good if the revision is a commit. Raises UserError if
+    there is no checkpoint, if it differs from the checksums that were written with it, or without a revision.
     """
     if isinstance(checkpoint, str):
         if not revision:
@@ -128,7 +130,7 @@ def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> st
 
 
 def _written(checkpoint: Path) -> dict[str, Any]:
-    """Fingerprints from the time of writing: in the checkpoint itself, or in the base model's summary beside it."""
+    """Return the fingerprints that were written with a checkpoint, in itself or in the base model's summary."""
     if (checkpoint / CHECKSUMS).is_file():
         return {n: f for n, f in read_json(checkpoint / CHECKSUMS).items() if "/" not in n}
     beside = checkpoint.parent / SUMMARY
@@ -170,7 +172,7 @@ def _check(config: DictConfig) -> None:
 
 
 def finished(folder: Path, identity: str) -> dict[str, Any] | None:
-    """The summary of a finished evaluation of the same meaning whose files are all intact."""
+    """Return the summary of an evaluation of this identity that is finished, its files intact; None otherwise."""
     if not (folder / SUMMARY).exists():
         return None
     try:
@@ -186,7 +188,7 @@ def finished(folder: Path, identity: str) -> dict[str, Any] | None:
 
 
 def intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
-    """The table of a benchmark that was evaluated before under the same identity; a damaged one is named on stderr."""
+    """Return a benchmark's table of an earlier evaluation of this identity; a damaged one is named on stderr."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         return None
@@ -205,7 +207,7 @@ def intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
 
 
 def content_digest(frame: pd.DataFrame) -> str:
-    """SHA-256 of a table's column names and values: parquet itself does not notice a changed byte."""
+    """Return the SHA-256 of a table's column names and values: parquet itself does not notice a changed byte."""
     import pandas as pd
 
     values = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
@@ -323,7 +325,7 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
 
 
 def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataFrame) -> None:
-    """Equal samples everywhere mean that the random numbers do not arrive, as some lm-eval backends manage to do."""
+    """Raise UserError if samples are equal everywhere: some lm-eval backends repeat their random numbers."""
     if benchmark.samples > 1 and (frame.groupby("problem_id")["response"].nunique() == 1).all():
         raise UserError(
             f"{benchmark.task_name}: all {benchmark.samples} samples of a problem are equal, for every problem, at "
@@ -333,7 +335,7 @@ def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataF
 
 
 def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """lm-eval's results of several benchmarks, evaluated one at a time, in the form of one evaluation."""
+    """Return lm-eval's results of several benchmarks, evaluated one at a time, in the form of one evaluation."""
     merged: dict[str, Any] = {"lm_eval_version": importlib.metadata.version("lm_eval")}
     for part in results:
         for key, value in part.items():

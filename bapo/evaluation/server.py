@@ -143,15 +143,15 @@ class ServerLM(LocalCompletionsAPI):
 
     def _read(self, status: int, body: str) -> Response:
         """Return one answer. Raises _Failed, or UserError if another attempt would be refused too."""
-        said = " ".join(body.split())[:200] or "nothing"
+        excerpt = " ".join(body.split())[:200] or "nothing"
         if status >= 500 or status in _PASSING:
             raise _Failed(
-                f"the server answered with the error {status} ({said}); look at its log, then give the same command "
+                f"the server answered with the error {status} ({excerpt}); look at its log, then give the same command "
                 "again: finished benchmarks are kept"
             )
         if status != 200:
             raise UserError(
-                f"{self.base_url}: the server refused the request with {status} ({said}); correct "
+                f"{self.base_url}: the server refused the request with {status} ({excerpt}); correct "
                 "evaluation.server.base_url, evaluation.server.model or, for 401 and 403, OPENAI_API_KEY"
             )
         try:
@@ -162,7 +162,7 @@ class ServerLM(LocalCompletionsAPI):
                 raise TypeError
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
             raise _Failed(
-                f"the answer holds no completion ({said}); evaluation.server.base_url must be the URL of an "
+                f"the answer holds no completion ({excerpt}); evaluation.server.base_url must be the URL of an "
                 "OpenAI-compatible server's completions, for example http://127.0.0.1:8000/v1/completions"
             ) from None
         usage = reply.get("usage")

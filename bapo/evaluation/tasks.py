@@ -10,11 +10,11 @@ none of lm-eval's built-in tasks, whose index takes 12 s to build, and nothing e
 
     cd34 = Benchmark("cd34", "data/cd34.parquet", tasks.get("countdown"), max_tokens=2048)
     cd4 = Benchmark("cd4", "data/cd4.parquet", tasks.get("countdown"), max_tokens=2048)
-    found = simple_evaluate(
+    report = simple_evaluate(
         model="hf", model_args={"pretrained": "my/checkpoint"}, tasks=[cd34, cd4], apply_chat_template=True,
         task_manager=TaskManager(include_defaults=False), bootstrap_iters=1,
     )
-    found["results"]["cd34"]["acc,all"], found["results"]["cd34"]["acc_stderr,all"]  # mean of 32, clustered error
+    report["results"]["cd34"]["acc,all"], report["results"]["cd34"]["acc_stderr,all"]  # mean of 32, clustered error
 
 With lm-eval's ``vllm`` add ``generation=backends.VLLM_ARGUMENTS``, with its ``local-completions``
 ``generation=backends.SERVER_ARGUMENTS``, or all samples of a problem are equal: see :mod:`bapo.evaluation.backends`.

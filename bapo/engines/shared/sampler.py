@@ -135,7 +135,7 @@ def sample(
 def _views(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None], begun: list[tuple]
 ) -> list[View | None]:
-    """What the language model takes of each prompt; a response that has begun is text, whatever its tokens are."""
+    """Return the language model's view of each prompt; a response under way is text, whatever its tokens are."""
     if not any(begun):
         return look(model, prompts, images)
     views = look_once(model, prompts, images)  # several responses go on from one prompt
@@ -167,7 +167,7 @@ def _check_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], max
 
 
 def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -> list[np.ndarray]:
-    """Indices of prompts to decode together, at most ``count``: neighbours in length, so that padding stays short."""
+    """Return indices of prompts to decode together, at most ``count``: neighbours in length, for little padding."""
     lengths = np.array([len(p) for p in prompts])
     order = np.argsort(lengths, kind="stable")
     cuts = [] if mixed_lengths else np.flatnonzero(np.diff(lengths[order])) + 1
@@ -183,7 +183,7 @@ def _decode(
     parameters: SamplingParameters,
     views: list[View | None] | None = None,
 ) -> list[Samples]:
-    """One batch from the prefill to the last token; numbers: [P, G]. Row i is sample i % G of prompt i // G."""
+    """Decode one batch from the prefill to the last token; numbers: [P, G]. Row i is sample i % G of prompt i // G."""
     size, longest, device = numbers.shape[1], parameters.max_tokens, decoder.device
     rows = numbers.size
     uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), numbers.ravel(), longest)
@@ -214,7 +214,7 @@ def _decode(
 
 
 def _collect(tokens: Tensor, probabilities: Tensor, ends: Tensor, size: int, pad_id: int) -> list[Samples]:
-    """[T, rows] as one Samples a prompt. Rows that were finished but not yet dropped hold tokens behind their end."""
+    """Return [T, rows] as one Samples a prompt. Finished rows that are not yet dropped go on behind their end."""
     tokens, logprobs = tokens.T.cpu().numpy().astype(np.int32), probabilities.T.log().cpu().numpy()
     is_end = np.isin(tokens, ends.cpu().numpy())
     lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, tokens.shape[1]).astype(np.int32)
@@ -237,7 +237,7 @@ def _join(parts: list[Samples], pad_id: int) -> Samples:
 
 
 def draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
-    """One token a row: the first whose cumulative probability, in the order of token ids, exceeds the uniform number.
+    """Draw one token a row: the first whose cumulative probability, in the order of ids, exceeds the uniform number.
 
     logits [n, V]; uniforms float32 [n] in (0, 1). Returns tokens int64 [n] and their probabilities float32 [n].
     """
@@ -269,7 +269,7 @@ def _draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> t
 
 
 def _distribution(logits: Tensor, parameters: SamplingParameters) -> tuple[Tensor, bool]:
-    """Probabilities [n, V] after temperature and filters, and whether a filter leaves their sum below 1."""
+    """Return the probabilities [n, V] after temperature and filters, and whether a filter leaves their sum below 1."""
     logits = logits.float()
     if parameters.temperature != 1.0:
         logits = logits / parameters.temperature

@@ -49,9 +49,9 @@ def folder_of(run: Path, step: int) -> Path:
 
 
 def steps_with_trainer(run: Path) -> list[int]:
-    """Steps that can be resumed from, newest first."""
-    found = [p.parent.name for p in (run / "checkpoints").glob("step_*/trainer")]
-    return sorted((int(name.removeprefix("step_")) for name in found), reverse=True)
+    """Return the steps that can be resumed from, newest first."""
+    names = [p.parent.name for p in (run / "checkpoints").glob("step_*/trainer")]
+    return sorted((int(name.removeprefix("step_")) for name in names), reverse=True)
 
 
 def save(
@@ -69,7 +69,7 @@ def save(
 ) -> Path:
     """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit.
 
-    reference: the reference policy, where it is no longer the base.
+    reference: the reference policy, if it is no longer the base.
     """
     target = folder_of(run, state.step)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -108,7 +108,7 @@ def save(
 
 
 def damage(folder: Path, trainer: bool) -> list[str]:
-    """What is wrong with a checkpoint; its trainer part is looked at only where ``trainer`` is set."""
+    """Say what is wrong with a checkpoint, a sentence each; trainer: also with its trainer part."""
     try:
         files = read_json(folder / CHECKSUMS)
     except UserError as error:
@@ -117,7 +117,7 @@ def damage(folder: Path, trainer: bool) -> list[str]:
 
 
 def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
+    """Return the newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
     for step in steps_with_trainer(run):
         folder = folder_of(run, step)
         problems = damage(folder, trainer=True)
@@ -131,22 +131,22 @@ def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers under their own names; a tied tensor once."""
+    """Return parameters and persistent buffers by name; a tied tensor once."""
     seen: set[int] = set()
-    found = {}
+    weights = {}
     for name, tensor in model.state_dict().items():
         if tensor.data_ptr() not in seen or tensor.numel() == 0:
             seen.add(tensor.data_ptr())
-            found[name] = tensor.detach().cpu().contiguous()
-    return found
+            weights[name] = tensor.detach().cpu().contiguous()
+    return weights
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """The inverse of the rollout policy's file; names left out were tied to others."""
+    """Load what ``_weights`` saved; names left out were tied to others. Raises UserError if it does not fit."""
     missing, unexpected = model.load_state_dict(load_file(path), strict=False)
-    own = model.state_dict()
-    present = {own[n].data_ptr() for n in own if n not in missing}
-    untied = [n for n in missing if own[n].data_ptr() not in present]
+    tensors = model.state_dict()
+    present = {tensors[n].data_ptr() for n in tensors if n not in missing}
+    untied = [n for n in missing if tensors[n].data_ptr() not in present]
     if unexpected or untied:
         raise UserError(f"{path}: does not fit the model (missing {untied[:3]}, unexpected {unexpected[:3]})")
 
@@ -157,11 +157,11 @@ def load_critic(critic: Critic, trainer: Path) -> None:
 
 
 def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    found = {}
+    tensors = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
-            found[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
-    return found
+            tensors[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
+    return tensors
 
 
 def load_optimizer(model: Any, optimizer: torch.optim.Optimizer, path: Path) -> None:

@@ -22,7 +22,7 @@ from bapo.methods import Method
 
 
 def with_value_head(model: Any) -> Any:
-    """A causal model whose vocabulary head is replaced by one output, which is 0 until it is trained.
+    """Return the causal model with its vocabulary head replaced by one output, which is 0 until it is trained.
 
     Starting at 0 needs no random numbers, and the first advantages are the rewards' own.
     """
@@ -37,7 +37,7 @@ def with_value_head(model: Any) -> Any:
 
 
 def values_of(model: Any, rows: Rows) -> Tensor:
-    """The value [N, T] of the state before each response token; float32."""
+    """Return the value [N, T] of the state before each response token; float32."""
     fast = shortcut("scoring", model)
     if fast is not None:
         return fast.values(model, rows.ids, rows.starts, rows.lengths, rows.width, rows.images)
@@ -49,7 +49,7 @@ def values_of(model: Any, rows: Rows) -> Tensor:
 
 @dataclass
 class Judgement:
-    """What the critic says of a batch before its update: [G, T] by id of the group."""
+    """The critic's numbers for a batch before its update: [G, T] by id of the group."""
 
     values: dict[int, np.ndarray]
     returns: dict[int, np.ndarray]
@@ -71,7 +71,7 @@ class Critic:
 
     @property
     def updates(self) -> int:
-        """So far; the optimiser's own count, so that it is in its checkpoint."""
+        """Updates so far, as the optimiser counts them, so that they are in its checkpoint."""
         state = self.optimizer.state.get(self.parameters[0], {})
         return int(state["step"]) if state else 0
 
@@ -87,8 +87,8 @@ class Critic:
     def judge(self, groups: list[Group], note: Any) -> Judgement:
         lengths = np.concatenate([g.samples.lengths for g in groups])
         width = int(lengths.max())
-        found = by_group(groups, self._micro_batches(groups), lambda rows: values_of(self.model, rows))
-        values = np.concatenate([np.pad(v[:, :width], ((0, 0), (0, max(0, width - v.shape[1])))) for v in found])
+        judged = by_group(groups, self._micro_batches(groups), lambda rows: values_of(self.model, rows))
+        values = np.concatenate([np.pad(v[:, :width], ((0, 0), (0, max(0, width - v.shape[1])))) for v in judged])
         mask = (np.arange(width) < lengths[:, None]).astype(np.float32)
         rewards = np.zeros_like(values)
         rewards[np.arange(len(lengths)), lengths - 1] = np.concatenate([g.rewards for g in groups])

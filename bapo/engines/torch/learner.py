@@ -77,8 +77,8 @@ class Learner:
     def reset_reference(self) -> None:
         """pi_ref <- pi_theta."""
         with torch.no_grad():
-            for own, new in zip(self.reference.parameters(), self.model.parameters(), strict=True):
-                own.copy_(new)
+            for old, new in zip(self.reference.parameters(), self.model.parameters(), strict=True):
+                old.copy_(new)
 
     def _one_update(
         self,
@@ -88,7 +88,7 @@ class Learner:
         note: Any,
         judged: dict[int, np.ndarray] | None = None,
     ) -> int:
-        """Forward, backward and one optimiser step on a mini-batch; returns the tokens that went through the model.
+        """Make one optimiser step on a mini-batch; returns the tokens that went through the model.
 
         step_logprobs: under pi_k, judged: the critic's advantages, both [G, T] by id of the group. Without ``judged``
         the advantages are the method's own, relative to the group.
@@ -150,7 +150,7 @@ class Learner:
         return None if all(w == 1 for w in weights) else torch.tensor(weights, device=self.device)
 
     def _rate(self, update: int) -> float:
-        """The learning rate of an update (1-based)."""
+        """Return the learning rate of an update (1-based)."""
         return learning_rate(self.train.learning_rate, self.train.warmup_updates, update)
 
     @torch.no_grad()
@@ -165,9 +165,9 @@ class Learner:
         )
 
     def _step_logprobs(self, groups: list[Group]) -> dict[int, np.ndarray]:
-        """Log-probabilities [G, T] under pi_k, the policy before this step's first update, by id of the group."""
-        found = by_group(groups, self._micro_batches(groups), lambda rows: self._score(self.model, rows).logprobs)
-        return {id(group): logprobs for group, logprobs in zip(groups, found, strict=True)}
+        """Return log-probabilities [G, T] under pi_k, the policy before the step's first update, by id of the group."""
+        scored = by_group(groups, self._micro_batches(groups), lambda rows: self._score(self.model, rows).logprobs)
+        return {id(group): logprobs for group, logprobs in zip(groups, scored, strict=True)}
 
     @staticmethod
     def _note_divergence(logprobs: Tensor, rows: Rows, advantages: Tensor, mask: Tensor, note: Any) -> None:

@@ -42,7 +42,7 @@ class Generator:
         ledger: Ledger,
         budget: int | None = None,
     ) -> list[Group]:
-        """G graded responses for each prompt, in order. ``purpose`` names the draw within the step.
+        """Return G graded responses for each prompt, in order. ``purpose`` names the draw within the step.
 
         budget: tokens after which a response is cut off, unfinished; the groups then say which are.
         """
@@ -69,7 +69,7 @@ class Generator:
         step: int,
         ledger: Ledger,
     ) -> list[Group]:
-        """The groups with their unfinished responses continued by ``budget`` tokens at most, graded where they end.
+        """Return groups with their unfinished responses continued by ``budget`` tokens at most, graded where they end.
 
         The continuation's random numbers are those of a response of this step with the same number in its group; a
         prompt that comes again has another key each time. What was sampled before is computed once more: its tokens
@@ -128,7 +128,7 @@ class Generator:
 
 
 def continued(samples: Samples, more: dict[int, Samples]) -> Samples:
-    """The samples with the one response of each of ``more`` put behind the response of that number."""
+    """Return the samples with the one response of each of ``more`` put behind the response of that number."""
     lengths = samples.lengths.copy()
     for i, part in more.items():
         lengths[i] += part.lengths[0]
@@ -195,9 +195,9 @@ class StepSampler:
 
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
         g, begun = self.generator, time.perf_counter()
-        found = demonstrate(prompts, g.tokenizer, g.task, g.parameters, self.step)
+        groups = demonstrate(prompts, g.tokenizer, g.task, g.parameters, self.step)
         self.ledger.seconds["regenerate"] += time.perf_counter() - begun
-        return found
+        return groups
 
     def score(self, groups: list[Group]) -> list[np.ndarray]:
         begun, g = time.perf_counter(), self.generator.parameters

@@ -64,15 +64,15 @@ class Trainer:
         self.method: Method = methods.of_run(config)
         self.task = tasks.get(config.task.name)
         data = data_folder(config)
-        found = checkpoints.newest_intact(folder)
+        saved = checkpoints.newest_intact(folder)
         self.model, self.tokenizer = (
-            models.load(found[0], config, self.device) if found else models.load_start(config, self.device)
+            models.load(saved[0], config, self.device) if saved else models.load_start(config, self.device)
         )
         self.parameters = models.parameter_count(self.model)
         trained = self.parameters * (1 + self.method.uses_critic)
         require_space(folder, TABLE_BYTES + 3 * 12 * trained)
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
-        self.processor = models.load_processor(self.model, found[0] if found else models.start_path(config), config)
+        self.processor = models.load_processor(self.model, saved[0] if saved else models.start_path(config), config)
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
@@ -104,8 +104,8 @@ class Trainer:
         self.reference_moved = False
         self.tables = records.Tables()
         self.step = 0
-        if found:
-            self._restore(*found)
+        if saved:
+            self._restore(*saved)
 
     # ------------------------------------------------------------------ the loop
     def run(self) -> dict[str, Any]:
@@ -193,8 +193,8 @@ class Trainer:
         """alpha <- pi_theta_t (Algorithm 1, line 4)."""
         if self.rollout_model is not self.model:
             with torch.no_grad():
-                for own, new in zip(self.rollout_model.parameters(), self.model.parameters(), strict=True):
-                    own.copy_(new)
+                for old, new in zip(self.rollout_model.parameters(), self.model.parameters(), strict=True):
+                    old.copy_(new)
         self.rollout_version = version
 
     def _finished(self) -> bool:
@@ -202,7 +202,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ the probe
     def _probe(self) -> float:
-        """Accuracy of fixed prompts under the current policy; seconds spent. Not part of the training cost."""
+        """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
         begun = time.perf_counter()
         for name, prompts in self.probe_sets.items():
             # one fixed key: the same random numbers at every step, so that changes come from the policy

@@ -32,8 +32,8 @@ def main(work: Path) -> int:
     try:
         verl = verl_config.resolve(config)
         verl_config.validate(verl)
-        own = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
-        OmegaConf.update(verl, "bapo", own, force_add=True)
+        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
+        OmegaConf.update(verl, "bapo", facts, force_add=True)
         from bapo.engines.verl.task_runner import TaskRunner
 
         with_environment = {"env_vars": devices.environment(verl.trainer.device)}

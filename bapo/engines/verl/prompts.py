@@ -20,14 +20,14 @@ from bapo.tasks.base import Problem
 
 @dataclass(frozen=True)
 class Row:
-    """Where a prompt is in verl's training set."""
+    """A prompt's place in verl's training set."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What one response goes on from: its tokens so far, the log-probability of each, its number in the group."""
+    """The beginning of a response: its tokens so far, the log-probability of each, its number in the group."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -55,7 +55,7 @@ class PromptSource:
         max_tokens: list[int | None] | None = None,
         beginnings: list[Beginning] | None = None,
     ) -> TensorDict:
-        """Rows for verl's agent loop, one a prompt; the keys of their random numbers are those of the torch engine.
+        """Return rows for verl's agent loop, one a prompt, with the torch engine's keys of random numbers.
 
         max_tokens: new tokens that a response of each prompt may take; None: as many as sampling.max_response_tokens
         leaves. beginnings: for rows of one response that is under way.

@@ -48,21 +48,21 @@ class ResumableTrainer(PPOTrainerSync):
         return checkpoints.folder_of(Path(self.config.trainer.default_local_dir), step) / "bapo"
 
     def _save_checkpoint(self) -> None:
-        """Our state, then verl's; the checksums come last and are the commit."""
+        """Write our state, then verl's; the checksums come last and are the commit."""
         step = self.global_steps
-        own = self._own_folder(step)
-        shutil.rmtree(own.parent, ignore_errors=True)
-        own.mkdir(parents=True)
+        folder = self._own_folder(step)
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        folder.mkdir(parents=True)
         state, groups = self.method.state()
         tensors, entries = pack_groups(groups)
-        save_file(tensors, own / "groups.safetensors")
+        save_file(tensors, folder / "groups.safetensors")
         if self.method.delays_rollout_policy:
-            self.actor_rollout_wg.save_rollout_policy(str(own))
+            self.actor_rollout_wg.save_rollout_policy(str(folder))
         if self.reference_moved:
-            self.actor_rollout_wg.save_reference(str(own))
-        self.recorder.tables.write(own)
+            self.actor_rollout_wg.save_reference(str(folder))
+        self.recorder.tables.write(folder)
         write_json(
-            own / "state.json",
+            folder / "state.json",
             {
                 "step": step,
                 "total_steps": self.total_training_steps,
@@ -77,29 +77,29 @@ class ResumableTrainer(PPOTrainerSync):
             },
         )
         super()._save_checkpoint()
-        checkpoints.commit(own.parent, self.folder, step, self.run.checkpoint.keep_models)
+        checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint.keep_models)
         self.recorder.tables.write(self.folder)
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
         if not self.global_steps:
             return
-        own = self._own_folder(self.global_steps)
-        state = read_json(own / "state.json")
+        folder = self._own_folder(self.global_steps)
+        state = read_json(folder / "state.json")
         self.updates, self.rollout_version = state["updates"], state["rollout_version"]
         self.source.stream.position = state["stream_position"]
-        groups = unpack_groups(own / "groups.safetensors", state["groups"], self.source.by_id)
+        groups = unpack_groups(folder / "groups.safetensors", state["groups"], self.source.by_id)
         for group in groups:
             group.samples = Rows.of(group.samples)
         self.method.restore(state["method"], groups, self.source.by_id.__getitem__)
         if self.method.delays_rollout_policy:
-            self.actor_rollout_wg.load_rollout_policy(str(own))
+            self.actor_rollout_wg.load_rollout_policy(str(folder))
         self.reference_moved = state.get("reference_moved", False)
         if self.reference_moved:
-            self.actor_rollout_wg.load_reference(str(own))
-        self.recorder.read(own)
+            self.actor_rollout_wg.load_reference(str(folder))
+        self.recorder.read(folder)
         self.recorder.tables.write(self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):
             self.config.trainer.val_before_train = False  # done when the run began
-        checkpoints.publish(own.parent, self.folder, self.global_steps, self.run.checkpoint.keep_models)
+        checkpoints.publish(folder.parent, self.folder, self.global_steps, self.run.checkpoint.keep_models)
         self._say(f"going on after step {self.global_steps}")

@@ -165,7 +165,7 @@ class MethodTrainer(ResumableTrainer):
             self._stop_rollout_profiling()
 
     def rest(self) -> None:
-        """The rollout engine sleeps: its memory is free for the training engine."""
+        """Put the rollout engine to sleep: its memory is free for the training engine."""
         if self.loaded is not None:
             self.checkpoint_manager.sleep_replicas()
         self.loaded = None  # vLLM throws its weights away when it sleeps
@@ -196,7 +196,7 @@ class MethodTrainer(ResumableTrainer):
 
     # ------------------------------------------------------------------ after the rewards
     def _build_batch(self, meta: KVBatchMeta) -> tuple[KVBatchMeta, dict]:
-        """The fresh groups of the step, as rows in TransferQueue, become the batch to train on."""
+        """Make the batch to train on from the fresh groups of the step."""
         self.fresh = self.sampler.fresh(meta, self.asked, self.rollout_version)
         self.sampler.seconds["rollout"] += time.perf_counter() - self.submitted
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
@@ -219,7 +219,7 @@ class MethodTrainer(ResumableTrainer):
         return batch
 
     def ranks(self) -> int:
-        """Data-parallel ranks of the policy."""
+        """Count the data-parallel ranks of the policy."""
         group = self.actor_rollout_wg
         if "actor" not in group._dispatch_info:
             group._dispatch_info["actor"] = group._query_dispatch_info("actor")
@@ -230,9 +230,9 @@ class MethodTrainer(ResumableTrainer):
             return super()._compute_advantage(batch, metrics)
         fields = ["response_mask", "rm_scores", "values"]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        found, critic_metrics = critic.advantages(self.method, rows)
+        judged, critic_metrics = critic.advantages(self.method, rows)
         metrics.update(critic_metrics)
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=found)
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=judged)
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         if not self.batch.groups:
@@ -282,14 +282,14 @@ class MethodTrainer(ResumableTrainer):
         return batch
 
     def _validate(self) -> dict[str, float]:
-        found = super()._validate() if self.recorder.probes else {}
-        self.tracker.log({name: float(value) for name, value in found.items()}, self.global_steps)
-        return found
+        accuracies = super()._validate() if self.recorder.probes else {}
+        self.tracker.log({name: float(value) for name, value in accuracies.items()}, self.global_steps)
+        return accuracies
 
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
-        """Accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
+        """Record the accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
         infos = {name: values for name, values in reward_extra_infos_dict.items() if name != "seconds"}
         entries = zip(data_sources, infos["problem"], infos["reward"], strict=True)
         self.recorder.add_probe(self.global_steps, entries, len(self.val_dataset))
@@ -300,9 +300,9 @@ class MethodTrainer(ResumableTrainer):
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         row = self.recorder.end_row(global_steps, self.batch, self.sampler.seconds, timing_raw)
-        own = {k: v for k, v in row.items() if k != "step"}
-        self.tracker.log(own | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
-        metrics.update({f"bapo/{k}": v for k, v in own.items()})
+        values = {k: v for k, v in row.items() if k != "step"}
+        self.tracker.log(values | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
+        metrics.update({f"bapo/{k}": v for k, v in values.items()})
         self._say(
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"

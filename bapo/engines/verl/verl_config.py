@@ -28,7 +28,7 @@ SYNTHETIC_PADDING_SEQ_LEN = 128
 
 
 def _filter_groups(method: methods.Method) -> dict[str, Any]:
-    """DAPO's dynamic sampling in verl's words; ``MethodReplayBuffer`` carries it out through ``DAPO.build_batch``.
+    """Return DAPO's dynamic sampling in verl's words; ``MethodReplayBuffer`` does it by ``DAPO.build_batch``.
 
     verl 0.9.1's own replay buffer has no limit (it ignores ``max_num_gen_batches``, so a policy without a signal would
     generate for ever), refills in the order in which workers finish, and forgets the groups it throws away.
@@ -39,7 +39,7 @@ def _filter_groups(method: methods.Method) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _defaults() -> DictConfig:
-    """verl's own ``ppo_trainer.yaml``."""
+    """Compose verl's own ``ppo_trainer.yaml``."""
     GlobalHydra.instance().clear()
     with initialize_config_module(version_base=None, config_module="verl.trainer.config"):
         verl = compose("ppo_trainer")
@@ -48,10 +48,10 @@ def _defaults() -> DictConfig:
 
 
 def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
-    """verl's complete configuration of a run.
+    """Return verl's complete configuration of a run.
 
     device: "cpu" or "cuda", by default :func:`devices.device_of`. A job adds what only it knows: ``job.py``.
-    Raises UserError where the run cannot be expressed.
+    Raises UserError if the run cannot be expressed.
     """
     settings.check(config)
     device = device or devices.device_of(config)
@@ -83,7 +83,7 @@ def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
 
 
 def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, Any]:
-    """What the method, the task and the hyper-parameters decide."""
+    """Return what the method, the task and the hyper-parameters decide."""
     s, t = config.sampling, config.train
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
     model = config.model.path if config.model.kind == "pretrained" else str(_base_checkpoint(config))
@@ -200,7 +200,7 @@ def _base_checkpoint(config: DictConfig) -> Path:
 
 
 def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[str, Any]) -> dict[str, Any]:
-    """verl's critic: a token classifier on the policy's base. Sizes that are not named here are the actor's."""
+    """Return verl's keys of the critic, a token classifier on the policy's base. Other sizes are the actor's."""
     t, rate = config.train, config.train.learning_rate * method.config.critic_rate_ratio
     tokens = sizes["ppo_max_token_len_per_gpu"]
     return {
@@ -249,7 +249,7 @@ def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int,
 
 
 def as_yaml(config: DictConfig) -> str:
-    """What ``python -m bapo train engine=verl ... --cfg job`` prints: the configuration that verl gets."""
+    """Return the configuration that verl gets, which ``python -m bapo train engine=verl ... --cfg job`` prints."""
     os.environ.update(devices.environment(devices.device_of(config)))
     return OmegaConf.to_yaml(resolve(config), resolve=True)
 
