@@ -94,7 +94,7 @@ def _pair_up(weight: Tensor, size: int) -> Tensor:
 
 
 def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return weight [(heads + 2 * kv_heads) * size, hidden] and bias of queries, keys and values, reordered."""
+    """Return the weight [(heads + 2 * kv_heads) * size, hidden] and bias of queries, keys, values, reordered."""
     q, k, v, size = attention.q_proj, attention.k_proj, attention.v_proj, attention.head_dim
     scale = size**-0.5
     return (
