@@ -15,7 +15,7 @@ from bapo.engines.shared.data import Row, chat
 from bapo.engines.shared.images import prepare
 from bapo.engines.shared.sampler import SamplingParameters
 from bapo.errors import UserError
-from bapo.evaluation.prompts import Limits, draw_key, encode
+from bapo.evaluation.prompts import Limits, draw_key
 
 _NO_LIKELIHOOD = "bapo-torch only generates: a task that needs log-likelihoods wants lm-eval's own `hf` model"
 _KEYS = {"until", "do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_gen_toks"}
@@ -63,7 +63,7 @@ class TorchLM(TemplateLM):
         return chat(self.tokenizer, chat_history, add_generation_prompt, images=self.processor is not None)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
-        return encode(self.tokenizer, string, bool(add_special_tokens))
+        return self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"]
 
     # -------------------------------------------------------------------------------------------- sampling
 
@@ -121,11 +121,7 @@ class TorchLM(TemplateLM):
 
     # -------------------------------------------------------------------------------------------- refused
 
-    def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
+    def _refused(self, *_: Any, **__: Any) -> None:
         raise NotImplementedError(_NO_LIKELIHOOD)
 
-    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
-        raise NotImplementedError(_NO_LIKELIHOOD)
-
-    def _loglikelihood_tokens(self, requests: list[Any], **kwargs: Any) -> list[tuple[float, bool]]:
-        raise NotImplementedError(_NO_LIKELIHOOD)
+    loglikelihood = loglikelihood_rolling = _loglikelihood_tokens = _refused

@@ -40,11 +40,6 @@ class Limits:
             )
 
 
-def encode(tokenizer: Any, text: str, add_special_tokens: bool = False) -> list[int]:
-    """Return the tokens of a text; the chat template has already placed a prompt's special tokens."""
-    return tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
-
-
 def draw_key(seed: int, benchmark: str) -> int:
     """Return the key of an evaluation's random numbers; a problem and a sample add theirs."""
     return seeds.key64(seed, "evaluation", benchmark)
@@ -79,7 +74,8 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     for benchmark in benchmarks:
         for problem in benchmark.problems:
             text = chat(tokenizer, [{"role": "user", "content": problem.prompt}], images=bool(problem.images))
-            count = len(encode(tokenizer, text))
+            # the chat template has already placed whatever special tokens belong into a prompt
+            count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
             if problem.images:
                 processor = processor or processors.load(checkpoint, revision)
                 count += image_tokens(processor, problem.images) - len(problem.images)

@@ -15,7 +15,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods, tasks
-from bapo.algorithm.rollouts import FRESH, Prompt
+from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models
 from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.data import PromptStream, read_prompts
@@ -255,13 +255,10 @@ class Trainer:
         if self.rollout_model is not self.model:
             checkpoints.load_weights(self.rollout_model, trainer / "rollout_policy.safetensors")
         groups = unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
-        self.method.restore(state["method"], groups, self._prompt)
+        self.method.restore(state["method"], groups, self.by_id.__getitem__)
         self.tables.read(trainer)
         self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
-
-    def _prompt(self, prompt_id: str) -> Prompt:
-        return self.by_id[prompt_id]
 
     def _finish(self) -> dict[str, Any]:
         """Tables and ``summary.json``, the last file to be written."""

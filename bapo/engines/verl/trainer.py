@@ -26,7 +26,7 @@ import numpy as np
 import ray
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
@@ -317,3 +317,31 @@ class MethodTrainer(ResumableTrainer):
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self.used_version = self.rollout_version
+
+
+@ray.remote
+class TaskRunner:
+    """verl's entry point inside Ray."""
+
+    def run(self, config: DictConfig) -> None:
+        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+
+        config.transfer_queue.enable = True
+        OmegaConf.resolve(config)
+        tq.init(config.transfer_queue)
+        try:
+            trainer = MethodTrainer(config)
+            trainer.init()
+            manager = AgentLoopManagerTQ.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=trainer.get_teacher_client(),
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
+            try:
+                trainer.fit(manager)
+            except Stopped:
+                trainer._shutdown_dump_executor()
+            trainer.logger.finish(exit_code=0)
+        finally:
+            tq.close()

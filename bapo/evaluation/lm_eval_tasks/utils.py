@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -113,7 +114,15 @@ def load(
         where = str(written)
     else:
         sources = SourceLock(Path(lock) if lock else None)
-        problems = _LOADERS[task](split, prompt, sizes, hub, data_folder, sources)
+        if task == "countdown":
+            from bapo.tasks.countdown import hub as countdown_hub
+            from bapo.tasks.countdown import task as countdown
+
+            rows = countdown_hub.load(hub, sizes, data_folder, sources)[split]
+            problems = [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
+        else:
+            task_hub = importlib.import_module(f"bapo.tasks.{task}.hub")
+            problems = task_hub.read(hub, split, prompt, data_folder, sources)[: sizes[split]]
         sources.save()
         for problem in problems:
             check_images(problem, f"{split}: problem {problem.id}")
@@ -135,32 +144,3 @@ def _is_written(path: Path) -> bool:
         return {"reward_model", "extra_info"} <= set(pq.read_schema(path).names)
     except (pa.ArrowException, OSError):
         return False
-
-
-def _countdown(
-    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
-) -> list[Problem]:
-    from bapo.tasks.countdown import hub as countdown_hub
-    from bapo.tasks.countdown import task as countdown
-
-    rows = countdown_hub.load(hub, sizes, folder, lock)[split]
-    return [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
-
-
-def _mathematics(
-    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
-) -> list[Problem]:
-    from bapo.tasks.mathematics import hub as mathematics_hub
-
-    return mathematics_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
-
-
-def _geometry(
-    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
-) -> list[Problem]:
-    from bapo.tasks.geometry import hub as geometry_hub
-
-    return geometry_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
-
-
-_LOADERS = {"countdown": _countdown, "geometry": _geometry, "mathematics": _mathematics}
