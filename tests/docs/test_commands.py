@@ -131,8 +131,8 @@ def pip(folder: Path, command: str, *words: str) -> None:
 def python(folder: Path, *words: str) -> None:
     """Jobs print their configuration, benchmarks their options; every other module runs."""
     if words[0] != "-m":
-        assert len(words) == 1
-        run(folder, sys.executable, *words, "--help")
+        shown = run(folder, sys.executable, words[0], "--help")
+        assert all(word in shown if word.startswith("-") else (ROOT / word).exists() for word in words[1:])
         return
     _, module, *rest = words
     if module == "bapo" and rest[0] in ("data", "base", "train", "evaluate") and "--cfg" not in rest:
