@@ -28,7 +28,7 @@ def require_name(path: Path, where: str, group: str, value: str) -> None:
 
 
 def unknown_name(group: str, value: str) -> tuple[str, str] | None:
-    """(group, name) of what does not exist in ``name+variant``; None where all of it does."""
+    """Return (group, name) of the first part of ``name+variant`` that does not exist; None where all parts do."""
     name, *variants = value.split("+") if group in VARIED else [value]
     parts = [(group, name), *(("variant", v) for v in variants)]
     return next(((g, n) for g, n in parts if n not in options(g)), None)

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
 from bapo.experiments.cells import Cell, unknown_name
 from bapo.experiments.places import options
-from bapo.validate import Rule, hints_of, read, setting
+from bapo.experiments.schema import ScaleConfig
+from bapo.validate import Rule, hints_of, parse_yaml, read, setting
 
 
 def _key(default: Any, meaning: str, *rules: Rule) -> Any:
@@ -78,12 +79,13 @@ class Settings:
         return self.overrides if method else tuple(o for o in self.overrides if not compose.METHODS_OWN.match(o))
 
     def folder(self) -> str:
-        """The folder of the scale's results: an engine other than the scale's own has one of its own."""
-        own = OmegaConf.load(places.EXPERIMENTS / "scale" / f"{self.scale}.yaml").get("engine", "torch")
-        return self.scale if self.engine in (None, own) else f"{self.scale}-{self.engine}"
+        """Name the folder of the scale's results."""
+        scale = parse_yaml(places.EXPERIMENTS / "scale" / f"{self.scale}.yaml")
+        usual = scale.get("engine", ScaleConfig.engine)
+        return places.scale_folder(self.scale, usual, self.engine or usual)
 
     def run(self, cell: Cell) -> DictConfig:
-        """The configuration of a run."""
+        """Compose the configuration of a run."""
         return compose.run_config(self.scale, cell.task, cell.model, cell.method, cell.seed, self.overrides)
 
     def changed(self) -> dict[str, Any]:

@@ -69,9 +69,9 @@ class Study:
 
 
 def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
-    """The study ``name`` at ``scale``.
+    """Load the study ``name`` at ``scale``.
 
-    methods, seeds: used instead of the file's, where given. Raises UserError naming the file, the field and what is
+    methods, seeds: replace those of the file where not empty. Raises UserError naming the file, the field and what is
     allowed.
     """
     content = _read(name)
@@ -94,14 +94,14 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
 
 
 def study_of(name: str, settings: Settings) -> Study:
-    """The study ``name`` at the scale, and with the methods and seeds, that the settings ask for."""
+    """Load the study ``name`` at the scale, and with the methods and seeds, of the settings."""
     return load_study(name, settings.scale, settings.methods, settings.seeds)
 
 
 def figures(scale: str) -> dict[str, str]:
-    """figure -> the study whose runs it shows, of the studies that have this scale, in the paper's order.
+    """Map each figure to the study whose runs it shows, for the studies that have this scale, in the paper's order.
 
-    A study without figures is not read: what is wrong with it concerns those who ask for it.
+    A study without figures is not read: its mistakes concern those who ask for it.
     """
     found: dict[str, str] = {}
     for name in options("study"):
@@ -116,7 +116,7 @@ def figures(scale: str) -> dict[str, str]:
 
 
 def at_scale(names: Iterable[str], scale: str) -> list[str]:
-    """Those of the named studies that have runs at ``scale``. Raises UserError for a name without a file."""
+    """Select the named studies that have runs at ``scale``. Raises UserError for a name without a file."""
     return [name for name in names if scale in _read(name).scales]
 
 
@@ -133,7 +133,7 @@ def _read(name: str) -> StudyFile:
 
 @lru_cache(maxsize=64)
 def _parsed(name: str, path: Path, text: str) -> StudyFile:
-    """The checked content of a study's file, which is asked for again and again."""
+    """Parse and check a study's file, once a process: Snakemake asks for it many times."""
     content: StudyFile = read(StudyFile, parse_yaml(path, text), path)
     if content.name != name:
         raise UserError(f"{path}: name is '{content.name}' but the file is called {path.name}; make them equal")
