@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -38,6 +39,15 @@ def test_every_path_that_is_named_exists(page: Path) -> None:
     """In code; a star stands for any name."""
     named = re.findall(rf"`((?:{FOLDERS})/[^\s`:]*)`", prose(page))
     assert [path for path in named if path not in MADE and not any(ROOT.glob(path.rstrip("/")))] == []
+
+
+def test_every_name_of_the_code_exists() -> None:
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    named = {name for text in texts for name in re.findall(r"`(bapo(?:\.\w+)+)\b", text)}
+    named |= {f"{m}.{name}" for text in texts for m, name in re.findall(r"^from (bapo\S*) import (\w+)", text, re.M)}
+    assert "bapo.evaluation.lm_eval_tasks.FOLDER" in named
+    for name in named - {"bapo.methods"}:  # a group of entry points
+        resolve_name(name)
 
 
 def test_the_index_lists_every_page_once() -> None:
