@@ -49,8 +49,7 @@ def of_two(
 
     scale: 100 turns fractions into points; given: one side of the difference is one model, so only the other has seeds.
     """
-    both, problems = found.both, found.problems
-    used = both if np.isfinite(both.se) else problems
+    both, problems, used = found.both, found.problems, found.tested
     estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
     stays = max(0.0, problems.se**2 - (found.falling if np.isfinite(found.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")

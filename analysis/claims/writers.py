@@ -11,6 +11,7 @@ from typing import Any
 from analysis import text
 from analysis.claims import VERDICTS
 from analysis.claims.ledger import ALL, Line, as_dictionary
+from analysis.page import markdown_table
 from analysis.study import Study
 from bapo.store.files import write_text
 
@@ -79,7 +80,7 @@ def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str) -> str:
         for v in VERDICTS
     ]
     head = ["Verdict", f"Claims ({number['claims']})", f"Lines: a claim on a task, or overall ({len(rows)})"]
-    parts += [text.markdown_table(head, table, "lrr"), INTRODUCTION, note, ""]
+    parts += [markdown_table(head, table, "lrr"), INTRODUCTION, note, ""]
     parts += ["## All claims", "", _summary(rows), "## Claim by claim", ""]
     parts += [_claim([r for r in rows if r["id"] == i]) for i in _ids(rows)]
     return "\n".join(parts)
@@ -94,7 +95,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
         here = _interval(r) + (f": {r['part']}" if several and r["part"] else "")
         name = f"[{claim}](#{claim})"
         body.append([name, r["section"], where, _paper(r), here, _verdict(r), _p(r["p_holm"])])
-    return text.markdown_table(["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"], body, "lllllll")
+    return markdown_table(["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"], body, "lllllll")
 
 
 def _claim(mine: Sequence[dict[str, Any]]) -> str:
@@ -118,7 +119,7 @@ def _claim(mine: Sequence[dict[str, Any]]) -> str:
                 [where, _paper(r), _interval(r), _verdict(r), _p(r["p"]), _p(r["p_holm"]), str(r["n_seeds"]), reason]
             )
         head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Why, and each part"]
-        lines += ["", text.markdown_table(head, body, "llllllrl").rstrip()]
+        lines += ["", markdown_table(head, body, "llllllrl").rstrip()]
     else:
         lines += ["", *(f"- {r['task'] or 'all tasks'}: **{r['verdict']}**: {r['reason']}" for r in mine)]
     if any(r["missing"] for r in mine):

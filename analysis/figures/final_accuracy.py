@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import reading, style
-from analysis.statistics import Estimate, SeedMean, mean_over_seeds
+from analysis.statistics import SeedMean, mean_over_seeds
 from analysis.study import Base, Block, Cell, Study
 from bapo.store.files import SUMMARY
 
@@ -36,11 +36,6 @@ def accuracies(block: Block, study: Study) -> dict[str, SeedMean]:
     }
 
 
-def interval(found: SeedMean) -> Estimate:
-    """For new problems and new seeds; of one seed, for new problems alone."""
-    return found.both if np.isfinite(found.both.se) else found.problems
-
-
 def frame(block: Block, found: Mapping[str, SeedMean]) -> pd.DataFrame:
     """A row a seed, and one a method with the interval, whose seed is empty. Fractions."""
     import pandas as pd
@@ -51,7 +46,7 @@ def frame(block: Block, found: Mapping[str, SeedMean]) -> pd.DataFrame:
         if name != "base":
             seeds = [c.seed for c in block.methods[name]]
             rows += [same | {"seed": s, "value": v} for s, v in zip(seeds, accuracy.seed_means, strict=True)]
-        estimate = interval(accuracy)
+        estimate = accuracy.tested
         rows.append(same | {"value": estimate.mean, "low": estimate.low, "high": estimate.high})
     return pd.DataFrame(rows)
 
@@ -76,7 +71,7 @@ def panel(axes: Axes, block: Block, found: Mapping[str, SeedMean], labels: Mappi
                 color="#666666",
             )
             continue
-        estimate, y = interval(found[method]), -row - 0.66
+        estimate, y = found[method].tested, -row - 0.66
         axes.plot([100 * estimate.low, 100 * estimate.high], [y, y], color=colour, linewidth=1.2)
         axes.plot(
             np.multiply(100, found[method].seed_means),
@@ -113,5 +108,5 @@ def limits(found: Mapping[str, SeedMean]) -> tuple[float, float]:
 
 
 def _ends(name: str, accuracy: SeedMean) -> list[float]:
-    ends = [] if name == "base" else [interval(accuracy).low, interval(accuracy).high]
+    ends = [] if name == "base" else [accuracy.tested.low, accuracy.tested.high]
     return [x for x in (*ends, *accuracy.seed_means) if np.isfinite(x)]

@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import text
+from analysis.page import Page, Table, at_scale
 from analysis.robustness.reading import COMPLETE, FAIL, PRUNED, Sweep, Trial
 from analysis.robustness.sensitivity import Region, Sensitivity, against_reference, shown
-from analysis.statistics import Estimate
-from analysis.tables.comparison import interval
-from analysis.tables.layout import Page, Table, at_scale
 from bapo.store.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-def percent(estimate: Estimate) -> str:
-    """ "31.2 ± 1.4", with the half-width of the 95% interval."""
-    return f"{text.number(100 * estimate.mean)} ± {text.number(100 * estimate.half_width)}"
 
 
 def sentence(row: Sensitivity, area: Region | None) -> str:
@@ -32,7 +25,7 @@ def sentence(row: Sensitivity, area: Region | None) -> str:
     change, (first, last) = row.change, row.ends
     moved = f"from {first.words} to {last.words} accuracy changes by {text.signed(100 * change.mean)} points"
     if math.isfinite(change.half_width):
-        moved += f" (95% {interval(change)}, {text.p_value(row.p)} after Holm)"
+        moved += f" (95% {text.interval(change)}, {text.p_value(row.p)} after Holm)"
     verdict = "a real difference" if row.found else "no difference was found, which is not the same as none"
     if not math.isfinite(row.p):
         verdict = "whether that is real cannot be told"
@@ -64,8 +57,9 @@ def region_sentence(sweep: Sweep, area: Region | None) -> str:
     n, inside, surely = len(sweep.complete), len(area.inside), len(area.surely)
     drawn = ", ".join(f"{p.title} = {shown(area.best.drawn[p.name])}" for p in sweep.parameters)
     return (
-        f"The best of {n} complete trials has {percent(area.best.estimate)} % ({drawn}); {sweep.reference_title} has "
-        f"{percent(area.reference)} % with the same seeds. {inside} of {n} lie in the region: at least "
+        f"The best of {n} complete trials has {text.percent(area.best.estimate)} % ({drawn}); "
+        f"{sweep.reference_title} has {text.percent(area.reference)} % with the same seeds. "
+        f"{inside} of {n} lie in the region: at least "
         f"{text.number(100 * area.bound)} % (the best minus one standard error) and above {sweep.reference_title}; "
         f"{surely} of these above it beyond doubt (95% interval of the difference)."
     )
@@ -86,7 +80,7 @@ def trials_table(sweep: Sweep, area: Region | None) -> Table:
         cells.append(", ".join(text.number(100 * m) for m in t.seed_means) or text.MISSING)
         if len(t.accuracy):
             d = against_reference(t, sweep)
-            cells += [percent(t.estimate), f"{text.signed(100 * d.mean)} ({interval(d)})"]
+            cells += [text.percent(t.estimate), f"{text.signed(100 * d.mean)} ({text.interval(d)})"]
         else:
             cells += [text.MISSING, text.MISSING]
         cells.append("yes" if area and t in area.inside else "" if t.state == COMPLETE else t.state)
@@ -111,7 +105,7 @@ def levels_table(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
                     row.parameter.title,
                     level.title,
                     str(len(level.trials)),
-                    percent(level.estimate),
+                    text.percent(level.estimate),
                     weight if i == 0 else "",
                 ]
             )
@@ -198,7 +192,6 @@ def write(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity], path: 
     c = sweep.content
     words = [region_sentence(sweep, area), *(sentence(row, area) for row in rows)]
     heading = at_scale(f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}", c["scale"])
-    page = Page(f"{heading} ({c['model_title']})", [levels_table(sweep, rows), trials_table(sweep, area)], notes(sweep))
-    first, _, rest = page.markdown().partition("\n\n")
-    write_text(path, "\n\n".join([first, "\n".join(f"- {w}" for w in words), rest]))
+    tables = [levels_table(sweep, rows), trials_table(sweep, area)]
+    write_text(path, Page(f"{heading} ({c['model_title']})", tables, notes(sweep), words).markdown())
     return frame(sweep, area, rows)

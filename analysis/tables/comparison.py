@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis import reading, results, statistics, text
+from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
 from analysis.tables import hyperparameters
-from analysis.tables.layout import Page, Table, at_scale
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")
@@ -104,15 +104,10 @@ def changes(block: Block, study: Study) -> dict[str, tuple[str, ...]]:
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def interval(estimate: statistics.Estimate) -> str:
-    """In points: "-0.3 to +2.7"."""
-    return f"{text.signed(100 * estimate.low)} to {text.signed(100 * estimate.high)}"
-
-
 def _accuracy(row: Result, column: str) -> str:
     m = row.mean(column)
     spread = f" (sd {text.number(100 * m.seed_sd)})" if math.isfinite(m.seed_sd) else ""
-    return f"{text.number(100 * m.mean)} ± {text.number(100 * m.problems.half_width)}{spread}"
+    return text.percent(m.problems) + spread
 
 
 def _row(found: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> list[str]:
@@ -120,7 +115,7 @@ def _row(found: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> li
     test = found.against.get(AVERAGE, {}).get(row.method)
     if test:
         cells += [
-            f"{text.signed(100 * test.difference.mean)} ({interval(test.difference.tested)})",
+            f"{text.signed(100 * test.difference.mean)} ({text.interval(test.difference.tested)})",
             text.p_value(test.adjusted).removeprefix("p ").removeprefix("= "),
             test.verdict,
         ]

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import paper, reading, text
+from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
-from analysis.tables.layout import Page, Table, at_scale
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from analysis import paper, reading, statistics, text
+from analysis.page import Page, Table, at_scale
 from analysis.results import COSTS, has_reference_pass
 from analysis.study import Block, Study
 from analysis.tables import published
-from analysis.tables.layout import Page, Table, at_scale
 
 REFERENCE = "grpo"
 #: key in totals of summary.json -> title; the keys of COSTS and the tokens that the updates ran over

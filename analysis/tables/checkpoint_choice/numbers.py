@@ -56,11 +56,6 @@ class Measured:
         return statistics.mean_over_seeds(*self.gains)
 
 
-def tested(mean: statistics.SeedMean) -> statistics.Estimate:
-    """The error for new problems and, where there are two or more, new training seeds."""
-    return mean.both if np.isfinite(mean.both.se) else mean.problems
-
-
 @dataclass(frozen=True)
 class Choice:
     """All rules for one method, on one benchmark or on the average of the tests."""
@@ -198,8 +193,8 @@ def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
                     "gain": 100 * gain.mean,
                     "gain_low_problems": 100 * gain.problems.low,
                     "gain_high_problems": 100 * gain.problems.high,
-                    "gain_low": 100 * tested(gain).low,
-                    "gain_high": 100 * tested(gain).high,
+                    "gain_low": 100 * gain.tested.low,
+                    "gain_high": 100 * gain.tested.high,
                 }
             )
     return pd.DataFrame(rows)

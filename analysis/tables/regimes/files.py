@@ -13,10 +13,10 @@ import numpy as np
 
 from analysis import reading, results, statistics, text
 from analysis.figures.common import plain_title
+from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
-from analysis.tables.comparison import interval, seeds_of
-from analysis.tables.layout import Page, Table, at_scale
+from analysis.tables.comparison import seeds_of
 from analysis.tables.regimes import figure as regimes_figure
 from bapo.errors import UserError
 
@@ -105,8 +105,7 @@ def paired(subject: Result, reference: Result, column: str) -> tuple[statistics.
     tables = [a[pick[0]] - b[pick[1]] for a, b in zip(subject.column(column), reference.column(column), strict=True)]
     found = statistics.mean_over_seeds(*tables)
     over_seeds = statistics.clustered(np.array(found.seed_means))
-    estimate = found.both if len(common) > 1 else found.problems
-    return estimate, dict(zip(common, found.seed_means, strict=True)), over_seeds.p
+    return found.tested, dict(zip(common, found.seed_means, strict=True)), over_seeds.p
 
 
 def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
@@ -148,7 +147,7 @@ def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Reg
 def sentence(block: Block, hard: Start, found: Mapping[str, Regime], names: tuple[str, str]) -> str:
     """One base model in words. names: of BAPO and of the reference."""
     said = [
-        f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {interval(r.difference)})"
+        f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {text.interval(r.difference)})"
         for budget, r in found.items()
     ]
     return (
@@ -200,7 +199,7 @@ def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
 def _cell(r: Regime | None) -> str:
     if r is None:
         return text.MISSING
-    size = f"{text.signed(100 * r.difference.mean)} ({interval(r.difference)})"
+    size = f"{text.signed(100 * r.difference.mean)} ({text.interval(r.difference)})"
     short = f", not reached: {seeds_of(r.short)}" if r.short else ""
     return f"{size}: {r.verdict} [used {text.number(r.used, 2)}{short}]"
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import reading, text
 from analysis.figures.common import require_runs
+from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
-from analysis.tables.layout import Page, Table, at_scale
 from bapo.algorithm import theory
 from bapo.errors import UserError
 

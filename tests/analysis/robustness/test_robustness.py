@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from support.sweep_tables import PROBLEMS, run, sweep, table
 
+from analysis import text
 from analysis.__main__ import main
 from analysis.robustness import page, reading, sensitivity
 from bapo.errors import UserError
@@ -138,5 +139,5 @@ def test_an_interval_wider_than_all_accuracies_is_left_out():
     # two seeds that differ by the same amount on every problem: hardly a degree of freedom
     found = reading.estimate(np.array([[0.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.4999]]))
     assert found.mean == pytest.approx(0.25, abs=1e-4) and found.se > 0 and np.isnan(found.half_width)
-    assert page.percent(found) == "25.0 ± \N{EN DASH}"
+    assert text.percent(found) == "25.0 ± \N{EN DASH}"
     assert reading.estimate(np.array(table(0.5))).half_width < 0.1
