@@ -59,6 +59,22 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
     return [c.seed for c in cells if summary(c.run, study).get("budget", {}).get("reached") is False]
 
 
+def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
+    """Raises UserError naming every run of the study without these files and the command that makes it."""
+    cells = [c for b in study.blocks for found in b.methods.values() for c in found]
+    missing: dict[str, list[str]] = {}
+    for c in cells:
+        if any(not (c.run / name).exists() for name in files):
+            missing.setdefault(str(c.run.parent), []).append(c.run.name)
+    if missing:
+        count = sum(map(len, missing.values()))
+        named = [f"{p}/{s[0]}" if len(s) == 1 else f"{p}/{{{','.join(s)}}}" for p, s in missing.items()]
+        raise UserError(
+            f"{count} of the {len(cells)} runs that the figure shows {'is' if count == 1 else 'are'} not finished: "
+            f"{', '.join(named)}; make what is missing with `{study.command}`"
+        )
+
+
 def summary(folder: Path, study: Study) -> dict[str, Any]:
     """The verified summary of a finished folder. Raises UserError naming the folder and the command that makes it."""
     if not (folder / SUMMARY).exists():

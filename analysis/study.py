@@ -63,6 +63,10 @@ class Block:
     def method_title(self, method: str) -> str:
         return self.methods[method][0].method_title
 
+    def plain_title(self, method: str) -> str:
+        """Return a method's name without the table's decoration."""
+        return self.method_title(method).lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
+
 
 @dataclass(frozen=True)
 class Study:

@@ -12,8 +12,9 @@ import numpy as np
 from analysis import statistics
 from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Claim
-from analysis.claims.measures import Measure, NotTestable, mean_of
-from analysis.claims.registry import BASE, CHANCE, QUERIES, words
+from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of
+from analysis.claims.queries import QUERIES
+from analysis.claims.registry import names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import Reader, View, merged, pruned
 from analysis.study import Block, Study
@@ -99,9 +100,8 @@ def _concerns(claim: Claim, block: Block) -> bool:
     """Whether the study asks for a method of each side on this task."""
     if claim.tasks and block.task not in claim.tasks:
         return False
-    parameters = claim.parameters or {}
-    sides = [words(parameters.get(key)) for key in ("of", "over") if parameters.get(key) is not None]
-    return all(any(m in block.methods or m in (BASE, CHANCE) for m in names) for names in sides)
+    sides = [names(claim.query[key]) for key in ("of", "over") if claim.query.get(key) is not None]
+    return all(any(m in block.methods or m in (BASE, CHANCE) for m in side) for side in sides)
 
 
 def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "", missing: bool = False) -> Line:
@@ -110,14 +110,14 @@ def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "
 
 
 def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) -> Line:
-    query = QUERIES[claim.query]
+    query = QUERIES[claim.query["name"]]
     there = pruned(block, query.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
     gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in there.methods]
     view = View(there, study, reader)
     place = {"task": block.task, "model": block.model}
     try:
-        parts = query.answer(view, **(claim.parameters or {}))
+        parts = query.answer(view, **claim.parameters)
     except NotTestable as reason:
         return _without(claim, str(reason), how, **place)
     if not parts:
@@ -224,8 +224,8 @@ def as_dictionary(line: Line) -> dict[str, Any]:
         "task": line.task,
         "model": line.model,
         "paper_value": words if words is not None else number(line.paper),
-        "query": claim.query,
-        "parameters": dict(claim.parameters or {}),
+        "query": claim.query.get("name", ""),
+        "parameters": claim.parameters,
         "rule": claim.rule.text() if claim.rule else "",
         "estimate": number(e.mean) if e else None,
         "low": number(ends[0]),

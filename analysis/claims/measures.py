@@ -9,6 +9,9 @@ import numpy as np
 
 from analysis.statistics import Estimate, SeedDifference, SeedMean
 
+#: what `over` may name beside methods: the model before training; what two samplings of that model show
+BASE, CHANCE = "base", "chance"
+
 
 class NotTestable(Exception):
     """The runs are there, but what the claim speaks of is not in them; the message says why."""

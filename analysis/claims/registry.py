@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.claims.measures import Measure, NotTestable
+from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable
 from bapo.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -25,10 +25,6 @@ class Answer(dict[str, Measure]):
     def __init__(self, measures: dict[str, Measure], unmeasured: dict[str, str] | None = None):
         super().__init__(measures)
         self.unmeasured = unmeasured or {}
-
-
-#: what `over` may name beside methods: the model before training; what two samplings of that model show
-BASE, CHANCE = "base", "chance"
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ class Query:
         for name, choices in self.choices.items():
             if name in given and given[name] not in choices:
                 raise UserError(unknown(f"{where}: query.{name}", "no such choice", str(given[name]), list(choices)))
-        for name in words(given.get("over")):
+        for name in names(given.get("over")):
             if name in (BASE, CHANCE) and name not in self.beside:
                 raise UserError(f"{where}: query.over: query '{self.name}' cannot be asked over {name}; name methods")
         for name in self.required:
@@ -84,7 +80,7 @@ def query(
     return register
 
 
-def words(value: Any) -> list[str]:
+def names(value: Any) -> list[str]:
     """A method or a list of methods."""
     return [] if value is None else [str(v) for v in value] if isinstance(value, list) else [str(value)]
 
@@ -92,13 +88,13 @@ def words(value: Any) -> list[str]:
 def pairs(view: View, of: Any, over: Any) -> list[tuple[str, str, str]]:
     """(title, a, b) of every comparison whose methods have runs here."""
     methods = view.block.methods
-    found = [(a, b) for a in words(of) for b in words(over) if a in methods and (b in methods or b in (BASE, CHANCE))]
+    found = [(a, b) for a in names(of) for b in names(over) if a in methods and (b in methods or b in (BASE, CHANCE))]
     return [(f"{view.title(a)} against {view.title(b)}", a, b) for a, b in found if a != b]
 
 
-def there(view: View, of: Any) -> list[tuple[str, str]]:
+def methods_with_runs(view: View, of: Any) -> list[tuple[str, str]]:
     """(title, method) of every method that has runs here."""
-    return [(view.title(m), m) for m in words(of) if m in view.block.methods]
+    return [(view.title(m), m) for m in names(of) if m in view.block.methods]
 
 
 def answers(asked: list[tuple[str, ...]], measure: Callable[..., Measure]) -> Answer:
@@ -115,10 +111,3 @@ def answers(asked: list[tuple[str, ...]], measure: Callable[..., Measure]) -> An
     if reasons and not found:
         raise NotTestable("; ".join(dict.fromkeys(reasons.values())))
     return Answer(found, reasons)
-
-
-def load() -> dict[str, Query]:
-    """All queries."""
-    from analysis.claims.queries import accuracy, bound, probes, training  # noqa: F401  (importing registers them)
-
-    return QUERIES

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, statistics
-from analysis.claims.measures import NotTestable
-from analysis.claims.registry import BASE, CHANCE
+from analysis.claims.measures import BASE, CHANCE, NotTestable
 from analysis.results import AVERAGE
 from analysis.study import Base, Block, Cell, Study, load
 from bapo.store.files import STEPS, SUMMARY, read_json
@@ -82,11 +81,9 @@ class View:
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def title(self, method: str) -> str:
-        from analysis.figures.common import plain_title
-
         if method in (BASE, CHANCE):
             return {BASE: "the base", CHANCE: "the unchanged base"}[method]
-        return plain_title(self.block, method)
+        return self.block.plain_title(method)
 
     def seeds(self, *methods: str) -> int:
         return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))

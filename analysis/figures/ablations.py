@@ -68,13 +68,13 @@ def _labels(block: Block, study: Study) -> list[dict[str, str]]:
     """The methods of each column with what they are called in it."""
     columns = []
     for _, chosen, own in COLUMNS:
-        labels = {m: common.short(common.plain_title(block, m)) for m in block.methods if chosen.fullmatch(m)}
+        labels = {m: common.short(block.plain_title(m)) for m in block.methods if chosen.fullmatch(m)}
         if "bapo" in block.methods:
             method = reading.config(block.methods["bapo"][0], study).get("method", {})
             labels["bapo"] = own.format(**method) if {"v", "m"} <= set(method) else "BAPO"
         columns.append(labels)
     if not any(columns):  # none of the paper's ablations: what there is
-        columns[0] = {m: common.plain_title(block, m) for m in block.methods}
+        columns[0] = {m: block.plain_title(m) for m in block.methods}
     return columns
 
 

@@ -83,7 +83,7 @@ def _read(block: Block, method: str, study: Study) -> dict:
     return {
         "title": block.title,
         "method": method,
-        "name": common.plain_title(block, method),
+        "name": block.plain_title(method),
         "counts": counts,
         "samples": samples,
         "within": float(np.mean(within)),

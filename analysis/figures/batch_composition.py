@@ -30,7 +30,7 @@ def figure8_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
     study = common.part(study, ("mathematics",), VARIANTS)
     order = {m: i for i, m in enumerate(VARIANTS)}
     lines = [[(b, m) for m in sorted(b.methods, key=lambda m: order.get(m, len(order)))] for b in study.blocks]
-    return _draw(study, lines, [b.title for b in study.blocks], lambda b, m: common.plain_title(b, m))
+    return _draw(study, lines, [b.title for b in study.blocks], lambda b, m: b.plain_title(m))
 
 
 def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
@@ -43,7 +43,7 @@ def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
         study,
         lines,
         [""] * len(lines),
-        lambda b, m: f"{b.task_title}\n{b.model_title}{f', {common.plain_title(b, m)}' if several else ''}",
+        lambda b, m: f"{b.task_title}\n{b.model_title}{f', {b.plain_title(m)}' if several else ''}",
     )
 
 

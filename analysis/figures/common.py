@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import style, text
+from analysis.reading import require_runs
 from analysis.study import Block, Study
-from bapo.errors import UserError
-from bapo.store.files import SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,22 +29,6 @@ def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -
     found = replace(study, blocks=tuple([b for b in narrowed if b.methods] or blocks))
     require_runs(found)
     return found
-
-
-def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
-    """Raises UserError naming every run of the study without these files and the command that makes it."""
-    cells = [c for b in study.blocks for found in b.methods.values() for c in found]
-    missing: dict[str, list[str]] = {}
-    for c in cells:
-        if any(not (c.run / name).exists() for name in files):
-            missing.setdefault(str(c.run.parent), []).append(c.run.name)
-    if missing:
-        count = sum(map(len, missing.values()))
-        named = [f"{p}/{s[0]}" if len(s) == 1 else f"{p}/{{{','.join(s)}}}" for p, s in missing.items()]
-        raise UserError(
-            f"{count} of the {len(cells)} runs that the figure shows {'is' if count == 1 else 'are'} not finished: "
-            f"{', '.join(named)}; make what is missing with `{study.command}`"
-        )
 
 
 def series(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -68,11 +51,6 @@ def seed_words(blocks: Sequence[Block], methods: Sequence[str] | None = None) ->
     """ "3 seeds", "1 seed" or "3 to 5 seeds" """
     counts = [len(cells) for b in blocks for m, cells in b.methods.items() if methods is None or m in methods]
     return text.counted(counts, "seed")
-
-
-def plain_title(block: Block, method: str) -> str:
-    """A method's name without the table's decoration."""
-    return block.method_title(method).lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
 
 
 def tidy_steps(axes: Axes, last: int) -> None:

@@ -71,7 +71,7 @@ def _panel(axes: Axes, block: Block, study: Study) -> pd.DataFrame:
     totals = {m: values[:, -1].mean() for m, (_, values) in sums.items()}
     for i, (m, (steps, values)) in enumerate(sums.items()):
         times = f" ({totals[m] / totals['grpo']:.2f}x)" if totals.get("grpo") else ""
-        label = f"{common.plain_title(block, m)} {text.thousands(totals[m])}{times}"
+        label = f"{block.plain_title(m)} {text.thousands(totals[m])}{times}"
         common.curve(axes, m, i, steps, values, label)
     common.tidy_steps(axes, max(steps[-1] for steps, _ in sums.values()))
     axes.set_ylim(0, max(totals.values()) * 1.12)

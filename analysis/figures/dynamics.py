@@ -48,7 +48,7 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
         for axes, (column, label) in zip(line, MEASURES.items(), strict=True):
             for i, m in enumerate(block.methods):
                 steps, values = data[block, m][column]
-                common.curve(axes, m, i, steps, style.smooth(values, window), common.plain_title(block, m))
+                common.curve(axes, m, i, steps, style.smooth(values, window), block.plain_title(m))
             common.tidy_steps(
                 axes, max(max(steps, default=1) for m in block.methods for steps, _ in data[block, m].values())
             )
@@ -66,7 +66,7 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
 def _not_recorded(data: dict) -> str:
     """What no step of some method's runs says, in a sentence."""
     missing = {
-        f"{MEASURES[c].partition(' (')[0]} of {common.plain_title(b, m)}"
+        f"{MEASURES[c].partition(' (')[0]} of {b.plain_title(m)}"
         for (b, m), found in data.items()
         for c, (steps, _) in found.items()
         if not len(steps)

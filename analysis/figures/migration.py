@@ -48,7 +48,7 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
     data = [_read(b, method, study) for b in blocks]
     samples = data[0]["samples"]
     words = (
-        f"{common.plain_title(blocks[0], method)}: training prompts by correct answers out of {samples}, before "
+        f"{blocks[0].plain_title(method)}: training prompts by correct answers out of {samples}, before "
         f"training (row) and now (column), {common.seed_words(blocks, [method])}; colour: share of the row. Below the "
         "outlined diagonal (lower left): worse than before; above: better. "
     )
@@ -68,7 +68,7 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel("initial bin" if d["probes"].obstacle else "bin, other seed's base", labelpad=2)
-        style.row_title(line[0], f"{common.plain_title(block, method)}: {block.title}", 0.38)
+        style.row_title(line[0], f"{block.plain_title(method)}: {block.title}", 0.38)
     style.margins(fig, left=0.55, right=0.68, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _bar(fig, grid, image)
     style.caption(fig, words)

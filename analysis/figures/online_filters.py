@@ -52,7 +52,7 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _name(block: Block, method: str) -> str:
-    return "range filter (BAPO)" if method == "bapo" else common.short(common.plain_title(block, method))
+    return "range filter (BAPO)" if method == "bapo" else common.short(block.plain_title(method))
 
 
 def _held_out(block: Block, method: str, study: Study) -> tuple[np.ndarray, np.ndarray, int]:

@@ -49,7 +49,7 @@ def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     for block in study.blocks:
         shown = [pair for pair in PAIRS if all(m in block.methods for m in pair)] or [tuple(block.methods)]
         for pair in shown:
-            title = " and ".join(common.plain_title(block, m) for m in reversed(pair))
+            title = " and ".join(block.plain_title(m) for m in reversed(pair))
             panels.append(Panel(block, _benchmark(block, AIME), pair, title))
     return _draw(panels, study, _on(panels))
 
@@ -83,7 +83,7 @@ def _part(study: Study, methods: Sequence[str]) -> Study:
     if not study.curves:
         raise UserError("the study has no test curves; name the methods that need them under 'curves' in its file")
     found = common.part(study, methods=[m for m in methods if m in study.curves] or study.curves)
-    common.require_runs(found, ("summary.json", "curve/summary.json"))
+    reading.require_runs(found, ("summary.json", "curve/summary.json"))
     return found
 
 
@@ -157,7 +157,7 @@ def _panel(axes: Axes, panel: Panel, curves: dict[str, reading.Curve], stars: bo
         axes.fill_between(steps, low, high, color=line["color"], alpha=0.13, linewidth=0)
         for seed in accuracy.mean(axis=2):
             axes.plot(steps, seed, color=line["color"], linewidth=0.5, alpha=0.7, zorder=2)
-        label, marker = common.plain_title(panel.block, method), MARKERS.get(method) if stars else None
+        label, marker = panel.block.plain_title(method), MARKERS.get(method) if stars else None
         axes.plot(steps, means, label=label, marker=marker, markersize=4, zorder=top, clip_on=not stars, **line)
         best = int(np.argmax(means))
         if stars:

@@ -112,7 +112,7 @@ def _read(block: Block, method: str, study: Study) -> dict:
         ]
     )
     return {
-        "title": common.plain_title(block, method),
+        "title": block.plain_title(method),
         "steps": steps,
         "samples": samples,
         "counts": counts.mean(axis=1),

@@ -26,7 +26,7 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     study = common.part(study)
     data = {b: _read(b, study) for b in study.blocks}
     window = common.window_of(max(len(steps) for methods in data.values() for steps, _ in methods.values()))
-    first = common.plain_title(study.blocks[0], next(iter(study.blocks[0].methods)))
+    first = study.blocks[0].plain_title(next(iter(study.blocks[0].methods)))
     chooses = any("mopps" in b.methods for b in study.blocks)
     words = (
         f"Mean reward of the fresh rollouts at each step, {common.seed_words(study.blocks)} a method"
@@ -85,7 +85,7 @@ def _compare(axes, block: Block, methods: dict, smoothed: dict) -> None:
     axes.set_xlabel("training step", labelpad=1)
     final = {m: v.mean(axis=0)[-1] for m, v in smoothed.items()}
     ends = [
-        (y, f"{common.plain_title(block, m)} {y:.2f}", style.method_line(m, i)["color"])
+        (y, f"{block.plain_title(m)} {y:.2f}", style.method_line(m, i)["color"])
         for i, (m, y) in enumerate(final.items())
     ]
     style.spread_labels(axes, ends, last, TALL)
@@ -111,7 +111,7 @@ def _seeds(fig, slot, block: Block, methods: dict, smoothed: dict) -> None:
         axes.set_xticks([0, steps[-1]], ["0", str(steps[-1])])
         axes.get_xticklabels()[0].set_ha("left")
         axes.get_xticklabels()[1].set_ha("right")
-        title = common.plain_title(block, m)
+        title = block.plain_title(m)
         if len(methods) > 7:  # narrow panels
             title = title.replace(" ", "\n", 1)
         axes.set_title(title, fontsize=7, color=line["color"], pad=3)

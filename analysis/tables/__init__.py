@@ -20,7 +20,7 @@ NAMES = {
 
 def write(name: str, study: Study, out: Path) -> list[Path]:
     """Write one of NAMES into the folder ``out``; returns the files. Raises UserError naming missing runs."""
-    from analysis.figures.common import require_runs
+    from analysis.reading import require_runs
     from analysis.tables import comparison, data_sets, hyperparameters, overhead
     from analysis.tables.regimes import files as regimes
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import statistics
-from analysis.claims.measures import Measure, NotTestable, of_two
-from analysis.claims.registry import BASE, Answer, answers, pairs, query
+from analysis.claims.measures import BASE, Measure, NotTestable, of_two
+from analysis.claims.registry import Answer, answers, pairs, query
 from analysis.claims.view import points
 from analysis.results import AVERAGE
 

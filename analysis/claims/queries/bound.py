@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.audit.theorem import best_case
 from analysis.claims.measures import NotTestable, of_seeds
-from analysis.claims.registry import Answer, answers, query, there
+from analysis.claims.registry import Answer, answers, methods_with_runs, query
 from bapo.store.files import GROUPS
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def constants_finite(view: View, *, of: Any) -> Answer:
             largest = np.maximum(largest, k.max(axis=0))
         return of_seeds(shares, "%", ", ".join(f"K{i} at most {v:.3f}" for i, v in enumerate(largest, 1)))
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)
 
 
 @query()
@@ -50,7 +51,7 @@ def x2_premise(view: View, *, of: Any) -> Answer:
             raise NotTestable("no re-evaluated group was admitted")
         return of_seeds(shares, "%", f"{broken} of {count} admitted groups are below it")
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)
 
 
 @query()
@@ -59,7 +60,6 @@ def bound_can_be_positive(view: View, *, of: Any) -> Answer:
 
     At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy.
     """
-    from analysis.audit.theorem import best_case
 
     def alone(method: str):
         shares, best = [], -np.inf
@@ -72,4 +72,4 @@ def bound_can_be_positive(view: View, *, of: Any) -> Answer:
             best = max(best, float(values.max()))
         return of_seeds(shares, "%", f"the bound is at most {best + 0.0:.3g} TV(pi, alpha)")
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)

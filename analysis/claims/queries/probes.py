@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import statistics
-from analysis.claims.measures import NotTestable, of_two, share_table
-from analysis.claims.registry import BASE, CHANCE, Answer, answers, pairs, query, there
+from analysis.claims.measures import BASE, CHANCE, NotTestable, of_two, share_table
+from analysis.claims.registry import Answer, answers, methods_with_runs, pairs, query
 from analysis.probes import Probes, Value
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer
         note = f"{view.title(a)} {100 * x.mean():.1f}%, {view.title(b)} {100 * y.mean():.1f}%{note}"
         return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
 
-    return answers(there(view, of), alone) if over is None else answers(pairs(view, of, over), against)
+    return answers(methods_with_runs(view, of), alone) if over is None else answers(pairs(view, of, over), against)
 
 
 def _beside(found: Probes, share: Share) -> str:
@@ -149,7 +149,7 @@ def degraded_prompts(
 
     share = Share(lambda p, step: p.within(step, fewer), lambda p, step: _across(p, step, fewer))
     if noise is not None:
-        for _, method in there(view, of):
+        for _, method in methods_with_runs(view, of):
             found = _probes(view, method, probed)
             chance = 100 * share.across(found, 0).mean()
             if chance > noise:

@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis import text
 from analysis.claims.measures import NotTestable, of_seeds, ratios
-from analysis.claims.registry import Answer, answers, pairs, query, there
+from analysis.claims.registry import Answer, answers, methods_with_runs, pairs, query
 from analysis.results import has_reference_pass
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _shares(view: View, of: Any, columns: list[str], share: Callable[[pd.DataFra
         values = [100 * float(share(f, size)) for f in view.steps(method, columns).values()]
         return of_seeds(values, "%", f"B = {size} groups")
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)
 
 
 @query()

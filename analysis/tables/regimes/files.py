@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from analysis import reading, results, statistics, text
-from analysis.figures.common import plain_title
 from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
@@ -246,7 +245,7 @@ def write(study: Study, out: Path) -> list[Path]:
         raise UserError(f"study {study.name}: no base has runs of {study.reference} and of one of {wanted}")
     rows = by_base(regimes)
     block = rows[0][0]
-    names = SUBJECT.upper(), plain_title(block, study.reference)
+    names = SUBJECT.upper(), block.plain_title(study.reference)
     header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
     cells = [
         [b.title, f"{100 * hard.share:.1f}%", *(_cell(found.get(budget)) for budget in BUDGETS)]

@@ -47,7 +47,7 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
             for column, (label, colour, dash) in LOOKS.items():
                 _line(right, frame, column, window, label=label, color=colour, linestyle=dash)
             right.axhline(0, color="#444444", linewidth=0.8)
-            style.row_title(left, f"{block.title}, {common.plain_title(block, method)}", 0.06)
+            style.row_title(left, f"{block.title}, {block.plain_title(method)}", 0.06)
             left.set_ylabel("TV (estimated)")
             right.set_ylabel("bound")
             left.set_ylim(bottom=0)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import reading, text
-from analysis.figures.common import require_runs
+from analysis.reading import require_runs
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
 from bapo.algorithm import theory
