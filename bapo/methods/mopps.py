@@ -21,6 +21,7 @@ class MoPPSConfig(MethodConfig):
     clip_high: float = 0.28
     kl_to: str = "none"
     kl_coef: float = 0.0
+    aggregation: str = "token-mean"  # the reference's
     candidates: int = setting(8, ONE)  # rho: candidates a prompt of the batch
     #: lambda: share of a posterior that the next one keeps; 1 forgets nothing
     memory: float = setting(0.5, within(0, 1, "[0, 1]"))
