@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,7 +16,7 @@ from analysis.claims.queries import QUERIES
 from analysis.claims.registry import names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import Reader, View, merged, pruned
-from analysis.study import Block, Study
+from analysis.study import Block, Study, workflow_command
 
 #: the task of a line over all tasks
 ALL = "overall"
@@ -59,12 +58,9 @@ def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
 
 
 def command(claim: Claim, studies: dict[str, Study]) -> str:
-    """What makes the runs that a claim needs."""
-    if not claim.studies:
-        return ""
+    """Return what makes the runs that a claim needs."""
     config = next((s.config for s in studies.values()), ())
-    targets = ["snakemake", "--cores", "all", *(f"runs_{name}" for name in claim.studies)]
-    return shlex.join([*targets, "--config", *config] if config else targets)
+    return workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
 
 
 def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line]:

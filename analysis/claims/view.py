@@ -13,19 +13,20 @@ from analysis import reading, statistics
 from analysis.claims.measures import BASE, CHANCE, NotTestable
 from analysis.results import AVERAGE
 from analysis.study import Base, Block, Cell, Study, load
-from bapo.store.files import STEPS, SUMMARY, read_json
+from bapo.store.files import STEPS, SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def load_studies(files: Sequence[Path]) -> dict[str, Study]:
-    """Study files by their name. A study's target is the one that makes its runs."""
-    named = {}
+    """Read studies by their name, or their file's. A study's target is the one that makes its runs."""
+    studies = {}
     for path in files:
-        name = str(read_json(path).get("name") or path.stem)
-        named[name] = load(path, f"runs_{name}")
-    return named
+        study = load(path)
+        name = study.name or path.stem
+        studies[name] = replace(study, target=f"runs_{name}")
+    return studies
 
 
 def merged(studies: Sequence[Study]) -> Study:

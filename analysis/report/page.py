@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import math
-import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from analysis import text
 from analysis.audit import SETUP, audit
 from analysis.audit import load as load_audit
 from analysis.report import claims, files, provenance
+from analysis.study import StudyFile, workflow_command
 from bapo.errors import UserError
 from bapo.store.files import write_text
 
@@ -82,11 +82,11 @@ def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}
-    study = next((s for s in found.studies if s["name"] == "table1"), (found.studies or [{}])[0])
+    study = next((s for s in found.studies if s.name == "table1"), (found.studies or [StudyFile(())])[0])
     return environment.get_template("page.html").render(
         **content,
-        scale=str(study.get("scale") or folder),
-        note=str(study.get("note") or ""),
+        scale=study.scale or folder,
+        note=study.note,
         command=lambda target: _command(target, study, folder),
         runs=found.runs,
         provenance=found,
@@ -103,10 +103,11 @@ def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
     )
 
 
-def _command(target: str, study: dict[str, Any], folder: str) -> str:
-    words = study.get("config", [] if folder == "laptop" else [f"scale={folder}"])
-    given = ["--config", *map(str, words)] if words else []
-    return shlex.join(["snakemake", "--cores", "all", target, *given])
+def _command(target: str, study: StudyFile, folder: str) -> str:
+    config = study.config
+    if config is None:
+        config = () if folder == "laptop" else (f"scale={folder}",)
+    return workflow_command([target], config)
 
 
 def _payload(found: provenance.Provenance) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.study import Base, Cell, StudyFile, read_file
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, flat, read_json
 
@@ -63,7 +64,7 @@ class Provenance:
     runs: list[Run] = field(default_factory=list)
     configurations: list[dict[str, str]] = field(default_factory=list)
     environments: list[dict[str, Any]] = field(default_factory=list)
-    studies: list[dict[str, Any]] = field(default_factory=list)  # the study files, less their runs
+    studies: list[StudyFile] = field(default_factory=list)
 
     def having(self, environment: int) -> int:
         return sum(r.environment == environment for r in self.runs)
@@ -77,15 +78,11 @@ def collect(results: Path) -> Provenance:
     found = Provenance()
     known: dict[str, Run] = {}
     for path in sorted((results / "studies").glob("*.json")):
-        content = read_json(path)
-        if not isinstance(content, Mapping) or not content.get("cells"):
-            raise UserError(f"{path}: must be a JSON object with cells; delete it and give the same command again")
-        name = str(content.get("name") or path.stem)
-        found.studies.append({k: v for k, v in content.items() if k not in ("cells", "bases", "benchmarks")})
-        found.studies[-1] |= {"name": name, "title": content.get("title") or name}
-        for entry in [*(content.get("bases") or []), *content["cells"]]:
-            run = known.setdefault(str(entry["run"]), _named(entry))
-            run.studies.append(name)
+        study = read_file(path)
+        name = study.name or path.stem
+        found.studies.append(replace(study, name=name, title=study.title or name))
+        for entry in (*study.bases, *study.cells):
+            known.setdefault(str(entry.run), _named(entry)).studies.append(name)
     found.runs = list(known.values())
     reader = _Reader(found)
     for run in found.runs:
@@ -94,19 +91,18 @@ def collect(results: Path) -> Provenance:
     return found
 
 
-def _named(entry: Mapping[str, Any]) -> Run:
-    method = entry.get("method", BASE)
-    title = entry.get("method_title") or (f"+{method}" if method != BASE else "before training")
+def _named(entry: Base | Cell) -> Run:
+    trained = isinstance(entry, Cell)
     return Run(
-        str(entry["run"]),
-        entry["task"],
-        entry["model"],
-        method,
-        entry.get("seed"),
-        title,
-        entry.get("task_title") or entry["task"],
-        entry.get("model_title") or entry["model"],
-        [],
+        folder=str(entry.run),
+        task=entry.task,
+        model=entry.model,
+        method=entry.method if trained else BASE,
+        seed=entry.seed if trained else None,
+        title=(entry.method_title or f"+{entry.method}") if trained else "before training",
+        task_title=entry.task_title or entry.task,
+        model_title=entry.model_title or entry.model,
+        studies=[],
     )
 
 
@@ -192,7 +188,7 @@ def _ambiguous(value: str) -> bool:
 
 def _references(found: Provenance) -> None:
     """A run is compared with the study's reference method on its task and model, with its seed where there is one."""
-    methods = {s["name"]: s.get("reference") or "grpo" for s in found.studies}
+    methods = {s.name: s.reference for s in found.studies}
     places: dict[tuple[str, str, str, int | None], int] = {}
     for i, run in enumerate(found.runs):
         if run.configuration is not None:

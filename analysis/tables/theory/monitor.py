@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import reading, text
-from analysis.reading import require_runs
 from analysis.page import Page, Table, at_scale
+from analysis.reading import require_runs
 from analysis.study import Block, Study
 from bapo.algorithm import theory
 from bapo.errors import UserError

@@ -307,7 +307,7 @@ def test_the_command_line(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_study_without_runs_is_named(tmp_path: Path) -> None:
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "x.json").write_text("{}")
-    with pytest.raises(UserError, match=r"x\.json: must be a JSON object with cells"):
+    with pytest.raises(UserError, match=r"x\.json: cells: has no value"):
         write(tmp_path)
 
 

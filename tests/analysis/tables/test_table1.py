@@ -435,10 +435,10 @@ def test_other_problems_between_seeds_and_between_methods(small: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda c: c.pop("cells"), "'cells' is empty"),
-        (lambda c: c["cells"][1].pop("run"), r"cells\[1\] has no 'run'"),
-        (lambda c: c["bases"][0].pop("model"), r"bases\[0\] has no 'model'"),
-        (lambda c: c.pop("benchmarks"), r"benchmarks\.countdown is missing"),
+        (lambda c: c.pop("cells"), "cells: has no value"),
+        (lambda c: c["cells"][1].pop("run"), r"cells\[1\]\.run: has no value"),
+        (lambda c: c["bases"][0].pop("model"), r"bases\[0\]\.model: has no value"),
+        (lambda c: c.pop("benchmarks"), r"benchmarks\.countdown: is missing"),
         (lambda c: c["cells"].append(c["cells"][0]), "names a seed twice"),
     ],
 )
