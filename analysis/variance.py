@@ -6,6 +6,7 @@ squares); Satterthwaite 1946; Colas et al. 2018 "How Many Random Seeds?".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,6 +88,28 @@ def components(outcomes: np.ndarray) -> Components:
 
 def _positive(value: float) -> float:
     return value if np.isnan(value) else max(0.0, float(value))
+
+
+def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return what each component adds to the variance of the average accuracy of several benchmarks.
+
+    benchmarks: outcomes [S, C, n, K] of each, with the same seeds and checkpoints. Problems and samples of benchmarks
+    are independent; one trained model answers all of them, so seeds and checkpoints are split by their averages. NaN
+    where the design cannot tell; the others sum to the squared standard error of the average.
+    """
+    means = np.mean([y.mean(axis=(2, 3)) for y in benchmarks], axis=0)  # [S, C]
+    seeds, checkpoints = means.shape
+    each = [components(y).of_mean(y.shape[2], seeds, checkpoints, y.shape[3]) for y in benchmarks]
+    parts = {name: sum(e[name] for e in each) / len(each) ** 2 for name in each[0]}
+    if checkpoints > 1:
+        finer = parts["problem_checkpoint"] + parts["sample"]
+        within = float(means.var(axis=1, ddof=1).mean()) / (seeds * checkpoints)
+        parts["checkpoint"] = _positive(within - finer)
+    if seeds > 1:
+        names = ("checkpoint", "problem_seed", "problem_checkpoint", "sample")
+        between = float(means.mean(axis=1).var(ddof=1)) / seeds
+        parts["seed"] = _positive(between - np.nansum([parts[name] for name in names]))
+    return parts
 
 
 # ------------------------------------------------------------------------------------------------ power
