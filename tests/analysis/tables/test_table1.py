@@ -478,32 +478,6 @@ def test_start_up_imports_nothing_heavy() -> None:
     assert found.stdout.strip() == "[]"
 
 
-def test_the_analysis_never_imports_torch_or_the_engines() -> None:
-    """Arrows point one way: analysis -> bapo.store.runs and the errors it raises.
-
-    The audit, the theory monitor and the runs of others also read the algorithm, which knows no engine.
-    """
-    package = Path(table1.__file__).parent
-    algorithm = {"methods", "rollouts", "seeds", "theory"}
-    # what a name may be, said in a message; the key of random numbers; the paper's constants
-    single = {
-        "entries": "config",
-        "registry": "config",
-        "checkpoint_choice": "seeds",
-        "theory_monitor": "theory",
-        "__main__": "provenance",
-        "files": "provenance",
-    }
-    for path in package.rglob("*.py"):
-        allowed = {"runs", "errors"} | (algorithm if path.parent.name in ("audit", "imports") else set())
-        allowed |= {single[path.stem]} if path.stem in single else set()
-        text = path.read_text(encoding="utf-8")
-        names = re.findall(r"^\s*(?:from|import) bapo\.(\w+)", text, re.M)
-        for line in re.findall(r"^\s*from bapo import (.+)$", text, re.M):
-            names += [name.split()[0] for name in line.split(",")]
-        assert set(names) <= allowed and not re.search(r"^\s*(from|import) torch", text, re.M), (path, names)
-
-
 def test_the_best_is_bold_only_when_it_is_above_every_other_row() -> None:
     """A winner that beats the second, but not a noisier third, is not marked."""
     from types import SimpleNamespace
