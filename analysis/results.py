@@ -17,15 +17,8 @@ BASE = "base"
 AVERAGE = "avg"
 #: a difference is called real below this Holm-adjusted p
 LEVEL = 1 - statistics.CONFIDENCE
-#: columns of the cost ledger: table column -> totals of a run's summary.json
-COSTS = {
-    "rollouts": "rollouts",
-    "generated_tokens": "generated_tokens",
-    "seconds": "seconds",
-    "updates": "updates",
-    "forward_flops": "forward_flops",
-    "backward_flops": "backward_flops",
-}
+#: the cost ledger: totals of a run's summary.json that a table of accuracies has as columns
+COSTS = ("rollouts", "generated_tokens", "seconds", "updates", "forward_flops", "backward_flops")
 
 
 @dataclass(frozen=True)
@@ -75,10 +68,10 @@ def collect(block: Block, study: Study) -> list[Result]:
 
 
 def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], block: Block, study: Study) -> Result:
-    costs = {name: float("nan") for name in COSTS}
+    costs = dict.fromkeys(COSTS, float("nan"))
     if method != BASE:
         totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
-        costs = {name: float(np.mean([t.get(key, np.nan) for t in totals])) for name, key in COSTS.items()}
+        costs = {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
     return Result(method, title, kind, tuple(getattr(c, "seed", 0) for c in cells), outcomes, accuracy, costs)

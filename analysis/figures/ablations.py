@@ -57,7 +57,10 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
         )
         grid = [[fig.add_subplot(inner[i, j]) for j in range(len(COLUMNS))] for i in (0, 1)]
         _block(grid, block, _labels(block, study), data, found[block], window)
-        rows += [_frame(block, m, data[block, m], window) for m in block.methods]
+        for m in block.methods:
+            steps, values = data[block, m]
+            columns = {"value": values, "smoothed": style.smooth(values, window)}
+            rows.append(common.by_seed(block, m, steps, columns, measure=COLUMN))
         rows.append(final_accuracy.frame(block, found[block]))
     style.margins(fig, left=0.55, right=0.15, top=top, bottom=below)
     style.caption(fig, words)
@@ -101,26 +104,3 @@ def _block(grid, block: Block, columns: list[dict[str, str]], data: dict, found:
         axes.set_ylim(low, high)
     shown[0].set_ylabel("mean reward")
     style.row_title(shown[0], block.title, 0.28)
-
-
-def _frame(block: Block, method: str, found: tuple, window: int) -> pd.DataFrame:
-    import pandas as pd
-
-    steps, values = found
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "task": block.task,
-                    "model": block.model,
-                    "method": method,
-                    "measure": COLUMN,
-                    "seed": cell.seed,
-                    "step": steps,
-                    "value": raw,
-                    "smoothed": smooth,
-                }
-            )
-            for cell, raw, smooth in zip(block.methods[method], values, style.smooth(values, window), strict=True)
-        ]
-    )

@@ -49,46 +49,26 @@ def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _read(block: Block, method: str, study: Study) -> dict:
-    import pandas as pd
-
     found = probes.read(block, method, study)
     samples, ends = found.samples, (found.steps[0], found.steps[-1])
 
     def moved(initial: np.ndarray, current: np.ndarray) -> float:
         return probes.distance(probes.histogram(initial, samples), probes.histogram(current, samples))
 
-    counts = {step: np.stack([probes.histogram(x, samples) for x in found.at(step)]) for step in ends}
-    within = found.within(ends[1], moved)  # [S], as the next two
-    across, unchanged = ([np.nan] * len(within) if found.obstacle else found.across(s, moved) for s in (ends[1], 0))
-    frame = pd.DataFrame(
-        [
-            {
-                "task": block.task,
-                "model": block.model,
-                "method": method,
-                "seed": seed,
-                "step": step,
-                "correct": correct,
-                "samples": samples,
-                "prompts": int(counts[step][s, correct]),
-                "moved_within_run": within[s],
-                "moved_across_seeds": across[s],
-                "unchanged_base_across_seeds": unchanged[s],
-            }
-            for s, seed in enumerate(found.seeds)
-            for step in ends
-            for correct in range(samples + 1)
-        ]
-    )
+    shares = {"moved_within_run": found.within(ends[1], moved)}  # [S], as the next two
+    for name, step in (("moved_across_seeds", ends[1]), ("unchanged_base_across_seeds", 0)):
+        shares[name] = np.full(len(found.seeds), np.nan) if found.obstacle else found.across(step, moved)
+    within, across, unchanged = (float(np.mean(share)) for share in shares.values())
+    counts, frame = probed.bins(block, method, found, ends, {k: np.stack([v, v]) for k, v in shares.items()})
     return {
         "title": block.title,
         "method": method,
         "name": block.plain_title(method),
-        "counts": counts,
+        "counts": dict(zip(ends, counts, strict=True)),
         "samples": samples,
-        "within": float(np.mean(within)),
-        "across": float(np.mean(across)),
-        "unchanged": float(np.mean(unchanged)),
+        "within": within,
+        "across": across,
+        "unchanged": unchanged,
         "probes": found,
         "frame": frame,
     }

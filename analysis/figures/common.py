@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,20 @@ def series(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
     """(steps [T], values [S, T]) of one method's rows; steps that not every seed has are left out."""
     wide = frame.pivot(index="seed", columns="step", values=column).dropna(axis=1)
     return wide.columns.to_numpy(), wide.to_numpy(dtype=np.float64)
+
+
+def by_seed(
+    block: Block, method: str, steps: np.ndarray, columns: Mapping[str, np.ndarray | str], **names: str
+) -> pd.DataFrame:
+    """Return a row for each seed and step. columns: [S, T], or one word for all; names: columns before the seed."""
+    import pandas as pd
+
+    first = {"task": block.task, "model": block.model, "method": method, **names}
+    parts = []
+    for i, cell in enumerate(block.methods[method]):
+        values = {name: c if isinstance(c, str) else c[i] for name, c in columns.items()}
+        parts.append(pd.DataFrame({**first, "seed": cell.seed, "step": steps, **values}))
+    return pd.concat(parts, ignore_index=True)
 
 
 def window_of(steps: int) -> int:

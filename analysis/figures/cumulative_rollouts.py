@@ -55,19 +55,7 @@ def _panel(axes: Axes, block: Block, study: Study) -> pd.DataFrame:
         frame["rollouts"] = frame["fresh_rollouts"] + frame["regenerated_rollouts"]
         steps, values = common.series(frame, "rollouts")
         sums[m] = (steps, np.cumsum(values, axis=1))
-        for cell, seed in zip(block.methods[m], sums[m][1], strict=True):
-            rows.append(
-                pd.DataFrame(
-                    {
-                        "task": block.task,
-                        "model": block.model,
-                        "method": m,
-                        "seed": cell.seed,
-                        "step": steps,
-                        "cumulative_rollouts": seed.astype(np.int64),
-                    }
-                )
-            )
+        rows.append(common.by_seed(block, m, steps, {"cumulative_rollouts": sums[m][1].astype(np.int64)}))
     totals = {m: values[:, -1].mean() for m, (_, values) in sums.items()}
     for i, (m, (steps, values)) in enumerate(sums.items()):
         times = f" ({totals[m] / totals['grpo']:.2f}x)" if totals.get("grpo") else ""

@@ -54,7 +54,10 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
             )
             axes.set_title(label, fontsize=8, pad=4)
         style.row_title(line[0], block.title, 0.2)
-        rows += [_frame(block, m, data[block, m], window) for m in block.methods]
+        for m in block.methods:
+            for column, (steps, values) in data[block, m].items():
+                columns = {"measure": column, "value": values, "smoothed": style.smooth(values, window)}
+                rows.append(common.by_seed(block, m, steps, columns))
     for axes in grid[-1]:
         axes.set_xlabel("training step")
     style.margins(fig, left=0.45, right=0.15, top=TOP + 0.2, bottom=below, hspace=GAP / PANEL, wspace=0.24)
@@ -72,27 +75,3 @@ def _not_recorded(data: dict) -> str:
         if not len(steps)
     }
     return f"Not recorded: {', '.join(sorted(missing))}. " if missing else ""
-
-
-def _frame(block, method: str, found: dict, window: int) -> pd.DataFrame:
-    """A row a seed and step: each measure as recorded and as drawn."""
-    import pandas as pd
-
-    parts = []
-    for column, (steps, values) in found.items():
-        for cell, raw, smooth in zip(block.methods[method], values, style.smooth(values, window), strict=True):
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "task": block.task,
-                        "model": block.model,
-                        "method": method,
-                        "seed": cell.seed,
-                        "step": steps,
-                        "measure": column,
-                        "value": raw,
-                        "smoothed": smooth,
-                    }
-                )
-            )
-    return pd.concat(parts, ignore_index=True)

@@ -80,10 +80,13 @@ def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: in
                 markeredgecolor="white",
                 zorder=6,
             )
-        rows.append(_frame(block, m, "held_out_accuracy", steps, values))
+        columns = {"value": values, "smoothed": values}
+        rows.append(common.by_seed(block, m, steps, columns, measure="held_out_accuracy"))
         steps, values = norms[block, m]
-        common.curve(line[1], m, i, steps, style.smooth(values, window))
-        rows.append(_frame(block, m, "gradient_norm", steps, values, style.smooth(values, window)))
+        smoothed = style.smooth(values, window)
+        common.curve(line[1], m, i, steps, smoothed)
+        columns = {"value": values, "smoothed": smoothed}
+        rows.append(common.by_seed(block, m, steps, columns, measure="gradient_norm"))
     line[0].set_title("held-out problems, correct (%)", fontsize=8, loc="left", pad=4)
     line[1].set_title("gradient norm", fontsize=8, loc="left", pad=4)
     for axes in line[:2]:
@@ -92,25 +95,3 @@ def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: in
     line[0].set_xlim(-0.02 * line[0].get_xlim()[1], 1.03 * line[0].get_xlim()[1])
     line[1].set_ylim(0, None)
     return rows
-
-
-def _frame(block: Block, method: str, measure: str, steps, values, smoothed=None) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "task": block.task,
-                    "model": block.model,
-                    "method": method,
-                    "measure": measure,
-                    "seed": cell.seed,
-                    "step": steps,
-                    "value": values[i],
-                    "smoothed": values[i] if smoothed is None else smoothed[i],
-                }
-            )
-            for i, cell in enumerate(block.methods[method])
-        ]
-    )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.probes import Probes
+from analysis.probes import Probes, histogram
+from analysis.study import Block
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def spaced(steps: Sequence[int], count: int) -> list[int]:
@@ -16,6 +21,37 @@ def spaced(steps: Sequence[int], count: int) -> list[int]:
         return steps
     wanted = np.linspace(steps[0], steps[-1], count)
     return sorted({min(steps, key=lambda s: (abs(s - w), s)) for w in wanted})
+
+
+def bins(
+    block: Block, method: str, found: Probes, steps: Sequence[int], shares: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """Return how many prompts have 0, 1 .. G correct answers [T, S, G+1] at the steps, and the same as a table.
+
+    shares: further columns of the table, [T, S].
+    """
+    import pandas as pd
+
+    counts = np.stack([[histogram(x, found.samples) for x in found.at(step)] for step in steps])
+    frame = pd.DataFrame(
+        [
+            {
+                "task": block.task,
+                "model": block.model,
+                "method": method,
+                "seed": seed,
+                "step": step,
+                "correct": correct,
+                "samples": found.samples,
+                "prompts": int(counts[i, s, correct]),
+                **{name: share[i, s] for name, share in shares.items()},
+            }
+            for s, seed in enumerate(found.seeds)
+            for i, step in enumerate(steps)
+            for correct in range(found.samples + 1)
+        ]
+    )
+    return counts, frame
 
 
 def chance_words(found: Sequence[tuple[str, Probes]], fair: str) -> str:

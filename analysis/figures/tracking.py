@@ -83,34 +83,17 @@ def bin_colours(samples: int) -> list[str]:
 
 
 def _read(block: Block, method: str, study: Study) -> dict:
-    import pandas as pd
-
     found = probes.read(block, method, study)
     steps, samples = found.steps, found.samples
-    counts = np.stack([[probes.histogram(x, samples) for x in found.at(step)] for step in steps])  # [T, S, G+1]
     within = np.stack([found.within(step, probes.improved) for step in steps])  # [T, S]
     none = (float("nan"), [float("nan")] * len(found.seeds))
     across = [none if found.obstacle else probes.improved_across(found, step) for step in steps]
-    frame = pd.DataFrame(
-        [
-            {
-                "task": block.task,
-                "model": block.model,
-                "method": method,
-                "seed": seed,
-                "step": step,
-                "correct": correct,
-                "samples": samples,
-                "prompts": int(counts[i, s, correct]),
-                "improved_within_run": within[i, s],
-                "improved_across_seeds": across[i][1][s],
-                "unchanged_base_across_seeds": across[0][1][s],
-            }
-            for s, seed in enumerate(found.seeds)
-            for i, step in enumerate(steps)
-            for correct in range(samples + 1)
-        ]
-    )
+    shares = {
+        "improved_within_run": within,
+        "improved_across_seeds": np.array([by_seed for _, by_seed in across]),
+        "unchanged_base_across_seeds": np.array([across[0][1]] * len(steps)),
+    }
+    counts, frame = probed.bins(block, method, found, steps, shares)
     return {
         "title": block.plain_title(method),
         "steps": steps,

@@ -46,20 +46,7 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
         _compare(fig.add_subplot(inner[0]), block, methods, smoothed)
         _seeds(fig, inner[1], block, methods, smoothed)
         for m, (steps, values) in methods.items():
-            for cell, raw, smooth in zip(block.methods[m], values, smoothed[m], strict=True):
-                rows.append(
-                    pd.DataFrame(
-                        {
-                            "task": block.task,
-                            "model": block.model,
-                            "method": m,
-                            "seed": cell.seed,
-                            "step": steps,
-                            "reward_mean": raw,
-                            "smoothed": smooth,
-                        }
-                    )
-                )
+            rows.append(common.by_seed(block, m, steps, {COLUMN: values, "smoothed": smoothed[m]}))
     style.margins(fig, left=0.55, right=1.5, top=0.3, bottom=below)
     _widen(fig)
     style.caption(fig, words)

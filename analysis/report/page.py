@@ -17,6 +17,7 @@ from analysis.audit import SETUP, audit
 from analysis.audit import load as load_audit
 from analysis.report import claims, files, provenance
 from analysis.study import StudyFile, workflow_command
+from analysis.tables.overhead import QUANTITIES
 from bapo.errors import UserError
 from bapo.store.files import write_text
 
@@ -91,7 +92,7 @@ def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
         runs=found.runs,
         provenance=found,
         costs=provenance.costs(found.runs),
-        cost_names=provenance.COSTS,
+        cost_names=QUANTITIES,
         missing=text.MISSING,
         tally=claims.tally(content["claims"]),
         until=max((str(r.manifest.get("ended") or "") for r in found.runs), default=""),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.study import Base, Cell, StudyFile, read_file
+from analysis.tables.overhead import QUANTITIES
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, flat, read_json
 
@@ -18,16 +19,6 @@ from bapo.store.files import CONFIG, MANIFEST, SUMMARY, flat, read_json
 BASE = "base"
 #: of a manifest, what many runs share; kept once
 SHARED = ("code", "packages", "hardware")
-#: totals of a run's summary.json -> their heading; seconds are those of training
-COSTS = {
-    "seconds": "Time",
-    "rollouts": "Rollouts",
-    "generated_tokens": "Generated tokens",
-    "trained_tokens": "Trained tokens",
-    "updates": "Updates",
-    "forward_flops": "Forward FLOPs",
-    "backward_flops": "Backward FLOPs",
-}
 
 
 @dataclass
@@ -221,4 +212,4 @@ def costs(found: Sequence[Run]) -> list[dict[str, Any]]:
 def _add(row: dict[str, Any], run: Run) -> None:
     row["runs"] += 1
     row["evaluation"] += run.evaluation_seconds
-    row["sums"].update({k: run.totals[k] for k in COSTS if isinstance(run.totals.get(k), (int, float))})
+    row["sums"].update({k: run.totals[k] for k in QUANTITIES if isinstance(run.totals.get(k), (int, float))})

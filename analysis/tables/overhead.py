@@ -11,12 +11,12 @@ import numpy as np
 
 from analysis import paper, reading, statistics, text
 from analysis.page import Page, Table, at_scale
-from analysis.results import COSTS, has_reference_pass
+from analysis.results import has_reference_pass
 from analysis.study import Block, Study
 from analysis.tables import published
 
 REFERENCE = "grpo"
-#: key in totals of summary.json -> title; the keys of COSTS and the tokens that the updates ran over
+#: key in totals of a run's summary.json -> title
 QUANTITIES = {
     "seconds": "Time",
     "rollouts": "Rollouts",
@@ -26,7 +26,6 @@ QUANTITIES = {
     "forward_flops": "Forward FLOPs",
     "backward_flops": "Backward FLOPs",
 }
-assert set(COSTS.values()) <= set(QUANTITIES)
 #: columns seconds_<phase> of steps.parquet; what is left of a step's time is "other"
 PHASES = {"rollout": "Rollout", "regenerate": "Re-evaluation", "reward": "Reward", "update": "Update"}
 
