@@ -83,7 +83,7 @@ class Table:
 
     @property
     def by_subject(self) -> Mapping[str, Sequence[str]]:
-        """The sentences by their subject; "" is the whole table."""
+        """Return the sentences by their subject; "" is the whole table."""
         return self.below if isinstance(self.below, Mapping) else {"": self.below}
 
     def markdown(self) -> str:

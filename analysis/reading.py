@@ -76,14 +76,14 @@ def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
 
 
 def summary(folder: Path, study: Study) -> dict[str, Any]:
-    """The verified summary of a finished folder. Raises UserError naming the folder and the command that makes it."""
+    """Return the verified summary of a finished folder. Raises UserError naming the folder and the cure."""
     if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: not finished ({SUMMARY} is missing); make it with `{study.command}`")
     return verify_files(folder)
 
 
 def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """One table of a finished training run; only ``columns``, if given."""
+    """Return one table of a finished training run; only ``columns``, if given."""
     summary(cell.run, study)
     path = cell.run / name
     frame = read_table(path)
@@ -94,7 +94,7 @@ def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | N
 
 
 def config(cell: Cell, study: Study) -> dict[str, Any]:
-    """The resolved configuration of a run; {} where it has none."""
+    """Return the resolved configuration of a run; {} where it has none."""
     import yaml
 
     try:
@@ -134,7 +134,7 @@ def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
 
 
 def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
-    """The same for all seeds of a method: correct and parsed [S, n, K], on the same problems.
+    """Return the same for all seeds of a method: correct and parsed [S, n, K], on the same problems.
 
     Raises UserError where two seeds were evaluated on different problems or with different numbers of samples.
     """
@@ -163,7 +163,7 @@ def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
 
 
 def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
-    """The same for all seeds of a method: correct [S, T, n], at the steps that every seed has.
+    """Return the same for all seeds of a method: correct [S, T, n], at the steps that every seed has.
 
     Raises UserError where two seeds were evaluated on different problems, or have no step in common.
     """
@@ -180,7 +180,7 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
 
 
 def validation(cells: Sequence[Cell], study: Study) -> str | None:
-    """The split on which a checkpoint of these runs would be chosen; None: the scale keeps no problems for that."""
+    """Return the split on which a checkpoint would be chosen; None where the scale keeps no problems for that."""
     named = {summary(c.run / "curve", study).get("validation") for c in cells}
     if len(named) != 1:
         folder = cells[0].run / "curve"
@@ -189,7 +189,7 @@ def validation(cells: Sequence[Cell], study: Study) -> str | None:
 
 
 def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:
-    """Rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
+    """Return rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
     import pandas as pd
 
     parts = []

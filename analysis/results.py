@@ -42,7 +42,7 @@ class Result:
         return self.method == BASE
 
     def column(self, name: str) -> list[np.ndarray]:
-        """The benchmarks of a table column: itself, or all of them for the average."""
+        """Return the benchmarks of a table column: itself, or all of them for the average."""
         return list(self.accuracy.values()) if name == AVERAGE else [self.accuracy[name]]
 
     def mean(self, name: str) -> statistics.SeedMean:
@@ -50,7 +50,7 @@ class Result:
 
 
 def collect(block: Block, study: Study) -> list[Result]:
-    """The rows of a block in the paper's order, base first. Raises UserError naming a broken run."""
+    """Return the rows of a block in the paper's order, base first. Raises UserError naming a broken run."""
     results = []
     if block.base:
         results.append(_result(BASE, block.model_title, "", (block.base,), block, study))
@@ -78,7 +78,7 @@ def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], bl
 
 
 def has_reference_pass(config: Mapping[str, Any]) -> bool:
-    """Whether a run's loss reads a reference model (config.yaml): one more forward pass over what is trained on."""
+    """Return whether a run's loss reads a reference model, which takes one more forward pass (config.yaml)."""
     method = config.get("method", {})
     return method.get("kl_to") in ("reference", "mixture") and method.get("kl_coef", 0) > 0
 
@@ -103,17 +103,17 @@ class Comparison:
 
     @property
     def differ(self) -> bool:
-        """Whether the trained models at hand differ, on new problems too."""
+        """Return whether the trained models at hand differ, on new problems too."""
         return self.adjusted < LEVEL
 
     @property
     def real(self) -> bool:
-        """Whether the methods differ: two or more seeds of each trained side, as one seed is one model."""
+        """Return whether the methods differ: two or more seeds of each trained side, as one seed is one model."""
         return self.differ and self.difference.several_seeds
 
 
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
-    """Every pair of rows of a column, keyed by (method, method) in the order of the rows."""
+    """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
     pairs = list(combinations(results, 2))
     found = [
         statistics.difference_over_seeds(a.column(column), b.column(column), (a.is_base, b.is_base)) for a, b in pairs
@@ -126,7 +126,7 @@ def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Com
 
 
 def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, str], Comparison]) -> dict[str, str]:
-    """Bold: the best row, if really above every other; underlined: then the second, if really above all below it."""
+    """Mark the best row bold if it is significantly above all others, then the second, underlined, likewise."""
 
     def real(a: Result, b: Result) -> bool:
         return (comparisons.get((a.method, b.method)) or comparisons[(b.method, a.method)]).real

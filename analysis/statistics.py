@@ -182,7 +182,7 @@ def _interaction_variance(tables: Sequence[np.ndarray]) -> float:
 
 
 def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
-    """What training seeds add to the variance of the grand mean: (excess, V_seeds, df).
+    """Return what training seeds add to the variance of the grand mean: (excess, V_seeds, df).
 
     Crossed random effects: Var(mean) = (MS_problems + MS_seeds - MS_interaction) / (n S). The problems' term already
     holds the interaction and the sampling noise, so only the excess V_seeds - V_interaction is new; it is not let
@@ -197,7 +197,7 @@ def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
 
 
 def _with_seeds(mean: float, problems: tuple[float, float], seeds: Sequence[tuple[float, float, float]]) -> Estimate:
-    """The estimate whose variance is the problems' plus every seed excess."""
+    """Return the estimate whose variance is the problems' plus every seed excess."""
     total = problems[0] + sum(excess for excess, _, _ in seeds)
     weights = problems[0] ** 2 / problems[1] if problems[1] > 0 else 0.0
     weights += sum(v**2 / df for _, v, df in seeds if df > 0)
@@ -205,7 +205,7 @@ def _with_seeds(mean: float, problems: tuple[float, float], seeds: Sequence[tupl
 
 
 def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
-    """The mean over S seeds and n problems of one benchmark, or the average of the means of several.
+    """Return the mean over S seeds and n problems of one benchmark, or the average of the means of several.
 
     benchmarks: one array [S, n_b] or [S, n_b, K] each, the same seeds in the same order in all of them. Each problem is
     averaged over seeds and samples, then :func:`clustered`; several benchmarks: SE = sqrt(sum SE_b^2) / B.

@@ -32,7 +32,7 @@ class Components:
     sample: float
 
     def of_mean(self, problems: int, seeds: int, checkpoints: int = 1, samples: int = 1) -> dict[str, float]:
-        """What each part adds to the variance of a mean over such a design; their sum is its squared standard error."""
+        """Return what each part adds to the variance of a mean over a design: they sum to its squared standard error"""
         n, s, c, k = problems, seeds, checkpoints, samples
         return {
             "problem": self.problem / n,
@@ -123,7 +123,7 @@ def power(
     level: float = 0.05,
     freedom: float = 2.0,
 ) -> float:
-    """The chance that a two-sided t test finds a true ``difference`` between two methods with ``seeds`` seeds each.
+    """Return the chance that a two-sided t test finds a true ``difference`` of two methods with ``seeds`` seeds each.
 
     problem_variance: of the paired mean difference from the choice of problems (of its squared standard error the part
     that seeds do not lower and more problems do); seed_variance: of a single seed of one method, with all that falls as
@@ -155,7 +155,7 @@ def seeds_needed(
     level: float = 0.05,
     freedom: float = 2.0,
 ) -> int | None:
-    """The fewest seeds of each method that find ``difference`` with the ``wanted`` power; the rest as for `power`.
+    """Return the fewest seeds that find ``difference`` with the ``wanted`` power; the rest as for :func:`power`.
 
     None where no number does: then the problems are too few, or the difference is 0.
     """

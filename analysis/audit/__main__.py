@@ -15,7 +15,7 @@ from bapo.store.files import write_text
 
 
 def markdown(findings: list[Finding]) -> str:
-    """The findings by check."""
+    """Return the findings by check."""
     parts = [f"# Audit: {len(findings)} findings", ""]
     for check in dict.fromkeys(f.check for f in findings):
         mine = [f for f in findings if f.check == check]

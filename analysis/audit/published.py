@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def half_unit(self) -> float:
-        """How far rounding may have moved the value."""
+        """Return how far rounding may have moved the value."""
         return 0.5 * 10.0**-self.digits
 
 
@@ -90,7 +90,7 @@ def parse(text: Any) -> Cell | None:
 
 
 def load(setup_file: Path) -> Published:
-    """The table and the statements that ``setup_file`` names.
+    """Return the table and the statements that ``setup_file`` names.
 
     Raises UserError naming the file and the field that is missing or wrong.
     """

@@ -13,7 +13,7 @@ ABOUT = 0.05
 
 
 def gains(published: Published) -> Iterator[Finding]:
-    """A stated average relative gain that no usual way to average gives; the ways, and the subsets that would."""
+    """Find a stated average relative gain that no usual way to average gives; name the subsets that would."""
     for entry in published.setup.get("gains", ()):
         of, over, stated = entry["of"], entry["over"], float(entry["stated"])
         pairs = list(published.pairs(of, over, published.average or ""))
@@ -50,7 +50,7 @@ def gains(published: Published) -> Iterator[Finding]:
 
 
 def ratios(published: Published) -> Iterator[Finding]:
-    """A stated ratio of two rows in one column that the column does not give."""
+    """Find a stated ratio of two rows in one column that the column does not give."""
     for entry in published.setup.get("ratios", ()):
         for block, a, b in published.pairs(entry["of"], entry["over"], entry["column"]):
             ratio = a.value / b.value
@@ -64,7 +64,7 @@ def ratios(published: Published) -> Iterator[Finding]:
 
 
 def budgets(published: Published) -> Iterator[Finding]:
-    """Printed rollouts that the stated steps, epochs and sizes do not give."""
+    """Find printed rollouts that the stated steps, epochs and sizes do not give."""
     for entry in published.setup.get("budgets", ()):
         block = next((b for b in published.blocks if b.key == entry["model"]), None)
         per_step = entry["batch"] * entry["group"]
@@ -86,14 +86,14 @@ def budgets(published: Published) -> Iterator[Finding]:
 
 
 def same(published: Published) -> Iterator[Finding]:
-    """One quantity, different numbers."""
+    """Find one quantity with different numbers."""
     for entry in published.setup.get("same", ()):
         if len(set(entry["places"].values())) > 1:
             yield Finding("same quantity", entry["quantity"], _listed(entry["places"], "{:g}"), dict(entry["places"]))
 
 
 def sums(published: Published) -> Iterator[Finding]:
-    """A total that is not the sum of its parts."""
+    """Find a total that is not the sum of its parts."""
     for entry in published.setup.get("sums", ()):
         total = sum(entry["parts"])
         if total != entry["stated"]:

@@ -41,13 +41,13 @@ class Line:
 
     @property
     def holds_corrected(self) -> bool:
-        """Whether a firm verdict stands after Holm's correction (also where nothing varies, so that there is no p)."""
+        """Return whether a firm verdict stands after Holm's correction; without a p (nothing varies) it does."""
         firm = self.verdict.verdict in (REPRODUCED, CONTRADICTED)
         return firm and not self.adjusted >= 1 - statistics.CONFIDENCE
 
 
 def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
-    """All lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
+    """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
     reader = Reader()
     lines = [line for claim in claims for line in _lines(claim, studies, reader)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
@@ -93,7 +93,7 @@ def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line
 
 
 def _concerns(claim: Claim, block: Block) -> bool:
-    """Whether the study asks for a method of each side on this task."""
+    """Return whether the study asks for a method of each side on this task."""
     if claim.tasks and block.task not in claim.tasks:
         return False
     sides = [names(claim.query[key]) for key in ("of", "over") if claim.query.get(key) is not None]
@@ -141,7 +141,7 @@ def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) ->
 
 
 def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
-    """The verdict when parts of a claim are not known: it cannot be reproduced. firm: it can be contradicted."""
+    """Lower a verdict whose claim has unknown parts: it cannot be reproduced. firm: it can be contradicted."""
     if not unknown:
         return verdict
     what = f"nothing is known of {', '.join(dict.fromkeys(unknown))}"
@@ -176,12 +176,12 @@ def _place(line: Line) -> str:
 
 
 def _not_of(claim: Claim, line: Line) -> bool:
-    """Whether the paper says nothing of the line's task, so that it is not missed."""
+    """Return whether the paper says nothing of the line's task, so that nothing is missing."""
     return claim.rule.kind == "near" and line.paper is None
 
 
 def _mean_over_tasks(part: str, lines: list[Line]) -> Measure:
-    """Each task once: the models of a task answer the same problems, so their mean is taken first."""
+    """Average over tasks, each counted once: models of a task answer the same problems, so they are averaged first."""
     tasks: dict[str, list[Measure]] = {}
     for line in lines:
         tasks.setdefault(line.task, []).append(line.parts[part])
@@ -205,7 +205,7 @@ def _known(line: Line, otherwise: float) -> float:
 
 
 def as_dictionary(line: Line) -> dict[str, Any]:
-    """What the files hold of a line; numbers that do not exist are None."""
+    """Return what the files hold of a line; numbers that do not exist are None."""
     claim, e = line.claim, line.measure.estimate if line.measure else None
     ends = (e.low, e.high) if e and claim.rule.kind != "always" else (None, None)
 

@@ -37,7 +37,7 @@ class Measure:
 
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
-    """The mean of one number a seed, with the t interval over the S seeds (none for S = 1)."""
+    """Return the mean of one number a seed, with the t interval over the S seeds (none for S = 1)."""
     x = np.asarray(values, dtype=np.float64)
     spread = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
     estimate = Estimate(float(x.mean()), spread / np.sqrt(len(x)), len(x) - 1)
@@ -48,7 +48,7 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
 def of_two(
     found: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
 ) -> Measure:
-    """A mean or a difference over problems and seeds.
+    """Return a mean or a difference over problems and seeds.
 
     scale: 100 turns fractions into points; given: one side of the difference is one model, so only the other has seeds.
     """
@@ -61,7 +61,7 @@ def of_two(
 
 
 def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
-    """The mean of independent measures (other tasks, other runs): SE = sqrt(sum SE^2) / B, Satterthwaite.
+    """Return the mean of independent measures (other tasks, other runs): SE = sqrt(sum SE^2) / B, Satterthwaite.
 
     Not independent (two models on the same problems): the mean of their SE, with the fewest degrees of freedom: never
     too small.
@@ -92,7 +92,7 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
 
 
 def share_table(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
-    """A ratio of two sums as a table [S, n] whose mean is that ratio and whose spread is the ratio's (linearisation).
+    """Return a ratio of two sums as a table [S, n] with the ratio's mean and spread (linearisation).
 
     chosen: 0/1 [S, n], the prompts counted in each seed; hit [S, n], in [0, 1].
     Raises NotTestable where none is chosen.

@@ -81,7 +81,7 @@ def query(
 
 
 def names(value: Any) -> list[str]:
-    """A method or a list of methods."""
+    """Return a method or a list of methods."""
     return [] if value is None else [str(v) for v in value] if isinstance(value, list) else [str(value)]
 
 

@@ -30,7 +30,7 @@ def load_studies(files: Sequence[Path]) -> dict[str, Study]:
 
 
 def merged(studies: Sequence[Study]) -> Study:
-    """One study with the runs of all: a block a task and model, each run once."""
+    """Return one study with the runs of all: a block a task and model, each run once."""
     blocks: dict[tuple[str, str], Block] = {}
     for block in (b for s in studies for b in s.blocks):
         known = blocks.get((block.task, block.model))
@@ -46,7 +46,7 @@ def merged(studies: Sequence[Study]) -> Study:
 
 
 def pruned(block: Block, evaluated: bool) -> Block:
-    """The block with finished runs only. evaluated: the evaluation must be finished too."""
+    """Return the block with finished runs only. evaluated: the evaluation must be finished too."""
     kept = {m: tuple(c for c in cells if finished(c, evaluated)) for m, cells in block.methods.items()}
     return replace(block, methods={m: cells for m, cells in kept.items() if cells})
 
@@ -125,7 +125,7 @@ class View:
         return names
 
     def curves(self, method: str, column: str = AVERAGE) -> list[reading.Curve]:
-        """The kept checkpoints of all seeds on one benchmark, or on each."""
+        """Return the kept checkpoints of all seeds on one benchmark, or on each."""
         cells = self.cells(method)
         if not all((c.run / "curve" / SUMMARY).exists() for c in cells):
             raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
@@ -152,7 +152,7 @@ class View:
         return found
 
     def totals(self, method: str) -> dict[int, dict[str, float]]:
-        """The cost ledger of each seed (summary.json)."""
+        """Return the cost ledger of each seed (summary.json)."""
         cells = self.cells(method)
         key = ("totals", *(str(c.run) for c in cells))
         return self.reader.keep(
@@ -169,5 +169,5 @@ class View:
 
 
 def points(tables: Sequence[np.ndarray]) -> float:
-    """The mean accuracy in points: of each benchmark, then of the benchmarks."""
+    """Return the mean accuracy in points: of each benchmark, then of the benchmarks."""
     return 100 * statistics.mean_over_seeds(*tables).mean

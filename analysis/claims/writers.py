@@ -47,7 +47,7 @@ def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[P
 
 
 def counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How many lines have each verdict; of those not testable, how many only lack runs; and the claims behind them."""
+    """Count the lines with each verdict, those that only lack runs, and the claims behind them."""
     found = Counter(row["verdict"] for row in rows)
     return {
         "claims": len({row["id"] for row in rows}),
@@ -62,7 +62,7 @@ def _ids(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def headline(rows: Sequence[dict[str, Any]], claim: str) -> dict[str, Any]:
-    """The line that stands for a claim: over all tasks, else its only one, else the first that could be tested."""
+    """Return the line that stands for a claim: over all tasks, else the only one, else the first that was tested."""
     mine = [row for row in rows if row["id"] == claim]
     return next((r for r in mine if r["task"] == ALL), next((r for r in mine if r["parts"]), mine[0]))
 

@@ -25,7 +25,7 @@ BETWEEN = 0.62
 
 
 def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Above: training reward, a column an ablation. Below: test accuracy at the end, of the methods evaluated."""
+    """Draw above training reward, a column an ablation, and below the test accuracy of the methods evaluated."""
     import pandas as pd
 
     names = [m for b in study.blocks for m in b.methods if m == "bapo" or any(c.fullmatch(m) for _, c, _ in COLUMNS)]
@@ -68,7 +68,7 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _labels(block: Block, study: Study) -> list[dict[str, str]]:
-    """The methods of each column with what they are called in it."""
+    """Return the methods of each column with what they are called in it."""
     columns = []
     for _, chosen, own in COLUMNS:
         labels = {m: common.short(block.plain_title(m)) for m in block.methods if chosen.fullmatch(m)}

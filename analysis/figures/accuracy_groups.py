@@ -26,7 +26,7 @@ FAIR = (
 
 
 def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A panel a model: how many of the probed training prompts are answered 0, 1 .. G times of G at step 0 and last."""
+    """Draw a panel a model: how many probed training prompts are answered 0 .. G times of G at step 0 and last."""
     import pandas as pd
 
     study = common.part(study, ("mathematics",), ("grpo",))

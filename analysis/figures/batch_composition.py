@@ -26,7 +26,7 @@ TOP = 0.92
 
 
 def figure8_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Mathematics: BAPO and its ablations side by side."""
+    """Draw BAPO and its ablations on mathematics side by side."""
     study = common.part(study, ("mathematics",), VARIANTS)
     order = {m: i for i, m in enumerate(VARIANTS)}
     lines = [[(b, m) for m in sorted(b.methods, key=lambda m: order.get(m, len(order)))] for b in study.blocks]
@@ -50,7 +50,7 @@ def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
 def _draw(
     study: Study, lines: Sequence[Sequence[tuple[Block, str]]], titles: Sequence[str], name: Callable[[Block, str], str]
 ) -> tuple[Figure, pd.DataFrame]:
-    """A panel for every (block, method): groups in the batch of each step; red: the batch size B.
+    """Draw a panel for every (block, method): groups in the batch of each step; red: the batch size B.
 
     lines: the panels of each row of the figure; titles: of the rows; name: of a panel, a second line in smaller type.
     """

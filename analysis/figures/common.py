@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> Study:
-    """The runs of a study that a figure shows: these tasks and methods, of which a study may lack some.
+    """Return the runs of a study that a figure shows: these tasks and methods, of which a study may lack some.
 
     A study with none of the tasks, or none of the methods, is one that the paper does not know (a log of another
     project): all of it is shown. Raises UserError naming every run that is not finished and the command that makes it.
@@ -52,12 +52,12 @@ def by_seed(
 
 
 def window_of(steps: int) -> int:
-    """An odd smoothing window of about a tenth of the run."""
+    """Return an odd smoothing window of about a tenth of the run."""
     return max(1, round(steps / 10) | 1)
 
 
 def averaged(window: int) -> str:
-    """The words for a caption."""
+    """Return the words for a caption."""
     return f", centred moving average over {window} steps" if window > 1 else ""
 
 
@@ -68,7 +68,7 @@ def seed_words(blocks: Sequence[Block], methods: Sequence[str] | None = None) ->
 
 
 def tidy_steps(axes: Axes, last: int) -> None:
-    """The step axis: from 0 to the last step, few whole-numbered ticks."""
+    """Give the step axis a range from 0 to the last step and few whole-numbered ticks."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlim(0, last)
@@ -76,7 +76,7 @@ def tidy_steps(axes: Axes, last: int) -> None:
 
 
 def short(title: str) -> str:
-    """A variant of BAPO by what it changes: "BAPO, v = 10" -> "v = 10", "BAPO without X2" -> "without X2"."""
+    """Return a variant of BAPO by what it changes: "BAPO, v = 10" -> "v = 10", "BAPO without X2" -> "without X2"."""
     for prefix in ("BAPO, ", "BAPO "):
         if title.startswith(prefix):
             return title.removeprefix(prefix).strip("()")
@@ -84,7 +84,7 @@ def short(title: str) -> str:
 
 
 def curve(axes: Axes, method: str, index: int, steps: np.ndarray, values: np.ndarray, label: str = "") -> None:
-    """The mean over seeds of values [S, T], in the method's look, and a band from the lowest to the highest seed."""
+    """Draw the mean over seeds of values [S, T] in the method's look, and a band from lowest to highest seed."""
     line = style.method_line(method, index)
     if len(steps) and len(values) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
@@ -93,7 +93,7 @@ def curve(axes: Axes, method: str, index: int, steps: np.ndarray, values: np.nda
 
 
 def legend_above(fig: Figure, axes: Sequence[Axes], left: float = 0.5, ncols: int = 5) -> None:
-    """One legend for the whole figure along its upper edge, each label once; left: inches."""
+    """Draw one legend for the whole figure along its upper edge, each label once; left: inches."""
     width, height = fig.get_size_inches()
     found = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     fig.legend(

@@ -22,7 +22,7 @@ PANEL, GAP, TOP = 2.1, 0.9, 0.42
 
 
 def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A panel a task and model: mean over seeds, band from the lowest to the highest seed."""
+    """Draw a panel a task and model: mean over seeds, band from the lowest to the highest seed."""
     import pandas as pd
 
     study = common.part(study, methods=SHOWN)

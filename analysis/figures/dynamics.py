@@ -24,7 +24,7 @@ TOP = 0.55
 
 
 def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a column a measure; mean over seeds, smoothed, band from lowest to highest seed."""
+    """Draw a row a task and model, a column a measure; mean over seeds, smoothed, band from lowest to highest seed."""
     import pandas as pd
 
     study = common.part(study, methods=SHOWN)
@@ -67,7 +67,7 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _not_recorded(data: dict) -> str:
-    """What no step of some method's runs says, in a sentence."""
+    """Say in a sentence what no step of some method's runs records."""
     missing = {
         f"{MEASURES[c].partition(' (')[0]} of {b.plain_title(m)}"
         for (b, m), found in data.items()

@@ -23,7 +23,7 @@ WORDS = (
 
 
 def accuracies(block: Block, study: Study) -> dict[str, SeedMean]:
-    """The average over the block's benchmarks of the methods, and of "base", whose every run has been evaluated."""
+    """Return the average over benchmarks of "base" and of each method all of whose runs have been evaluated."""
     groups: dict[str, tuple[Cell | Base, ...]] = dict(block.methods)
     if block.base:
         groups["base"] = (block.base,)
@@ -37,7 +37,7 @@ def accuracies(block: Block, study: Study) -> dict[str, SeedMean]:
 
 
 def frame(block: Block, found: Mapping[str, SeedMean]) -> pd.DataFrame:
-    """A row a seed, and one a method with the interval, whose seed is empty. Fractions."""
+    """Return a row a seed, and one a method with the interval, whose seed is empty. Fractions."""
     import pandas as pd
 
     rows = []
@@ -52,7 +52,7 @@ def frame(block: Block, found: Mapping[str, SeedMean]) -> pd.DataFrame:
 
 
 def panel(axes: Axes, block: Block, found: Mapping[str, SeedMean], labels: Mapping[str, str]) -> None:
-    """A line of text and a dot for each method of ``labels``, from the top; the text is also the curves' legend."""
+    """Draw text and a dot for each method of ``labels``, from the top; the text is also the curves' legend."""
     order = list(block.methods)
     for row, (method, label) in enumerate(labels.items()):
         line = style.method_line(method, order.index(method))
@@ -99,7 +99,7 @@ def panel(axes: Axes, block: Block, found: Mapping[str, SeedMean], labels: Mappi
 
 
 def limits(found: Mapping[str, SeedMean]) -> tuple[float, float]:
-    """The range in percent that shows every interval, for panels that are compared."""
+    """Return the range in percent that shows every interval, for panels that are compared."""
     values = [100 * x for name, a in found.items() for x in _ends(name, a)]
     if not values:
         return 0.0, 100.0

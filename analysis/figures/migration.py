@@ -30,7 +30,7 @@ OWN = "Row: a prompt's bin at step 0, column: its bin at the step, both in one r
 
 
 def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a matrix a step: prompts by their bin in the base (row) and at the step (column).
+    """Draw a row a task and model, a matrix a step: prompts by bin in the base (row) and at the step (column).
 
     The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both
     bins come from the same run, as in the paper.

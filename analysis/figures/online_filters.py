@@ -20,7 +20,7 @@ PANEL, GAP, TOP = 2.0, 1.0, 0.55
 
 
 def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
+    """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
     import pandas as pd
 
     study = common.part(study, methods=SHOWN)

@@ -55,7 +55,7 @@ def bins(
 
 
 def chance_words(found: Sequence[tuple[str, Probes]], fair: str) -> str:
-    """The caption's part on chance: ``fair`` where seeds can be compared, and why it is lacking where they cannot.
+    """Return the caption's part on chance: ``fair`` where seeds can be compared, else why they cannot be.
 
     found: (what a reader calls it, its probes) of every part of the figure.
     """

@@ -76,7 +76,7 @@ def figure16_ppo(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _part(study: Study, methods: Sequence[str]) -> Study:
-    """The methods of a figure that the study has curves of; all of those where it knows none of the figure's.
+    """Return the methods of a figure that the study has curves of; all of those where it knows none of the figure's.
 
     Raises UserError naming every run without them and the command that makes them.
     """
@@ -88,7 +88,7 @@ def _part(study: Study, methods: Sequence[str]) -> Study:
 
 
 def _benchmark(block: Block, role: str) -> str:
-    """The benchmark that plays the part of the paper's; the last one where none does."""
+    """Return the benchmark that plays the part of the paper's; the last one where none does."""
     names = [name for name, _ in block.benchmarks]
     return next((n for n in names if block.roles.get(n, n) == role), names[-1])
 

@@ -37,7 +37,7 @@ def figure13_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
+    """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
     import pandas as pd
 
     across = max(len(b.methods) for b in study.blocks)
@@ -114,7 +114,7 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _share(found: tuple[float, list[float]]) -> str:
-    """A share over seeds, from the lowest to the highest."""
+    """Return a share over seeds, from the lowest to the highest."""
     mean, by_seed = found[0], [x for x in found[1] if np.isfinite(x)]
     if not by_seed:
         return "no such prompt"

@@ -20,7 +20,7 @@ TALL, BETWEEN, SMALL, GAP = 2.0, 0.62, 0.85, 0.75
 
 
 def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Above: all methods, mean over seeds; below: each method with its seeds. One such pair a task and model."""
+    """Draw all methods (mean over seeds) and below each method with its seeds; one such pair a task and model."""
     import pandas as pd
 
     study = common.part(study)
@@ -107,7 +107,7 @@ def _seeds(fig, slot, block: Block, methods: dict, smoothed: dict) -> None:
 
 
 def _widen(fig) -> None:
-    """The row of seeds uses the width that the labels of the upper panel leave free."""
+    """Let the row of seeds use the width that the labels of the upper panel leave free."""
     small = [a for a in fig.axes if a.get_gid() == "seeds"]
     left = min(a.get_position().x0 for a in small)
     right = max(a.get_position().x1 for a in small)

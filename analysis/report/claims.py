@@ -122,7 +122,7 @@ def _interval(low: str, high: str) -> str:
 
 
 def _words(value: Any) -> str:
-    """A value that may be a mapping or a list (a query) as one line."""
+    """Return a value that may be a mapping or a list (a query) as one line."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -141,14 +141,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(value: Any) -> str:
-    """As the paper prints it, four significant digits at most; what is no number as it is."""
+    """Return a number as the paper prints it, four significant digits at most; other values as they are."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return text.MISSING
     return _words(value) if not _is_number(value) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _alike(*values: Any) -> list[str]:
-    """Numbers that belong together with as many decimals as the largest needs for three digits."""
+    """Return numbers that belong together with as many decimals as the largest needs for three digits."""
     largest = max((abs(v) for v in values if _is_number(v)), default=0.0)
     decimals = min(6, max(0, 2 - math.floor(math.log10(largest)))) if largest else 0
     return [f"{round(v, decimals) + 0.0:,.{decimals}f}" if _is_number(v) else _number(v) for v in values]

@@ -70,7 +70,7 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
 
 
 def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
-    """The page's text. content: tables, figures, sweeps, claims and findings, as :func:`write` collects them."""
+    """Return the page's text. content: tables, figures, sweeps, claims and findings, as :func:`write` collects them."""
     import jinja2
 
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def _command(target: str, study: StudyFile, folder: str) -> str:
 
 
 def _payload(found: provenance.Provenance) -> dict[str, Any]:
-    """What opening a run shows; the browser builds it only when asked."""
+    """Return what opening a run shows; the browser builds it only when asked."""
     keep = (
         "folder",
         "title",
@@ -151,7 +151,7 @@ def _finite(value: Any) -> Any:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is loaded, run or sent but this style, this script and the images inside the page."""
+    """Return the policy: nothing is loaded, run or sent but this style, this script and the images inside the page."""
 
     def digest(content: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

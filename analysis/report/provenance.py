@@ -62,7 +62,7 @@ class Provenance:
 
 
 def collect(results: Path) -> Provenance:
-    """Every run that a study file of the results folder names, in the order of the studies; each run once.
+    """Return every run that a study file of the results folder names, in the order of the studies; each run once.
 
     Raises UserError for a study file that is none. A run whose files are missing or damaged is listed and says so.
     """
@@ -161,7 +161,7 @@ class _Reader:
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """{"method.v": "5"}: a configuration by dotted keys; lists and scalars as JSON."""
+    """Flatten a configuration to dotted keys, {"method.v": "5"}; lists and scalars as JSON."""
     return {
         key: value if isinstance(value, str) and not _ambiguous(value) else json.dumps(value, default=str)
         for key, value in flat(config).items()
@@ -169,7 +169,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _ambiguous(value: str) -> bool:
-    """Whether the text 5 or null would pass for the number or for nothing."""
+    """Return whether the text 5 or null would pass for the number or for nothing."""
     try:
         json.loads(value)
     except ValueError:
@@ -178,7 +178,7 @@ def _ambiguous(value: str) -> bool:
 
 
 def _references(found: Provenance) -> None:
-    """A run is compared with the study's reference method on its task and model, with its seed where there is one."""
+    """Set the run to compare with: the study's reference on the same task, model and, if possible, seed."""
     methods = {s.name: s.reference for s in found.studies}
     places: dict[tuple[str, str, str, int | None], int] = {}
     for i, run in enumerate(found.runs):

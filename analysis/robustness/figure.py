@@ -126,7 +126,7 @@ def _centre(values: Sequence[Any], places: dict[Any, float], parameter: Paramete
 
 
 def _plane(fig: Figure, axes: Axes, first: Parameter, second: Parameter, sweep: Sweep) -> None:
-    """A heat map of the means where both have a few values, else contours between the trials."""
+    """Draw a heat map of the means where both have a few values, else contours between the trials."""
     trials = sweep.complete
     (x_places, x_names), (y_places, y_names) = _places(first, sweep), _places(second, sweep)
     x = np.array([x_places[t.drawn[first.name]] for t in trials])

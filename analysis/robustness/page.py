@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def sentence(row: Sensitivity, area: Region | None) -> str:
-    """What the sweep says about one parameter."""
+    """Say what the sweep shows about one parameter."""
     name = row.parameter.title
     if row.change is None or row.ends is None:
         return f"{name}: tried at one value only, so nothing can be said."
@@ -147,7 +147,7 @@ def notes(sweep: Sweep) -> list[str]:
 
 
 def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.DataFrame:
-    """One row a trial, then one a level of a parameter; accuracies in percent, differences in points."""
+    """Return one row a trial, then one a level of a parameter; accuracies in percent, differences in points."""
     import pandas as pd
 
     found: list[dict[str, Any]] = []

@@ -75,7 +75,7 @@ class Sweep:
 
 
 def estimate(table: np.ndarray) -> statistics.Estimate:
-    """The mean of [S, n] with the error for new problems and, from two seeds on, new seeds."""
+    """Return the mean of [S, n] with the error for new problems and, from two seeds on, new seeds."""
     return told(statistics.mean_over_seeds(table).tested)
 
 

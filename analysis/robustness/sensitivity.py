@@ -42,7 +42,7 @@ class Level:
 
     @property
     def words(self) -> str:
-        """The title within a sentence."""
+        """Return the title within a sentence."""
         return self.title if len(self.values) == 1 else f"({self.title})"
 
 
@@ -84,7 +84,7 @@ class Region:
 
 
 def against_reference(trial: Trial, sweep: Sweep) -> statistics.Estimate:
-    """The trial's accuracy minus the reference's of the same seeds, paired on the problems."""
+    """Return the trial's accuracy minus the reference's of the same seeds, paired on the problems."""
     count = len(trial.accuracy)
     return told(statistics.difference_over_seeds([trial.accuracy], [sweep.reference[:count]]).tested)
 
@@ -106,7 +106,7 @@ def region(sweep: Sweep) -> Region | None:
 
 
 def levels(parameter: Parameter, trials: Sequence[Trial]) -> tuple[Level, ...]:
-    """The trials by value: in the order of the numbers, or of the choices."""
+    """Return the trials by value: in the order of the numbers, or of the choices."""
     values = {t.drawn[parameter.name] for t in trials}
     order = parameter.choices if not parameter.numeric else sorted(values)
     kept = [v for v in order or () if v in values]
@@ -133,7 +133,7 @@ def _ends(parameter: Parameter, found: Sequence[Level]) -> tuple[Level, Level] |
 
 
 def sensitivities(sweep: Sweep, area: Region | None) -> list[Sensitivity]:
-    """One for each parameter, in the order of the file."""
+    """Return one for each parameter, in the order of the file."""
     weights = importances(sweep)
     rows = []
     for parameter in sweep.parameters:

@@ -49,12 +49,12 @@ class Compared:
 
 
 def seeds_of(seeds: Sequence[int]) -> str:
-    """Numbers of training seeds in words: seeds 1, 2."""
+    """Return numbers of training seeds in words: seeds 1, 2."""
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def compare(block: Block, study: Study) -> Compared:
-    """Every row of a block against the study's reference, as Table 1 compares two rows."""
+    """Return every row of a block against the study's reference, as Table 1 compares two rows."""
     found = {r.method: r for r in results.collect(block, study)}
     first = [m for m in (results.BASE, study.reference) if m in found]
     rows = tuple(found[m] for m in [*first, *(m for m in found if m not in first)])
@@ -175,7 +175,7 @@ def notes(study: Study) -> list[str]:
 
 
 def long_rows(found: Compared) -> list[dict[str, Any]]:
-    """One row a method and column, in percent and points."""
+    """Return one row a method and column, in percent and points."""
     rows = []
     for row in found.rows:
         for name, title in results.columns(found.block):

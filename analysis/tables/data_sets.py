@@ -29,12 +29,12 @@ class Split:
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Rows whose id, and rows whose content, stood in the file before."""
+        """Return rows whose id, and rows whose content, stood in the file before."""
         return len(self.ids) - len(set(self.ids)), len(self.contents) - len(set(self.contents))
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """The shortest and the longest prompt in characters."""
+        """Return the shortest and the longest prompt in characters."""
         sizes = [len(p) for p in self.prompts]
         return (min(sizes), max(sizes)) if sizes else (0, 0)
 
@@ -49,7 +49,7 @@ def data_folder(block: Block, study: Study) -> Path:
 
 
 def splits(folder: Path) -> dict[str, Split]:
-    """Every problem file of a data folder, checked against its summary's fingerprints."""
+    """Return every problem file of a data folder, checked against its summary's fingerprints."""
     files = verify_files(folder)["files"]
     return {Path(name).stem: _split(folder / name) for name in files if name.endswith(".parquet")}
 
@@ -72,13 +72,13 @@ def _split(path: Path) -> Split:
 
 
 def _digest(images: Any) -> str:
-    """Of the files of a row's diagrams; "" for none."""
+    """Return the digest of a row's diagrams; "" for none."""
     found = b"".join(i.get("bytes") or str(i.get("path")).encode() for i in images)
     return hashlib.sha256(found).hexdigest() if found else ""
 
 
 def overlap(first: Split, second: Split) -> tuple[int, int]:
-    """How many rows of the second split have an id, and a content, that stands in the first one too."""
+    """Return how many rows of the second split have an id, and a content, that stands in the first one too."""
     ids, contents = set(first.ids), set(first.contents)
     return sum(i in ids for i in second.ids), sum(c in contents for c in second.contents)
 
@@ -101,7 +101,7 @@ def sources(config: dict[str, Any]) -> dict[str, str]:
 
 
 def removed(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """What the cleaning report says: rows removed of each split, and its decisions; empty for generated data."""
+    """Return what the cleaning report says: rows removed of each split, and its decisions; empty for generated data."""
     path = folder / CLEANING
     if not path.exists():
         return {}, []
@@ -117,7 +117,7 @@ def removed(folder: Path) -> tuple[dict[str, str], list[str]]:
 
 
 def rows(block: Block, study: Study) -> list[dict[str, Any]]:
-    """One row a split: what is there, beside the paper's set whose part it plays."""
+    """Return one row a split: what is there, beside the paper's set whose part it plays."""
     folder = data_folder(block, study)
     first = next(iter(block.methods.values()))[0]
     config = reading.config(first, study)
@@ -154,7 +154,7 @@ def rows(block: Block, study: Study) -> list[dict[str, Any]]:
 
 
 def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
-    """Every ordered pair of problem splits that share an id or a text, and every test split against training."""
+    """Return every ordered pair of problem splits that share an id or a text, and every test split against training."""
     found = list(splits(data_folder(block, study)).values())
     result = []
     for i, first in enumerate(found):

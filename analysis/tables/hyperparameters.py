@@ -37,7 +37,7 @@ def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, 
 
 
 def shown(value: Any) -> str:
-    """A value as text: null -> "none", 1e-06 -> "1e-06", [0.125, 0.5] -> "[0.125, 0.5]"."""
+    """Return a value as text: null -> "none", 1e-06 -> "1e-06", [0.125, 0.5] -> "[0.125, 0.5]"."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -50,7 +50,7 @@ def shown(value: Any) -> str:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """Each value once, in the order of their first appearance; values may be lists."""
+    """Return each value once, in the order of their first appearance; values may be lists."""
     found: list[Any] = []
     for value in values:
         if value not in found:
@@ -59,7 +59,7 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def same(ours: Any, printed: Any) -> bool:
-    """Whether a value of ours is the paper's number or list of numbers."""
+    """Return whether a value of ours is the paper's number or list of numbers."""
     if isinstance(ours, (list, tuple)) and isinstance(printed, (list, tuple)):
         return len(ours) == len(printed) and all(same(a, b) for a, b in zip(ours, printed, strict=True))
     numbers = (int, float)
@@ -72,7 +72,7 @@ def same(ours: Any, printed: Any) -> bool:
 
 
 def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """One row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
+    """Return one row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
     subject = next((m for m in SUBJECTS if m in found), next(iter(found)))
     rows = []
     for entry in paper.read("table3")["parameters"]:
@@ -106,14 +106,14 @@ def _with_config(
 
 
 def _named(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> str:
-    """The value, or in its place what a null there means, with the fields that it names filled in."""
+    """Return the value, or in its place what a null there means, with the fields that it names filled in."""
     if value is None and "unset" in entry:
         return re.sub(r"\{([\w.]+)\}", lambda m: shown(config.get(m[1])), entry["unset"])
     return shown(value)
 
 
 def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> Any:
-    """What is compared with the paper's number: a null that stands for a number is that number."""
+    """Return what is compared with the paper's number: a null that stands for a number is that number."""
     if value is not None or "unset" not in entry:
         return value
     said = _named(entry, value, config)
@@ -165,7 +165,7 @@ def _options_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, A
 
 
 def shared(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, str]:
-    """Every field of the sections that all methods share -> its value, or which methods have which value."""
+    """Return every field of the sections that all methods share -> its value, or which methods have which value."""
     keys = distinct(
         k for configs in found.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")
     )

@@ -45,16 +45,16 @@ class Cost:
         return statistics.seed_spread(list(self.values.values()))
 
     def ratio(self, other: Cost) -> float:
-        """Of the means; NaN where there is nothing to divide by."""
+        """Return the ratio of the means; NaN where there is nothing to divide by."""
         return self.mean / other.mean if other.mean else math.nan
 
     def ratios(self, other: Cost) -> list[float]:
-        """Of the runs with the same seed, by seed."""
+        """Return the ratios of the runs with the same seed, by seed."""
         return [self.values[s] / other.values[s] for s in sorted(self.values) if other.values.get(s)]
 
 
 def costs(block: Block, method: str, study: Study) -> dict[str, Cost]:
-    """Every quantity of a method; NaN where a run's summary lacks it."""
+    """Return every quantity of a method; NaN where a run's summary lacks it."""
     totals = {c.seed: reading.summary(c.run, study).get("totals", {}) for c in block.methods[method]}
     return {key: Cost({s: float(t.get(key, math.nan)) for s, t in totals.items()}) for key in QUANTITIES}
 
@@ -147,7 +147,7 @@ def _beside_the_paper(
 
 
 def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
-    """One row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
+    """Return one row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
 
     def everything(method: str) -> dict[str, Cost]:
         return {**costs(block, method, study), **{f"seconds_{p}": c for p, c in phases(block, method, study).items()}}
@@ -180,7 +180,7 @@ def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
 
 
 def reference_note(study: Study) -> str:
-    """Which methods' costs hold a reference model's forward pass; "" where all or none of them do."""
+    """Return which methods' costs hold a reference model's forward pass; "" where all or none of them do."""
     paying, others = {}, {}
     for block in study.blocks:
         for method, cells in block.methods.items():

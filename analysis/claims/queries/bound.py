@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @query()
 def constants_finite(view: View, *, of: Any) -> Answer:
-    """Share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
+    """Return the share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
 
     def alone(method: str):
         shares, largest = [], np.zeros(3)
@@ -34,7 +34,7 @@ def constants_finite(view: View, *, of: Any) -> Answer:
 
 @query()
 def x2_premise(view: View, *, of: Any) -> Answer:
-    """Share of the groups admitted to X2 whose reward variance is not below c1 (1 - c1) (eq. 30: none is)."""
+    """Return the share of groups admitted to X2 whose reward variance is at least c1 (1 - c1) (eq. 30: all)."""
 
     def alone(method: str):
         c1 = view.config(method).get("method", {}).get("c1")
@@ -56,7 +56,7 @@ def x2_premise(view: View, *, of: Any) -> Answer:
 
 @query()
 def bound_can_be_positive(view: View, *, of: Any) -> Answer:
-    """Share of the trained groups for which the bound of eq. 20, at its best over all new policies, is above 0.
+    """Return the share of trained groups for which eq. 20's bound, at its best over all new policies, is above 0.
 
     At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy.
     """

@@ -59,7 +59,7 @@ class Share:
 
 
 def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer:
-    """The share of each method, alone or minus another's."""
+    """Return the share of each method, alone or minus another's."""
 
     def own(p: Probes) -> np.ndarray:
         return share.own(p, p.steps[-1])
@@ -85,7 +85,7 @@ def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer
 
 
 def _beside(found: Probes, share: Share) -> str:
-    """What a share counted within a run is to be read beside: the same across seeds, and of the unchanged base."""
+    """Say what to read a share within a run beside: the same across seeds, and of the unchanged base."""
     try:
         now, chance = (100 * share.across(found, step).mean() for step in (found.steps[-1], 0))
     except NotTestable as reason:
@@ -94,7 +94,7 @@ def _beside(found: Probes, share: Share) -> str:
 
 
 def _among(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
-    """The share of hits among the chosen, as a table [S, n]; with too few of them there is none."""
+    """Return the share of hits among the chosen, as a table [S, n]; with too few of them there is none."""
     count = int((chosen.sum(axis=0) > 0).sum())
     if count < FEWEST:
         raise NotTestable(f"{count or 'no'} prompt{'s' * (count > 1)} of the base {what}, too few for a share")
@@ -102,7 +102,7 @@ def _among(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
 
 
 def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_least: int) -> Share:
-    """The share with ``at_least`` correct answers at a step, of the prompts that choose(the base's answers, G) picks.
+    """Return the share with ``at_least`` correct answers at a step of the prompts that choose(base's answers, G) picks.
 
     what: those prompts in words, with {G} for G.
     """
@@ -118,13 +118,13 @@ def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_le
 
 @query(beside=(CHANCE,), probed=SETS)
 def hard_improved(view: View, *, of: Any, over: Any = None, probed: str = "train") -> Answer:
-    """Share of the base's 0/G prompts with at least one correct answer at the last step (the paper's Figure 7)."""
+    """Return the share of the base's 0/G prompts with a correct answer at the last step (the paper's Figure 7)."""
     return _answer(view, of, over, probed, _of_chosen("at 0/{G}", lambda base, samples: base == 0, 1))
 
 
 @query(beside=(CHANCE,), probed=SETS)
 def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train", at_least: int = 1) -> Answer:
-    """Share of the prompts that the base fails in every OTHER seed's probe with ``at_least`` right in the end."""
+    """Return the share with ``at_least`` right in the end of the prompts that the base fails in all OTHER seeds."""
 
     def across(p: Probes, step: int) -> np.ndarray:
         fails = _across(p, step, lambda base, now: base == 0) == 1
@@ -137,7 +137,7 @@ def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train"
 def degraded_prompts(
     view: View, *, of: Any, over: Any = None, probed: str = "train", bins: int = 1, noise: float | None = None
 ) -> Answer:
-    """Share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
+    """Return the share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
 
     noise: no number where two samplings of the UNCHANGED base already show more than this many percent, or where that
     is not known. It cannot be subtracted: a model that improves elsewhere has fewer falls by chance, which would hide
@@ -164,7 +164,7 @@ def degraded_prompts(
 
 @query(beside=(CHANCE,), probed=SETS)
 def solved_stay(view: View, *, of: Any, over: Any = None, probed: str = "train", at_least: int = 6) -> Answer:
-    """Share of the base's G/G prompts with ``at_least`` correct answers at the last step."""
+    """Return the share of the base's G/G prompts with ``at_least`` correct answers at the last step."""
     share = _of_chosen("at {G}/{G}", lambda base, samples: base == samples, at_least)
     return _answer(view, of, over, probed, share)
 

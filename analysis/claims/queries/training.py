@@ -50,7 +50,7 @@ def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
 
 
 def _references(view: View, *methods: str) -> str:
-    """Which of the methods pay for a reference model, where not all or none do."""
+    """Return which of the methods pay for a reference model, where not all or none do."""
     paying = [m for m in methods if has_reference_pass(view.config(m))]
     if len(paying) in (0, len(methods)):
         return ""
@@ -105,19 +105,19 @@ def batch_fill(view: View, *, of: Any) -> Answer:
 
 @query()
 def steps_below_capacity(view: View, *, of: Any) -> Answer:
-    """Share of the steps whose batch holds fewer groups than B."""
+    """Return the share of the steps whose batch holds fewer groups than B."""
     return _shares(view, of, ["batch_groups"], lambda f, size: (f["batch_groups"] < size).mean())
 
 
 @query(part=("x1", "x2", "x3"))
 def batch_part(view: View, *, of: Any, part: str) -> Answer:
-    """Share of the trained groups that come from x1, x2 or x3, over the whole run."""
+    """Return the share of the trained groups that come from x1, x2 or x3, over the whole run."""
     return _shares(view, of, [part, "batch_groups"], lambda f, _: f[part].sum() / max(1, f["batch_groups"].sum()))
 
 
 @query()
 def fresh_kept(view: View, *, of: Any) -> Answer:
-    """Share of the fresh groups that the online filter keeps as X1."""
+    """Return the share of the fresh groups that the online filter keeps as X1."""
     return _shares(view, of, ["x1", "groups_fresh"], lambda f, _: f["x1"].sum() / max(1, f["groups_fresh"].sum()))
 
 

@@ -52,7 +52,7 @@ class Measured:
 
     @property
     def gain(self) -> statistics.SeedMean:
-        """Of the same trained models on the same problems, so paired in both."""
+        """Return the gain, paired in models and problems: both sides are the same trained runs."""
         return statistics.mean_over_seeds(*self.gains)
 
 
@@ -70,7 +70,7 @@ class Choice:
 
 
 def collect(study: Study) -> list[Choice]:
-    """Every method with curves, on the average of its test benchmarks and, where there are several, on each."""
+    """Return every method with curves, on the average of its test benchmarks and, where there are several, on each."""
     found = [
         choice
         for block in study.blocks
@@ -113,7 +113,7 @@ def _choices(block: Block, method: str, study: Study) -> list[Choice]:
 def measure(
     tests: dict[str, np.ndarray], held_out: np.ndarray | None, steps: Sequence[int], splits: int = SPLITS
 ) -> dict[str, Measured]:
-    """What each rule reports, of a method's checkpoints on the benchmarks ``tests``.
+    """Return what each rule reports, of a method's checkpoints on the benchmarks ``tests``.
 
     tests: benchmark -> accuracy [S, T, n] at T trained checkpoints; held_out: that on the validation problems [S, T],
     None where there are none: then no rule needs them; steps: [T].
@@ -138,12 +138,12 @@ def measure(
 
 
 def best(scores: np.ndarray) -> np.ndarray:
-    """Index [S] of each seed's highest score [S, T]; of equal ones the latest."""
+    """Return index [S] of each seed's highest score [S, T]; of equal ones the latest."""
     return scores.shape[1] - 1 - scores[:, ::-1].argmax(axis=1)
 
 
 def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
-    """Each problem's accuracy [S, n] at the checkpoint chosen on the half that it does not lie in, mean over splits.
+    """Return each problem's accuracy [S, n] at the checkpoint chosen on the half without it, mean over splits.
 
     The splits depend on the benchmark's name and size alone: all methods and seeds have the same.
     """
@@ -167,7 +167,7 @@ def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
 
 
 def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
-    """A DataFrame in percent: one row a method, benchmark and rule."""
+    """Return a DataFrame in percent: one row a method, benchmark and rule."""
     import pandas as pd
 
     rows = []

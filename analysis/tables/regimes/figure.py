@@ -47,7 +47,7 @@ def write(frame: pd.DataFrame, names: tuple[str, str], note: str, out: Path) -> 
 
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
-    """One budget: verdicts told apart by colour and by marker."""
+    """Draw one budget, verdicts told apart by colour and by marker."""
     axes.axhline(0, color="#444444", linewidth=0.8)
     for verdict, (colour, marker) in LOOKS.items():
         mine = rows[rows["verdict"] == verdict]

@@ -77,7 +77,7 @@ class Regime:
 
 
 def start(block: Block, study: Study) -> Start:
-    """The probes of step 0, of the reference's runs where there are any. Raises UserError where nothing was probed."""
+    """Return the probes of step 0, the reference's where it has runs. Raises UserError where nothing was probed."""
     method = study.reference if study.reference in block.methods else next(iter(block.methods))
     probes = reading.probes(block, method, study)
     lacking = [seed for seed, frame in probes.items() if 0 not in frame]
@@ -113,7 +113,7 @@ def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> floa
 
 
 def compare(study: Study) -> list[Regime]:
-    """Every base model and budget of the study, Holm's correction over all of them."""
+    """Return every base model and budget of the study, Holm's correction over all of them."""
     found: list[Regime] = []
     for block in study.blocks:
         rows = {r.method: r for r in results.collect(block, study)}
@@ -135,7 +135,7 @@ def compare(study: Study) -> list[Regime]:
 
 
 def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Regime]]]:
-    """The regimes of each base model by budget, the easiest start first."""
+    """Return the regimes of each base model by budget, the easiest start first."""
     blocks: dict[tuple[str, str], dict[str, Regime]] = {}
     for r in regimes:
         blocks.setdefault((r.block.task, r.block.model), {})[r.budget] = r
@@ -144,7 +144,7 @@ def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Reg
 
 
 def sentence(block: Block, hard: Start, found: Mapping[str, Regime], names: tuple[str, str]) -> str:
-    """One base model in words. names: of BAPO and of the reference."""
+    """Return one base model in words. names: of BAPO and of the reference."""
     said = [
         f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {text.interval(r.difference)})"
         for budget, r in found.items()
@@ -204,7 +204,7 @@ def _cell(r: Regime | None) -> str:
 
 
 def frame(regimes: Sequence[Regime]) -> Any:
-    """A DataFrame, one row a base model and budget; accuracies in points."""
+    """Return a DataFrame, one row a base model and budget; accuracies in points."""
     import pandas as pd
 
     return pd.DataFrame(

@@ -43,7 +43,7 @@ class Half:
 
     @property
     def roles(self) -> list[str]:
-        """The paper's title of each column where ours differs, else ""."""
+        """Return the paper's title of each column where ours differs, else ""."""
         first = self.sections[0]
         printed = first.paper.columns if first.paper else {}
         roles = []

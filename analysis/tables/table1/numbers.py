@@ -44,7 +44,7 @@ class Section:
         return Comparison(c.b, c.a, column, statistics.SeedDifference(*flip, c.difference.falling), c.adjusted)
 
     def printed(self, method: str, column: str) -> str | None:
-        """The paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
+        """Return the paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
         return self.paper.printed(method, self.block.roles.get(column, column)) if self.paper else None
 
 
@@ -52,7 +52,7 @@ class Section:
 
 
 def long_table(sections: list[Section]) -> Any:
-    """A DataFrame, one row a model x method x column (percent; costs are means over seeds)."""
+    """Return a DataFrame, one row a model x method x column (percent; costs are means over seeds)."""
     import pandas as pd
 
     frame = pd.DataFrame([row for s in sections for row in _long_rows(s)])
@@ -122,7 +122,7 @@ def _pass_at_k(outcomes: list[Any]) -> dict[str, float]:
 
 
 def differences(sections: list[Section]) -> Any:
-    """A DataFrame, one row a pair of rows and column: the difference a - b in points and its tests."""
+    """Return a DataFrame, one row a pair of rows and column: the difference a - b in points and its tests."""
     import pandas as pd
 
     found = []

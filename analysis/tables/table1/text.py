@@ -16,7 +16,7 @@ LEARNERS = ("grpo", "dapo")
 
 
 def sentences(section: Section) -> list[str]:
-    """Everything that is said below a part of the table about one block."""
+    """Return everything that is said below a part of the table about one block."""
     return claim_sentences(section) + learning_sentences(section)
 
 
@@ -62,7 +62,7 @@ def claim_sentences(section: Section) -> list[str]:
 
 
 def learning_sentences(section: Section) -> list[str]:
-    """How far GRPO and DAPO end above the base on average, for the worst and the best seed."""
+    """Return how far GRPO and DAPO end above the base on average, for the worst and the best seed."""
     rows = {r.method: r for r in section.rows}
     if results.BASE not in rows:
         return []
@@ -76,7 +76,7 @@ def learning_sentences(section: Section) -> list[str]:
 
 
 def notes(sections: list[Section], study: Study) -> list[str]:
-    """The lines below the table: what the scale can show, what a cell is, the rule of the marks, the paper's part."""
+    """Return the lines below the table: what the scale can show, the cells, the marks and the paper's part."""
     rows = [r for s in sections for r in s.rows]
     seeds = [len(r.seeds) for r in rows if not r.is_base]
     samples = [o.samples for r in rows for o in r.outcomes.values()]

@@ -63,7 +63,7 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
 
 
 def _line(axes: Axes, frame: pd.DataFrame, column: str, window: int, **look: object) -> None:
-    """The mean over seeds at each step, smoothed over the steps that have a value; nothing where there is none."""
+    """Draw the mean over seeds at each step, smoothed over the steps that have a value; nothing where there is none."""
     values = frame.groupby("step")[column].mean()
     values = values[np.isfinite(values)]
     if len(values):

@@ -72,7 +72,7 @@ class Constants:
 
 
 def step_terms(row: Mapping[str, float], constants: Constants) -> dict[str, float]:
-    """The bound's forms in one step, from a row of steps.parquet; NaN where the batch is empty or a term is unknown."""
+    """Return the bound's forms in a row of steps.parquet; NaN where the batch is empty or a term is unknown."""
     present = [i for i in PARTS if row[f"x{i}"] > 0]
     total = sum(row[f"x{i}"] for i in present)
     found = dict.fromkeys(FORMS, math.nan)
@@ -98,12 +98,12 @@ def step_terms(row: Mapping[str, float], constants: Constants) -> dict[str, floa
 
 
 def _known(value: float, *terms: float) -> float:
-    """The value, NaN where one of its terms is: comparisons in the formulas would take NaN for 0."""
+    """Return the value, NaN where one of its terms is: comparisons in the formulas would take NaN for 0."""
     return math.nan if any(math.isnan(t) for t in terms) else value
 
 
 def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
-    """One row a seed and step: the recorded terms and the forms of the bound; None where the method is not BAPO's."""
+    """Return a row for each seed and step, the terms and the forms of the bound; None if the method is not BAPO's."""
     import pandas as pd
 
     parts = []
@@ -140,7 +140,7 @@ class Silence:
 
     @property
     def share(self) -> float:
-        """Of the steps, in which the bound promises no improvement: not positive, or not known."""
+        """Return the share of steps in which the bound promises no improvement: not positive, or not known."""
         return (self.unknown + self.not_positive) / self.steps if self.steps else math.nan
 
 
@@ -177,7 +177,7 @@ def _constants(frame: pd.DataFrame) -> list[str]:
 
 
 def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
-    """What the runs' terms were, and how often each form of the bound says nothing."""
+    """Return what the runs' terms were, and how often each form of the bound says nothing."""
     terms, silent = [], []
     for block, method, frame in frames:
         name = f"{block.title}, {block.method_title(method).lstrip('+')}"
