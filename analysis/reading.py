@@ -61,7 +61,7 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
 
 def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
     """Raises UserError naming every run of the study without these files and the command that makes it."""
-    cells = [c for b in study.blocks for found in b.methods.values() for c in found]
+    cells = [c for b in study.blocks for runs in b.methods.values() for c in runs]
     missing: dict[str, list[str]] = {}
     for c in cells:
         if any(not (c.run / name).exists() for name in files):
@@ -138,14 +138,16 @@ def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> O
 
     Raises UserError where two seeds were evaluated on different problems or with different numbers of samples.
     """
-    found = [evaluation(c, benchmark, study) for c in cells]
-    for cell, other in zip(cells, found, strict=True):
-        if other.problems != found[0].problems or other.samples != found[0].samples:
+    outcomes = [evaluation(c, benchmark, study) for c in cells]
+    for cell, other in zip(cells, outcomes, strict=True):
+        if other.problems != outcomes[0].problems or other.samples != outcomes[0].samples:
             raise UserError(
                 f"{cell.run}/eval/{benchmark}.parquet: {len(other.problems)} problems x {other.samples} samples "
                 f"that are not those of {cells[0].run}; {_again(cell.run / 'eval', study)}"
             )
-    return Outcomes(found[0].problems, np.stack([o.correct for o in found]), np.stack([o.parsed for o in found]))
+    return Outcomes(
+        outcomes[0].problems, np.stack([o.correct for o in outcomes]), np.stack([o.parsed for o in outcomes])
+    )
 
 
 def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
@@ -167,16 +169,16 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
 
     Raises UserError where two seeds were evaluated on different problems, or have no step in common.
     """
-    found = [curve(c, benchmark, study) for c in cells]
-    common = sorted(set.intersection(*(set(f.steps) for f in found)))
-    for cell, other in zip(cells, found, strict=True):
-        if other.problems != found[0].problems or other.samples != found[0].samples or len(common) < 2:
+    curves = [curve(c, benchmark, study) for c in cells]
+    common = sorted(set.intersection(*(set(f.steps) for f in curves)))
+    for cell, other in zip(cells, curves, strict=True):
+        if other.problems != curves[0].problems or other.samples != curves[0].samples or len(common) < 2:
             raise UserError(
                 f"{cell.run}/curve/{benchmark}.parquet: its problems, samples or steps are not those of "
                 f"{cells[0].run}; {_again(cell.run / 'curve', study)}"
             )
-    picked = [f.correct[[f.steps.index(s) for s in common]] for f in found]
-    return Curve(tuple(common), found[0].problems, np.stack(picked), found[0].samples)
+    picked = [f.correct[[f.steps.index(s) for s in common]] for f in curves]
+    return Curve(tuple(common), curves[0].problems, np.stack(picked), curves[0].samples)
 
 
 def validation(cells: Sequence[Cell], study: Study) -> str | None:
@@ -204,7 +206,7 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
 
     The number of samples of a prompt is in ``.attrs["samples"]``. Raises UserError where a step or prompt is missing.
     """
-    found = {}
+    frames = {}
     for cell in block.methods[method]:
         frame = table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
         frame = frame[frame["set"] == probed]
@@ -217,8 +219,8 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
             raise UserError(f"{cell.run / PROBE}: not every prompt has every step; {_again(cell.run, study)}")
         wide = wide.astype(int)
         wide.attrs["samples"] = int(frame["samples"].max())
-        found[cell.seed] = wide
-    return found
+        frames[cell.seed] = wide
+    return frames
 
 
 def _again(folder: Path, study: Study) -> str:

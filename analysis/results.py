@@ -115,13 +115,13 @@ class Comparison:
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
     """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
     pairs = list(combinations(results, 2))
-    found = [
+    differences = [
         statistics.difference_over_seeds(a.column(column), b.column(column), (a.is_base, b.is_base)) for a, b in pairs
     ]
-    adjusted = statistics.holm([d.tested.p for d in found])
+    adjusted = statistics.holm([d.tested.p for d in differences])
     return {
         (a.method, b.method): Comparison(a, b, column, d, float(p))
-        for (a, b), d, p in zip(pairs, found, adjusted, strict=True)
+        for (a, b), d, p in zip(pairs, differences, adjusted, strict=True)
     }
 
 
@@ -134,7 +134,7 @@ def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, s
     ranked = sorted(results, key=lambda r: -r.mean(column).mean)
     if len(ranked) < 2 or not all(real(ranked[0], r) for r in ranked[1:]):
         return {}
-    found = {ranked[0].method: text.BOLD}
+    marked = {ranked[0].method: text.BOLD}
     if len(ranked) > 2 and all(real(ranked[1], r) for r in ranked[2:]):
-        found[ranked[1].method] = text.UNDERLINE
-    return found
+        marked[ranked[1].method] = text.UNDERLINE
+    return marked

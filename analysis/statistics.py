@@ -170,15 +170,15 @@ def _interaction_variance(tables: Sequence[np.ndarray]) -> float:
 
     NaN for one seed.
     """
-    seeds, found = len(tables[0]), 0.0
+    seeds, variance = len(tables[0]), 0.0
     if seeds < 2:
         return float("nan")
     for t in tables:
         n = t.shape[1]
         residual = t - t.mean(axis=1, keepdims=True) - t.mean(axis=0, keepdims=True) + t.mean()
         mean_square = (residual**2).sum() / max(1, (n - 1) * (seeds - 1))
-        found += mean_square / (n * seeds) / len(tables) ** 2
-    return float(found)
+        variance += mean_square / (n * seeds) / len(tables) ** 2
+    return float(variance)
 
 
 def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
@@ -238,7 +238,7 @@ def difference_over_seeds(
     d = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(*tables, strict=True)]
     mean = float(np.mean([x.mean() for x in d]))
     variance = _problem_variance(d)
-    trained = [side for side, given in zip(tables, fixed, strict=True) if not given]
+    trained = [side for side, is_fixed in zip(tables, fixed, strict=True) if not is_fixed]
     return SeedDifference(
         problems=Estimate(mean, float(np.sqrt(variance[0])), variance[1]),
         both=_with_seeds(mean, variance, [_seed_variance(side) for side in trained]),

@@ -139,9 +139,9 @@ def power(
         return 1.0 if difference else level
     df = freedom * (seeds - 1)
     limit, shift = t.isf(level / 2, df), abs(difference) / error
-    found = np.nan if df > 60 or shift > 10 else float(nct.sf(limit, df, shift) + nct.cdf(-limit, df, shift))
-    if np.isfinite(found):
-        return found
+    chance = np.nan if df > 60 or shift > 10 else float(nct.sf(limit, df, shift) + nct.cdf(-limit, df, shift))
+    if np.isfinite(chance):
+        return chance
     # scipy's non-central t fails far out, in places from a shift of 8 on; there it is as good as normal
     spread = np.sqrt(1 + limit**2 / (2 * df))
     return float(norm.sf((limit - shift) / spread) + norm.cdf((-limit - shift) / spread))
@@ -159,13 +159,13 @@ def seeds_needed(
 
     None where no number does: then the problems are too few, or the difference is 0.
     """
-    given = (difference, problem_variance, seed_variance)
-    if difference == 0 or power(*given, MOST_SEEDS, level, freedom) < wanted:
+    effect = (difference, problem_variance, seed_variance)
+    if difference == 0 or power(*effect, MOST_SEEDS, level, freedom) < wanted:
         return None
     low, high = 1, MOST_SEEDS
     while high - low > 1:
         middle = (low + high) // 2
-        if power(*given, middle, level, freedom) >= wanted:
+        if power(*effect, middle, level, freedom) >= wanted:
             high = middle
         else:
             low = middle

@@ -35,7 +35,7 @@ def gains(published: Published) -> Iterator[Finding]:
         unit = _unit(stated)
         if any(abs(value - stated) <= unit for value in ways.values()):
             continue
-        found = [
+        subsets = [
             (names, value)
             for size in range(1, len(each))
             for names in combinations(each, size)
@@ -44,8 +44,8 @@ def gains(published: Published) -> Iterator[Finding]:
         text = f"{stated:g}% is stated; block by block it is {_listed(each)}; " + ", ".join(
             f"{name} {value:.2f}" for name, value in ways.items()
         )
-        if found:
-            text += "; it is the mean over " + " or ".join(" and ".join(names) for names, _ in found) + " alone"
+        if subsets:
+            text += "; it is the mean over " + " or ".join(" and ".join(names) for names, _ in subsets) + " alone"
         yield Finding("gain", entry["where"], text, {"stated": stated, **each, **ways})
 
 

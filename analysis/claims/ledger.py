@@ -68,8 +68,8 @@ def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line
     scale = next((s.scale for s in studies.values()), "")
     if not claim.query:
         return [_without(claim, claim.not_testable, "")]
-    given = [studies[s] for s in claim.studies if s in studies]
-    study = merged(given) if given else None
+    named = [studies[s] for s in claim.studies if s in studies]
+    study = merged(named) if named else None
     blocks = [b for b in study.blocks if _concerns(claim, b)] if study else []
     if not blocks:
         absent = [s for s in claim.studies if s not in studies]
@@ -107,10 +107,10 @@ def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "
 
 def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) -> Line:
     query = QUERIES[claim.query["name"]]
-    there = pruned(block, query.evaluated)
+    finished = pruned(block, query.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
-    gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in there.methods]
-    view = View(there, study, reader)
+    gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
+    view = View(finished, study, reader)
     place = {"task": block.task, "model": block.model}
     try:
         parts = query.answer(view, **claim.parameters)
@@ -123,7 +123,7 @@ def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) ->
         return _without(claim, "the paper gives no number for this task", how, **place)
     gone += [f"{part} ({why})" for part, why in parts.unmeasured.items()]
     verdict = _with_unknown(judge(parts, claim.rule, paper), gone)
-    fewer = [m for m in wanted if m in there.methods and len(there.methods[m]) < len(block.methods[m])]
+    fewer = [m for m in wanted if m in finished.methods and len(finished.methods[m]) < len(block.methods[m])]
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; not every seed of {', '.join(fewer)} has finished")
     runs = tuple(sorted(view.read))
@@ -161,9 +161,9 @@ def _overall(claim: Claim, lines: list[Line], how: str) -> Line:
     paper = claim.paper_value(ALL)
     alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
     if claim.overall == "all" or claim.rule.kind in ("always", "near") or not alike:
-        found, worst, p = _weakest(judged)
+        outcome, worst, p = _weakest(judged)
         each = ", ".join(f"{_place(line)} {line.verdict.verdict}" for line in judged)
-        verdict = Verdict(found, f"in every task at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
+        verdict = Verdict(outcome, f"in every task at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
         verdict = _with_unknown(verdict, [*unknown, *absent])
         return Line(claim, ALL, "", verdict, worst.measure, {}, paper, runs, how, unknown=(*unknown, *absent))
     parts = {part: _mean_over_tasks(part, judged) for part in judged[0].parts}
@@ -212,14 +212,14 @@ def as_dictionary(line: Line) -> dict[str, Any]:
     def number(value: float | None) -> float | None:
         return float(value) if value is not None and np.isfinite(value) else None
 
-    words = claim.paper if isinstance(claim.paper, str) else None
+    printed = claim.paper if isinstance(claim.paper, str) else None
     return {
         "id": claim.id,
         "section": claim.section,
         "quote": claim.quote,
         "task": line.task,
         "model": line.model,
-        "paper_value": words if words is not None else number(line.paper),
+        "paper_value": printed if printed is not None else number(line.paper),
         "query": claim.query.get("name", ""),
         "parameters": claim.parameters,
         "rule": claim.rule.text() if claim.rule else "",

@@ -46,17 +46,17 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
 
 
 def of_two(
-    found: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
+    result: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
 ) -> Measure:
     """Return a mean or a difference over problems and seeds.
 
     scale: 100 turns fractions into points; given: one side of the difference is one model, so only the other has seeds.
     """
-    both, problems, used = found.both, found.problems, found.tested
+    both, problems, used = result.both, result.problems, result.tested
     estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
-    stays = max(0.0, problems.se**2 - (found.falling if np.isfinite(found.falling) else 0.0))
+    stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
-    freedom = 2.0 if isinstance(found, SeedDifference) and not given else 1.0
+    freedom = 2.0 if isinstance(result, SeedDifference) and not given else 1.0
     return Measure(estimate, unit, seeds, scale**2 * stays, scale**2 * falls * seeds / 2, note, freedom)
 
 

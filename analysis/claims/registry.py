@@ -37,9 +37,9 @@ class Query:
     choices: dict[str, tuple[str, ...]]  # parameter -> what it may be, where that is a list of words
     beside: tuple[str, ...]  # which of BASE and CHANCE `over` may name
 
-    def check(self, where: str, given: dict[str, Any]) -> None:
+    def check(self, where: str, parameters: dict[str, Any]) -> None:
         """Raises UserError for a parameter that is missing or that the query does not have."""
-        for name in given:
+        for name in parameters:
             if name not in self.allowed:
                 raise UserError(
                     unknown(
@@ -50,13 +50,15 @@ class Query:
                     )
                 )
         for name, choices in self.choices.items():
-            if name in given and given[name] not in choices:
-                raise UserError(unknown(f"{where}: query.{name}", "no such choice", str(given[name]), list(choices)))
-        for name in names(given.get("over")):
+            if name in parameters and parameters[name] not in choices:
+                raise UserError(
+                    unknown(f"{where}: query.{name}", "no such choice", str(parameters[name]), list(choices))
+                )
+        for name in names(parameters.get("over")):
             if name in (BASE, CHANCE) and name not in self.beside:
                 raise UserError(f"{where}: query.over: query '{self.name}' cannot be asked over {name}; name methods")
         for name in self.required:
-            if name not in given:
+            if name not in parameters:
                 raise UserError(
                     f"{where}: query.{name} is missing; query '{self.name}' needs {', '.join(self.required)}"
                 )
@@ -88,8 +90,10 @@ def names(value: Any) -> list[str]:
 def pairs(view: View, of: Any, over: Any) -> list[tuple[str, str, str]]:
     """(title, a, b) of every comparison whose methods have runs here."""
     methods = view.block.methods
-    found = [(a, b) for a in names(of) for b in names(over) if a in methods and (b in methods or b in (BASE, CHANCE))]
-    return [(f"{view.title(a)} against {view.title(b)}", a, b) for a, b in found if a != b]
+    compared = [
+        (a, b) for a in names(of) for b in names(over) if a in methods and (b in methods or b in (BASE, CHANCE))
+    ]
+    return [(f"{view.title(a)} against {view.title(b)}", a, b) for a, b in compared if a != b]
 
 
 def methods_with_runs(view: View, of: Any) -> list[tuple[str, str]]:
@@ -102,12 +106,12 @@ def answers(asked: list[tuple[str, ...]], measure: Callable[..., Measure]) -> An
 
     Raises NotTestable where none of them can be measured.
     """
-    found, reasons = {}, {}
+    measures, reasons = {}, {}
     for title, *methods in asked:
         try:
-            found[title] = measure(*methods)
+            measures[title] = measure(*methods)
         except NotTestable as reason:
             reasons[title] = str(reason)
-    if reasons and not found:
+    if reasons and not measures:
         raise NotTestable("; ".join(dict.fromkeys(reasons.values())))
-    return Answer(found, reasons)
+    return Answer(measures, reasons)

@@ -136,8 +136,8 @@ def _undecided(measures: dict[str, Measure], sides: dict[str, int], low: float, 
     for m in open_parts.values():
         gap = m.estimate.mean - _nearest(m.estimate.mean, low, high)
         enough = math.isfinite(m.seed_variance)
-        found = seeds_needed(gap, m.problem_variance, m.seed_variance, freedom=m.freedom) if enough else 0
-        needed.append(found)
+        seeds = seeds_needed(gap, m.problem_variance, m.seed_variance, freedom=m.freedom) if enough else 0
+        needed.append(seeds)
     if 0 in needed:
         return "how many seeds would settle it cannot be told"
     names = "" if len(sides) == 1 else f" ({len(open_parts)} of {len(sides)} parts open)"
@@ -150,13 +150,13 @@ def _undecided(measures: dict[str, Measure], sides: dict[str, int], low: float, 
 
 def _of_these_models(sides: dict[str, int]) -> str:
     """Return what can be said of one trained model a method."""
-    found = set(sides.values())
-    if found == {1}:
+    results = set(sides.values())
+    if results == {1}:
         shown = "holds for these trained models"
-    elif found == {-1}:
+    elif results == {-1}:
         shown = "does not hold for these trained models"
     else:
-        shown = "is open for these trained models too" if found == {0} else "holds for some of these trained models"
+        shown = "is open for these trained models too" if results == {0} else "holds for some of these trained models"
     return (
         f"the claim {shown}; one training seed: the interval is that of new problems for them, and says nothing of "
         "methods"

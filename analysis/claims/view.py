@@ -110,8 +110,8 @@ class View:
         return tables
 
     def _evaluated(self, cells: Sequence[Cell | Base], benchmark: str) -> tuple[tuple[str, ...], np.ndarray]:
-        found = reading.evaluations(cells, benchmark, self.study)
-        return found.problems, found.correct.mean(axis=2)
+        outcomes = reading.evaluations(cells, benchmark, self.study)
+        return outcomes.problems, outcomes.correct.mean(axis=2)
 
     def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
         """Raises NotTestable where another method of the query has other problems of the set ``name``."""
@@ -129,12 +129,12 @@ class View:
         cells = self.cells(method)
         if not all((c.run / "curve" / SUMMARY).exists() for c in cells):
             raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
-        found = []
+        curves = []
         for name in self._benchmarks(column):
             key = ("curve", name, *(str(c.run) for c in cells))
-            found.append(self.reader.keep(key, lambda name=name: reading.curves(cells, name, self.study)))
-            self.require_same(method, name, found[-1].problems)
-        return found
+            curves.append(self.reader.keep(key, lambda name=name: reading.curves(cells, name, self.study)))
+            self.require_same(method, name, curves[-1].problems)
+        return curves
 
     def steps(self, method: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """steps.parquet of each seed, in the order of the steps."""
@@ -142,14 +142,14 @@ class View:
 
     def tables(self, method: str, name: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""
-        found = {}
+        frames = {}
         for cell in self.cells(method):
             frame = self.reader.keep((name, str(cell.run)), lambda c=cell: reading.table(c, name, self.study))
             missing = [c for c in columns if c not in frame]
             if missing:
                 raise NotTestable(f"{cell.run / name} has no column '{missing[0]}'")
-            found[cell.seed] = frame[list(columns)]
-        return found
+            frames[cell.seed] = frame[list(columns)]
+        return frames
 
     def totals(self, method: str) -> dict[int, dict[str, float]]:
         """Return the cost ledger of each seed (summary.json)."""

@@ -31,20 +31,20 @@ def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
 
     study = common.part(study, ("mathematics",), ("grpo",))
     data = [_read(b, m, study) for b in study.blocks for m in b.methods]
-    words = (
+    caption = (
         f"A fixed set of training prompts by the number of correct answers out of {data[0]['samples']} before and "
         f"after training, mean over {common.seed_words(study.blocks)}, lines from lowest to highest seed. Moved within "
         "a run: half the sum of the differences, at least this share of the prompts has changed its group. "
     )
-    words += probed.chance_words([(d["title"], d["probes"]) for d in data], FAIR)
-    words += study.note
-    below = style.caption_height(words) + 0.5
+    caption += probed.chance_words([(d["title"], d["probes"]) for d in data], FAIR)
+    caption += study.note
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
     grid = fig.subplots(len(data), 1, squeeze=False)[:, 0]
     for axes, d in zip(grid, data, strict=True):
         _panel(axes, d)
     style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for d in data], ignore_index=True)
 
 

@@ -56,12 +56,12 @@ def _draw(
     """
     import pandas as pd
 
-    words = (
+    caption = (
         f"Prompt groups in the training batch of each step, stacked, mean over {common.seed_words(study.blocks)}; red "
         "line: the configured batch B, which GRPO always fills. Percentages: mean share of B over the run. "
         f"{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     top = TOP if any(titles) else TOP - 0.1
     across = max(len(line) for line in lines)
     fig = style.figure(top + len(lines) * PANEL + (len(lines) - 1) * GAP + below)
@@ -83,7 +83,7 @@ def _draw(
             style.row_title(row[0], title, 0.43)
     style.margins(fig, left=0.5, right=0.15, top=top, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     common.legend_above(fig, [grid[0, 0]])
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 

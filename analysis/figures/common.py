@@ -26,9 +26,9 @@ def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -
     """
     blocks = [b for b in study.blocks if b.task in tasks] or list(study.blocks)
     narrowed = [replace(b, methods={m: b.methods[m] for m in b.methods if m in methods}) for b in blocks]
-    found = replace(study, blocks=tuple([b for b in narrowed if b.methods] or blocks))
-    require_runs(found)
-    return found
+    narrower = replace(study, blocks=tuple([b for b in narrowed if b.methods] or blocks))
+    require_runs(narrower)
+    return narrower
 
 
 def series(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -95,10 +95,10 @@ def curve(axes: Axes, method: str, index: int, steps: np.ndarray, values: np.nda
 def legend_above(fig: Figure, axes: Sequence[Axes], left: float = 0.5, ncols: int = 5) -> None:
     """Draw one legend for the whole figure along its upper edge, each label once; left: inches."""
     width, height = fig.get_size_inches()
-    found = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    handles = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     fig.legend(
-        list(found.values()),
-        list(found),
+        list(handles.values()),
+        list(handles),
         loc="upper left",
         bbox_to_anchor=((left - 0.07) / width, 1 - 0.02 / height),
         ncols=ncols,

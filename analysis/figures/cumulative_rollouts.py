@@ -27,12 +27,12 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
 
     study = common.part(study, methods=SHOWN)
     compared = any("grpo" in b.methods for b in study.blocks)
-    words = (
+    caption = (
         "Responses generated up to each step: fresh rollouts, those that dynamic sampling throws away, and "
         f"re-evaluations; mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
         f"{'In brackets: times GRPO. ' if compared else ''}{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     down = -(-len(study.blocks) // ACROSS)
     fig = style.figure(TOP + down * PANEL + (down - 1) * GAP + below)
     grid = fig.subplots(down, max(2, min(ACROSS, len(study.blocks))), squeeze=False)
@@ -42,7 +42,7 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
     for line in grid:
         line[0].set_ylabel("responses generated")
     style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 

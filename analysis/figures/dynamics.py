@@ -34,13 +34,13 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
         for m in b.methods
     }
     window = common.window_of(max(len(steps) for d in data.values() for steps, _ in d.values()))
-    words = (
+    caption = (
         "Of each step: mean reward and length of the fresh rollouts, and the policy's mean entropy over the tokens of "
         "the training batch, which methods choose differently. Mean over "
         f"{common.seed_words(study.blocks)}{common.averaged(window)}; band: lowest to highest seed. A delayed rollout "
         f"policy (BAPO's) shows its own reward and length. {_not_recorded(data)}{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(study.blocks) * PANEL + (len(study.blocks) - 1) * GAP + below)
     grid = fig.subplots(len(study.blocks), len(MEASURES), squeeze=False)
     rows = []
@@ -62,7 +62,7 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
         axes.set_xlabel("training step")
     style.margins(fig, left=0.45, right=0.15, top=TOP + 0.2, bottom=below, hspace=GAP / PANEL, wspace=0.24)
     common.legend_above(fig, [line[0] for line in grid])
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 
@@ -70,8 +70,8 @@ def _not_recorded(data: dict) -> str:
     """Say in a sentence what no step of some method's runs records."""
     missing = {
         f"{MEASURES[c].partition(' (')[0]} of {b.plain_title(m)}"
-        for (b, m), found in data.items()
-        for c, (steps, _) in found.items()
+        for (b, m), measures in data.items()
+        for c, (steps, _) in measures.items()
         if not len(steps)
     }
     return f"Not recorded: {', '.join(sorted(missing))}. " if missing else ""

@@ -27,27 +27,27 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
     cells = [(b, m) for b in study.blocks for m in b.methods]
     held_out = {(b, m): _held_out(b, m, study) for b, m in cells}
     norms = {(b, m): common.series(reading.steps(b, m, study, ["gradient_norm"]), "gradient_norm") for b, m in cells}
-    found = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
+    accuracies = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
     window = common.window_of(max(len(steps) for steps, _ in norms.values()))
-    words = (
+    caption = (
         f"Left: share of correct answers to held-out problems, {held_out[cells[0]][2]} samples each; star: BAPO's best "
         "step by that measure, which flatters it, as the best of several always does. Middle: norm of the gradient"
         f"{common.averaged(window)}. Mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
-        f"{final_accuracy.WORDS if any(found.values()) else ''}{study.note}"
+        f"{final_accuracy.WORDS if any(accuracies.values()) else ''}{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(study.blocks) * PANEL + (len(study.blocks) - 1) * GAP + below)
     grid = fig.subplots(len(study.blocks), 3, squeeze=False, width_ratios=(1, 1, 0.9))
     rows = []
     for line, block in zip(grid, study.blocks, strict=True):
         rows += _row(line, block, held_out, norms, window)
         labels = {m: _name(block, m) for m in block.methods}
-        final_accuracy.panel(line[2], block, found[block], labels)
-        line[2].set_xlim(*final_accuracy.limits(found[block]))
-        rows.append(final_accuracy.frame(block, found[block]))
+        final_accuracy.panel(line[2], block, accuracies[block], labels)
+        line[2].set_xlim(*final_accuracy.limits(accuracies[block]))
+        rows.append(final_accuracy.frame(block, accuracies[block]))
         style.row_title(line[0], block.title, 0.22)
     style.margins(fig, left=0.5, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
 
 

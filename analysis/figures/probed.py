@@ -24,7 +24,7 @@ def spaced(steps: Sequence[int], count: int) -> list[int]:
 
 
 def bins(
-    block: Block, method: str, found: Probes, steps: Sequence[int], shares: Mapping[str, np.ndarray]
+    block: Block, method: str, probes: Probes, steps: Sequence[int], shares: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, pd.DataFrame]:
     """Return how many prompts have 0, 1 .. G correct answers [T, S, G+1] at the steps, and the same as a table.
 
@@ -32,7 +32,7 @@ def bins(
     """
     import pandas as pd
 
-    counts = np.stack([[histogram(x, found.samples) for x in found.at(step)] for step in steps])
+    counts = np.stack([[histogram(x, probes.samples) for x in probes.at(step)] for step in steps])
     frame = pd.DataFrame(
         [
             {
@@ -42,30 +42,30 @@ def bins(
                 "seed": seed,
                 "step": step,
                 "correct": correct,
-                "samples": found.samples,
+                "samples": probes.samples,
                 "prompts": int(counts[i, s, correct]),
                 **{name: share[i, s] for name, share in shares.items()},
             }
-            for s, seed in enumerate(found.seeds)
+            for s, seed in enumerate(probes.seeds)
             for i, step in enumerate(steps)
-            for correct in range(found.samples + 1)
+            for correct in range(probes.samples + 1)
         ]
     )
     return counts, frame
 
 
-def chance_words(found: Sequence[tuple[str, Probes]], fair: str) -> str:
+def chance_words(parts: Sequence[tuple[str, Probes]], fair: str) -> str:
     """Return the caption's part on chance: ``fair`` where seeds can be compared, else why they cannot be.
 
-    found: (what a reader calls it, its probes) of every part of the figure.
+    parts: (what a reader calls it, its probes) of every part of the figure.
     """
     lacking: dict[str, list[str]] = {}
-    for name, probes in found:
+    for name, probes in parts:
         if probes.obstacle:
             lacking.setdefault(probes.obstacle, []).append(name)
     if not lacking:
         return f"{fair} "
-    if sum(map(len, lacking.values())) == len(found):
+    if sum(map(len, lacking.values())) == len(parts):
         return f"There is no fair chance level here ({'; '.join(lacking)}). "
     missing = "".join(f"No fair chance level for {', '.join(names)} ({why}). " for why, names in lacking.items())
     return f"{fair} {missing}"

@@ -44,7 +44,7 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
     data = [[_read(b, m, study) for m in b.methods] for b in study.blocks]
     samples = data[0][0]["samples"]
     seeds = common.seed_words(study.blocks)
-    words = (
+    caption = (
         f"A fixed set of training prompts by the number of correct answers out of {samples}, of the base and during "
         f"training, mean over {seeds}; red: no correct answer. Improved: share of the base's 0/{samples} prompts with "
         "at least one correct answer at the last step (lowest to highest seed). Within a run, as the paper counts: "
@@ -52,9 +52,9 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
     )
     rows = zip(study.blocks, data, strict=True)
     named = [(f"{d['title']} on {block.title}", d["probes"]) for block, line in rows for d in line]
-    words += probed.chance_words(named, FAIR.format(samples=samples))
-    words += study.note
-    below = style.caption_height(words) + 0.5
+    caption += probed.chance_words(named, FAIR.format(samples=samples))
+    caption += study.note
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
     grid = fig.subplots(len(data), across, squeeze=False, sharey="row")
     colours = bin_colours(samples)
@@ -69,7 +69,7 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
         )
     style.margins(fig, left=0.62, right=0.72, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _legend(fig, grid[0, -1], colours, samples)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for line in data for d in line], ignore_index=True)
 
 
@@ -109,13 +109,13 @@ def _read(block: Block, method: str, study: Study) -> dict:
 
 def _mean(values: np.ndarray) -> float:
     """Over the seeds that have prompts at 0/G."""
-    there = values[np.isfinite(values)]
-    return float(there.mean()) if len(there) else float("nan")
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
-def _share(found: tuple[float, list[float]]) -> str:
+def _share(shares: tuple[float, list[float]]) -> str:
     """Return a share over seeds, from the lowest to the highest."""
-    mean, by_seed = found[0], [x for x in found[1] if np.isfinite(x)]
+    mean, by_seed = shares[0], [x for x in shares[1] if np.isfinite(x)]
     if not by_seed:
         return "no such prompt"
     return f"{mean:.0%}" + (f" ({100 * min(by_seed):.0f} to {max(by_seed):.0%})" if len(by_seed) > 1 else "")

@@ -28,14 +28,14 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     window = common.window_of(max(len(steps) for methods in data.values() for steps, _ in methods.values()))
     first = study.blocks[0].plain_title(next(iter(study.blocks[0].methods)))
     chooses = any("mopps" in b.methods for b in study.blocks)
-    words = (
+    caption = (
         f"Mean reward of the fresh rollouts at each step, {common.seed_words(study.blocks)} a method"
         f"{common.averaged(window)}. Above: mean over seeds. Below: the same mean, each seed (thin), band from lowest "
         f"to highest seed; grey: {first}. Methods with a delayed rollout policy show that policy's reward. "
         f"{'MoPPS chooses its prompts, so its reward is not on the same prompts as the rest. ' if chooses else ''}"
         f"{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     height = 0.3 + len(data) * (TALL + BETWEEN + SMALL) + (len(data) - 1) * GAP + below
     fig = style.figure(height)
     outer = fig.add_gridspec(len(data), 1, hspace=GAP / (TALL + BETWEEN + SMALL))
@@ -49,7 +49,7 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
             rows.append(common.by_seed(block, m, steps, {COLUMN: values, "smoothed": smoothed[m]}))
     style.margins(fig, left=0.55, right=1.5, top=0.3, bottom=below)
     _widen(fig)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 

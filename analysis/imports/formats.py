@@ -164,7 +164,7 @@ def _nearest_visits(rows: list[tuple[int, str, int]], last: int, settings: Setti
     for step, name, correct in rows:
         seen[name].append((step, correct))
     points = sorted({round(i * last / (settings.points - 1)) for i in range(settings.points)})
-    found = [
+    nearest = [
         {
             "step": point,
             "set": "train",
@@ -175,7 +175,7 @@ def _nearest_visits(rows: list[tuple[int, str, int]], last: int, settings: Setti
         for point in points
         for name, v in seen.items()
     ]
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame(nearest)
     return frame.assign(mean=frame["correct"] / frame["samples"])
 
 

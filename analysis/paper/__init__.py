@@ -42,12 +42,12 @@ def read(name: str) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def table1() -> dict[str, PaperModel]:
     """Return every model of Table 1 by its key, in the paper's order."""
-    found = {}
+    models = {}
     for part in read("table1")["parts"]:
         for model in part["models"]:
             rows = {row["method"]: row for row in model["rows"]}
-            found[model["key"]] = PaperModel(model["key"], model["title"], part["task"], part["columns"], rows)
-    return found
+            models[model["key"]] = PaperModel(model["key"], model["title"], part["task"], part["columns"], rows)
+    return models
 
 
 def match(task: str, model: str, named: str | None = None) -> PaperModel | None:

@@ -84,17 +84,17 @@ def tables(folder: Path) -> list[Table]:
     texts = sorted(folder.glob("*.md"), key=_by_number)
     rest = sorted((p for s in ("csv", "tex") for p in folder.glob(f"*.{s}")), key=_by_number)
     stems = sorted({p.stem for s in ("svg", "png") for p in folder.glob(f"*.{s}")})
-    found = []
+    listed = []
     for path in texts:
         longer = [t.stem for t in texts if t.stem.startswith(path.stem + "_")]
-        mine = [p for p in rest if _belongs(p.stem, path.stem, longer)]
+        belonging = [p for p in rest if _belongs(p.stem, path.stem, longer)]
         shown = tuple(_figure(folder, s) for s in stems if _belongs(s, path.stem, longer))
         title, body = markdown.title(path.read_text(encoding="utf-8"))
-        files = tuple(map(data, mine))
-        found.append(Table(path.stem, title or _spoken(path.stem), markdown.html(body), files, shown))
-        rest = [p for p in rest if p not in mine]
-    found += [Table(p.stem, _spoken(p.stem), Markup(""), (data(p),)) for p in rest]
-    return found
+        files = tuple(map(data, belonging))
+        listed.append(Table(path.stem, title or _spoken(path.stem), markdown.html(body), files, shown))
+        rest = [p for p in rest if p not in belonging]
+    listed += [Table(p.stem, _spoken(p.stem), Markup(""), (data(p),)) for p in rest]
+    return listed
 
 
 def _belongs(stem: str, name: str, longer: Iterable[str] = ()) -> bool:

@@ -54,7 +54,7 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
     """
     if not results.is_dir():
         raise UserError(f"{results} does not exist; make it with `snakemake --cores all table1`")
-    found = provenance.collect(results)
+    origin = provenance.collect(results)
     content = {
         "tables": files.tables(results / "tables"),
         "figures": files.figure_list(results / "figures"),
@@ -63,13 +63,13 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
         "findings": audit(load_audit(setup)),
     }
     path = out or results / "report.html"
-    page = render(results.name, found, **content)
+    page = render(results.name, origin, **content)
     write_text(path, page)
     sizes = {key: len(value) for key, value in content.items()}
-    return Report(path, len(page.encode()), **sizes, runs=len(found.runs), configurations=len(found.configurations))
+    return Report(path, len(page.encode()), **sizes, runs=len(origin.runs), configurations=len(origin.configurations))
 
 
-def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
+def render(folder: str, origin: provenance.Provenance, **content: Any) -> str:
     """Return the page's text. content: tables, figures, sweeps, claims and findings, as :func:`write` collects them."""
     import jinja2
 
@@ -83,21 +83,21 @@ def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}
-    study = next((s for s in found.studies if s.name == "table1"), (found.studies or [StudyFile(())])[0])
+    study = next((s for s in origin.studies if s.name == "table1"), (origin.studies or [StudyFile(())])[0])
     return environment.get_template("page.html").render(
         **content,
         scale=study.scale or folder,
         note=study.note,
         command=lambda target: _command(target, study, folder),
-        runs=found.runs,
-        provenance=found,
-        costs=provenance.costs(found.runs),
+        runs=origin.runs,
+        provenance=origin,
+        costs=provenance.costs(origin.runs),
         cost_names=QUANTITIES,
         missing=text.MISSING,
         tally=claims.tally(content["claims"]),
-        until=max((str(r.manifest.get("ended") or "") for r in found.runs), default=""),
+        until=max((str(r.manifest.get("ended") or "") for r in origin.runs), default=""),
         sizes={key: files.total(content[key]) for key in ("tables", "figures", "sweeps")},
-        data=_script_data(_payload(found)),
+        data=_script_data(_payload(origin)),
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
@@ -111,7 +111,7 @@ def _command(target: str, study: StudyFile, folder: str) -> str:
     return workflow_command([target], config)
 
 
-def _payload(found: provenance.Provenance) -> dict[str, Any]:
+def _payload(origin: provenance.Provenance) -> dict[str, Any]:
     """Return what opening a run shows; the browser builds it only when asked."""
     keep = (
         "folder",
@@ -130,9 +130,11 @@ def _payload(found: provenance.Provenance) -> dict[str, Any]:
         "studies",
     )
     return {
-        "configurations": found.configurations,
-        "environments": found.environments,
-        "runs": [{k: v for k, v in asdict(run).items() if k in keep and v not in (None, {}, [])} for run in found.runs],
+        "configurations": origin.configurations,
+        "environments": origin.environments,
+        "runs": [
+            {k: v for k, v in asdict(run).items() if k in keep and v not in (None, {}, [])} for run in origin.runs
+        ],
     }
 
 

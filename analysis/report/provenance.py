@@ -193,16 +193,16 @@ def _references(found: Provenance) -> None:
                 break
 
 
-def costs(found: Sequence[Run]) -> list[dict[str, Any]]:
+def costs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Sums over the finished runs of each task, model and method, every run once; the last row is the sum of all."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for run in found:
+    for run in runs:
         if run.finished:
             name = (run.task_title, run.model_title, run.title)
             row = rows.setdefault(name, {"name": name, "runs": 0, "evaluation": 0.0, "sums": Counter()})
             _add(row, run)
     total = {"name": ("All", "", ""), "runs": 0, "evaluation": 0.0, "sums": Counter()}
-    for run in found:
+    for run in runs:
         if run.finished:
             _add(total, run)
     tasks = list(dict.fromkeys(name[:2] for name in rows))

@@ -121,8 +121,8 @@ def _slice(axes: Axes, row: Sensitivity, sweep: Sweep, area: Region | None) -> N
 
 
 def _centre(values: Sequence[Any], places: dict[Any, float], parameter: Parameter) -> float:
-    found = [places[v] for v in values]
-    return float(np.exp(np.mean(np.log(found)))) if parameter.log else float(np.mean(found))
+    axis = [places[v] for v in values]
+    return float(np.exp(np.mean(np.log(axis)))) if parameter.log else float(np.mean(axis))
 
 
 def _plane(fig: Figure, axes: Axes, first: Parameter, second: Parameter, sweep: Sweep) -> None:

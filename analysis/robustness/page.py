@@ -39,10 +39,10 @@ def _inside(row: Sensitivity, area: Region | None) -> str:
     tried = [v for level in row.levels for v in level.values]
     kept = [v for v in tried if v in row.inside]
     if len(kept) == len(tried):
-        words = f"every value tried ({_range(row, tried)})"
+        values = f"every value tried ({_range(row, tried)})"
     else:
-        words = f"{_range(row, kept)} of {_range(row, tried)}"
-    return f"The region holds {words}."
+        values = f"{_range(row, kept)} of {_range(row, tried)}"
+    return f"The region holds {values}."
 
 
 def _range(row: Sensitivity, values: Sequence[Any]) -> str:
@@ -116,7 +116,7 @@ def notes(sweep: Sweep) -> list[str]:
     v, seeds = sweep.content["validation"], len(sweep.content["seeds"])
     over = "over problems and seeds" if seeds > 1 else "over problems, the run given"
     pruning = sweep.content["pruning"]
-    given = [
+    lines = [
         *([sweep.content["note"]] if sweep.content["note"] else []),
         f"Accuracy: percent of {v['samples']} samples of each of {sweep.reference.shape[1]} held-out validation "
         f"problems after the last step, mean over {text.counted([seeds], 'training seed')}; no test problem is "
@@ -138,19 +138,19 @@ def notes(sweep: Sweep) -> list[str]:
     ]
     if pruning:
         count = sum(t.state == PRUNED for t in sweep.trials)
-        given.append(
+        lines.append(
             f"{count} of {len(sweep.trials)} trials ended after fewer seeds: Wilcoxon's signed-rank test over problems "
             f"found them worse than the best so far (one-sided p < {pruning['p']}, the trained models given). They "
             "count in no level and no importance, so levels with many of them look better than they are."
         )
-    return given
+    return lines
 
 
 def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.DataFrame:
     """Return one row a trial, then one a level of a parameter; accuracies in percent, differences in points."""
     import pandas as pd
 
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for t in sweep.trials:
         line: dict[str, Any] = {"kind": "trial", "trial": t.number, "state": t.state, **t.drawn}
         if len(t.accuracy):
@@ -166,11 +166,11 @@ def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.
                 "in_region": bool(area and t in area.inside),
                 "runs": " ".join(t.runs),
             }
-        found.append(line)
+        lines.append(line)
     for row in rows:
         for level in row.levels:
             e = level.estimate
-            found.append(
+            lines.append(
                 {
                     "kind": "level",
                     "parameter": row.parameter.name,
@@ -184,14 +184,14 @@ def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.
                     "p_holm": row.p,
                 }
             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(lines)
 
 
 def write(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity], path: Path) -> pd.DataFrame:
     """Write the Markdown page; returns the numbers behind it."""
     c = sweep.content
-    words = [region_sentence(sweep, area), *(sentence(row, area) for row in rows)]
+    sentences = [region_sentence(sweep, area), *(sentence(row, area) for row in rows)]
     heading = at_scale(f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}", c["scale"])
     tables = [levels_table(sweep, rows), trials_table(sweep, area)]
-    write_text(path, Page(f"{heading} ({c['model_title']})", tables, notes(sweep), words).markdown())
+    write_text(path, Page(f"{heading} ({c['model_title']})", tables, notes(sweep), sentences).markdown())
     return frame(sweep, area, rows)

@@ -31,8 +31,8 @@ class Parameter:
 
     @property
     def numeric(self) -> bool:
-        given = self.choices or ()
-        return all(isinstance(c, (int, float)) and not isinstance(c, bool) for c in given)
+        choices = self.choices or ()
+        return all(isinstance(c, (int, float)) and not isinstance(c, bool) for c in choices)
 
 
 @dataclass(frozen=True, eq=False)

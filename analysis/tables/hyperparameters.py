@@ -26,14 +26,14 @@ ABSENT = ""
 
 def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, Any]]]:
     """method -> seed -> the flat configuration of the run. Raises UserError where a run has none."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+    configs: dict[str, dict[int, dict[str, Any]]] = {}
     for method, cells in block.methods.items():
         for cell in cells:
             config = flat(reading.config(cell, study))
             if not config:
                 raise UserError(f"{cell.run}: no {CONFIG}; make the run with `{study.command}`")
-            found.setdefault(method, {})[cell.seed] = config
-    return found
+            configs.setdefault(method, {})[cell.seed] = config
+    return configs
 
 
 def shown(value: Any) -> str:
@@ -51,11 +51,11 @@ def shown(value: Any) -> str:
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """Return each value once, in the order of their first appearance; values may be lists."""
-    found: list[Any] = []
+    seen: list[Any] = []
     for value in values:
-        if value not in found:
-            found.append(value)
-    return found
+        if value not in seen:
+            seen.append(value)
+    return seen
 
 
 def same(ours: Any, printed: Any) -> bool:
@@ -71,13 +71,13 @@ def same(ours: Any, printed: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ the paper's table
 
 
-def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def beside_the_paper(block: Block, methods: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
     """Return one row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
-    subject = next((m for m in SUBJECTS if m in found), next(iter(found)))
+    subject = next((m for m in SUBJECTS if m in methods), next(iter(methods)))
     rows = []
     for entry in paper.read("table3")["parameters"]:
         key = entry["key"]
-        configs = list(found[subject].values())
+        configs = list(methods[subject].values())
         values = distinct(c[key] for c in configs if key in c) if key else []
         used = ", ".join(_named(entry, v, c) for v, c in _with_config(values, configs, key))
         missing = entry.get("note", "not in the configuration")
@@ -93,7 +93,7 @@ def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str,
                 "key": key or "",
                 "used": used or missing,
                 "differs": bool(values) and not all(same(v, entry["value"]) for v in effective),
-                "others": _others(found, subject, key) if key else "",
+                "others": _others(methods, subject, key) if key else "",
             }
         )
     return rows
@@ -123,19 +123,19 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
     return int(number[0]) // 2 if said.startswith("half of") else int(number[0])
 
 
-def _others(found: Mapping[str, Mapping[int, Mapping[str, Any]]], subject: str, key: str) -> str:
+def _others(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]], subject: str, key: str) -> str:
     """Methods of the block whose value is another one than the subject's: "repo: 1e-4"; seeds are told apart too."""
-    mine = distinct(c.get(key) for c in found[subject].values())
-    words = []
-    for method, configs in found.items():
+    ours = distinct(c.get(key) for c in by_method[subject].values())
+    others = []
+    for method, configs in by_method.items():
         values = distinct(c[key] for c in configs.values() if key in c)
-        if values and method != subject and any(v not in mine for v in values):
-            words.append(f"{method}: {', '.join(shown(v) for v in values)}")
-    return "; ".join(words)
+        if values and method != subject and any(v not in ours for v in values):
+            others.append(f"{method}: {', '.join(shown(v) for v in values)}")
+    return "; ".join(others)
 
 
-def _paper_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
-    rows = beside_the_paper(block, found)
+def _paper_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+    rows = beside_the_paper(block, by_method)
     header = ["Part", "Parameter", "Paper", "Used", "Differs", "Other methods of the study"]
     cells = [
         [r["part"], r["parameter"], r["paper"], r["used"], "differs" if r["differs"] else "", r["others"]] for r in rows
@@ -147,32 +147,32 @@ def _paper_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any
 # ------------------------------------------------------------------------------------------------ every option
 
 
-def options(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[str, str]]:
+def options(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[str, str]]:
     """option -> method -> value, of every ``method.*`` field but its names; methods without the option are left out."""
     table: dict[str, dict[str, str]] = {}
-    for method, configs in found.items():
+    for method, configs in by_method.items():
         for key in distinct(k for c in configs.values() for k in c if k.startswith("method.") and k not in NAMES):
             values = distinct(c.get(key) for c in configs.values())
             table.setdefault(key.removeprefix("method."), {})[method] = ", ".join(shown(v) for v in values)
     return table
 
 
-def _options_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
-    methods = list(found)
-    rows = [[option, *(given.get(m, ABSENT) for m in methods)] for option, given in options(found).items()]
+def _options_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+    methods = list(by_method)
+    rows = [[option, *(values.get(m, ABSENT) for m in methods)] for option, values in options(by_method).items()]
     titles = [block.method_title(m).lstrip("+") for m in methods]
     return Table(f"{block.title}: every method's own options", ["Option", *titles], rows, "l" * (1 + len(methods)))
 
 
-def shared(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, str]:
+def shared(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, str]:
     """Return every field of the sections that all methods share -> its value, or which methods have which value."""
     keys = distinct(
-        k for configs in found.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")
+        k for configs in by_method.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")
     )
     table = {}
     for key in keys:
         by_value: dict[str, list[str]] = {}
-        for method, configs in found.items():
+        for method, configs in by_method.items():
             values = distinct(c[key] for c in configs.values() if key in c)
             if values:
                 by_value.setdefault(", ".join(shown(v) for v in values), []).append(method)

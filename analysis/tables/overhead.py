@@ -64,9 +64,9 @@ def phases(block: Block, method: str, study: Study) -> dict[str, Cost]:
     columns = [f"seconds_{p}" for p in PHASES]
     frame = reading.steps(block, method, study, [*columns, "seconds_probe", "seconds_total"])
     sums = frame.groupby("seed")[[*columns, "seconds_probe", "seconds_total"]].sum()
-    found = {p: Cost({int(s): float(v) for s, v in sums[f"seconds_{p}"].items()}) for p in PHASES}
+    seconds = {p: Cost({int(s): float(v) for s, v in sums[f"seconds_{p}"].items()}) for p in PHASES}
     rest = sums["seconds_total"] - sums["seconds_probe"] - sums[columns].sum(axis=1)
-    return {**found, "other": Cost({int(s): float(v) for s, v in rest.items()})}
+    return {**seconds, "other": Cost({int(s): float(v) for s, v in rest.items()})}
 
 
 # ------------------------------------------------------------------------------------------------ as text
@@ -106,22 +106,22 @@ def relative(cost: Cost, other: Cost) -> str:
 
 
 def _tables(block: Block, study: Study) -> list[Table]:
-    found = {m: costs(block, m, study) for m in block.methods}
+    costs_of = {m: costs(block, m, study) for m in block.methods}
     titles = {m: block.method_title(m) for m in block.methods}
     align = "l" + "r" * len(QUANTITIES)
-    rows = [[titles[m], *(_absolute(k, c) for k, c in found[m].items())] for m in found]
+    rows = [[titles[m], *(_absolute(k, c) for k, c in costs_of[m].items())] for m in costs_of]
     tables = [Table(f"{block.title}: absolute, mean over seeds", ["Method", *QUANTITIES.values()], rows, align)]
-    if REFERENCE in found:
-        base = found[REFERENCE]
-        rows = [[titles[m], *(relative(c, base[k]) for k, c in found[m].items())] for m in found]
+    if REFERENCE in costs_of:
+        base = costs_of[REFERENCE]
+        rows = [[titles[m], *(relative(c, base[k]) for k, c in costs_of[m].items())] for m in costs_of]
         tables.append(Table(f"{block.title}: relative to GRPO", ["Method", *QUANTITIES.values()], rows, align))
     parts = {m: phases(block, m, study) for m in block.methods}
     rows = [[titles[m], *(_phase(c, parts[m]) for c in parts[m].values())] for m in parts]
     header = ["Method", *PHASES.values(), "Other"]
     tables.append(Table(f"{block.title}: phases of the time", header, rows, "l" + "r" * (len(header) - 1)))
     printed = published.times(block.task)
-    if printed and REFERENCE in found:
-        tables.append(_beside_the_paper(block, found, printed))
+    if printed and REFERENCE in costs_of:
+        tables.append(_beside_the_paper(block, costs_of, printed))
     return tables
 
 
@@ -131,13 +131,17 @@ def _phase(cost: Cost, every: dict[str, Cost]) -> str:
 
 
 def _beside_the_paper(
-    block: Block, found: dict[str, dict[str, Cost]], printed: dict[str, tuple[str, str, float | None]]
+    block: Block, costs_of: dict[str, dict[str, Cost]], printed: dict[str, tuple[str, str, float | None]]
 ) -> Table:
     rows = []
     for method, (title, time, ratio) in printed.items():
-        ours = relative(found[method]["seconds"], found[REFERENCE]["seconds"]) if method in found else text.MISSING
+        ours = (
+            relative(costs_of[method]["seconds"], costs_of[REFERENCE]["seconds"])
+            if method in costs_of
+            else text.MISSING
+        )
         rows.append([title, time, text.number(ratio, 2), ours])
-    below = [f"{text.MISSING}: the study has no run of it."] if any(m not in found for m in printed) else []
+    below = [f"{text.MISSING}: the study has no run of it."] if any(m not in costs_of for m in printed) else []
     source = paper.read("table2")
     title = f"{block.title}: time relative to GRPO, the paper's ({source['source']}, {source['hardware']}) and ours"
     return Table(title, ["Method", "Paper, time", "Paper, to GRPO", "Ours, to GRPO"], rows, "lrrr", below)

@@ -28,13 +28,13 @@ FEWEST = 10
 
 def _probes(view: View, method: str, probed: str) -> Probes:
     """Raises NotTestable where there is no table [S, n] of them at step 0 and a later step."""
-    found = Probes.of(view.probes(method, probed))
-    if len(found.steps) < 2 or found.steps[0] != 0:
+    probes = Probes.of(view.probes(method, probed))
+    if len(probes.steps) < 2 or probes.steps[0] != 0:
         raise NotTestable("the probe has no step 0 and a later one in common")
-    if not found.same_prompts:
+    if not probes.same_prompts:
         raise NotTestable("the seeds were probed on different prompts")
-    view.require_same(method, f"the probed set {probed}", found.prompts[0])
-    return found
+    view.require_same(method, f"the probed set {probed}", probes.prompts[0])
+    return probes
 
 
 def _across(probes: Probes, step: int, value: Value) -> np.ndarray:
@@ -65,29 +65,29 @@ def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer
         return share.own(p, p.steps[-1])
 
     def alone(method: str):
-        found = _probes(view, method, probed)
-        note = f"{len(found.prompts[0])} probed prompts{_beside(found, share)}"
-        return of_two(statistics.mean_over_seeds(own(found)), view.seeds(method), "%", 100, note)
+        probes = _probes(view, method, probed)
+        note = f"{len(probes.prompts[0])} probed prompts{_beside(probes, share)}"
+        return of_two(statistics.mean_over_seeds(own(probes)), view.seeds(method), "%", 100, note)
 
     def against(a: str, b: str):
-        found = _probes(view, a, probed)
+        probes = _probes(view, a, probed)
         note = ""
         if b == CHANCE:
-            x, y = share.across(found, found.steps[-1]), share.across(found, 0)
+            x, y = share.across(probes, probes.steps[-1]), share.across(probes, 0)
             if not share.same:
-                note = f"; counted within a run, as the paper does: {100 * own(found).mean():.1f}%"
+                note = f"; counted within a run, as the paper does: {100 * own(probes).mean():.1f}%"
         else:
-            x, y = own(found), own(_probes(view, b, probed))
+            x, y = own(probes), own(_probes(view, b, probed))
         note = f"{view.title(a)} {100 * x.mean():.1f}%, {view.title(b)} {100 * y.mean():.1f}%{note}"
         return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
 
     return answers(methods_with_runs(view, of), alone) if over is None else answers(pairs(view, of, over), against)
 
 
-def _beside(found: Probes, share: Share) -> str:
+def _beside(probes: Probes, share: Share) -> str:
     """Say what to read a share within a run beside: the same across seeds, and of the unchanged base."""
     try:
-        now, chance = (100 * share.across(found, step).mean() for step in (found.steps[-1], 0))
+        now, chance = (100 * share.across(probes, step).mean() for step in (probes.steps[-1], 0))
     except NotTestable as reason:
         return f"; what sampling alone shows is not known ({reason})"
     return f"; start taken from another seed's probe: {now:.1f}%, the unchanged base sampled again: {chance:.1f}%"
@@ -112,7 +112,8 @@ def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_le
         return _among(chosen, _correct(p, step) >= at_least, what.format(G=p.samples))
 
     return Share(
-        lambda p, step: among(p.within, p, step), lambda p, step: among(lambda *given: _across(p, *given), p, step)
+        lambda p, step: among(p.within, p, step),
+        lambda p, step: among(lambda *arguments: _across(p, *arguments), p, step),
     )
 
 
@@ -150,14 +151,14 @@ def degraded_prompts(
     share = Share(lambda p, step: p.within(step, fewer), lambda p, step: _across(p, step, fewer))
     if noise is not None:
         for _, method in methods_with_runs(view, of):
-            found = _probes(view, method, probed)
-            chance = 100 * share.across(found, 0).mean()
+            probes = _probes(view, method, probed)
+            chance = 100 * share.across(probes, 0).mean()
             if chance > noise:
                 raise NotTestable(
-                    f"sampling alone takes too many prompts {bins} of {found.samples} down: {chance:.1f}% of the "
+                    f"sampling alone takes too many prompts {bins} of {probes.samples} down: {chance:.1f}% of the "
                     f"unchanged base's (at most {noise:g}% for a verdict); {view.title(method)}, counted as the paper "
-                    f"does: {100 * share.own(found, found.steps[-1]).mean():.1f}%, and "
-                    f"{100 * found.within(found.steps[-1], lambda x, y: y < x).mean():.1f}% below the diagonal at all"
+                    f"does: {100 * share.own(probes, probes.steps[-1]).mean():.1f}%, and "
+                    f"{100 * probes.within(probes.steps[-1], lambda x, y: y < x).mean():.1f}% below the diagonal at all"
                 )
     return _answer(view, of, over, probed, share)
 

@@ -137,7 +137,7 @@ def series_ratio(
     """of / over in the mean, max or roughness of a column of steps.parquet. window: from, to, as shares of the run."""
 
     def reduced(method: str) -> dict[int, float]:
-        found = {}
+        by_seed = {}
         for seed, frame in view.steps(method, [column]).items():
             values = frame[column].to_numpy(np.float64)
             first, last = (round(share * len(values)) for share in window or (0, 1))
@@ -145,8 +145,8 @@ def series_ratio(
             part = part[np.isfinite(part)]  # a step without an update has no gradient and no entropy
             if len(part) < 2:
                 raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
-            found[seed] = REDUCE[reduce](part)
-        return found
+            by_seed[seed] = REDUCE[reduce](part)
+        return by_seed
 
     def against(a: str, b: str):
         x, y = reduced(a), reduced(b)

@@ -71,16 +71,16 @@ class Choice:
 
 def collect(study: Study) -> list[Choice]:
     """Return every method with curves, on the average of its test benchmarks and, where there are several, on each."""
-    found = [
+    choices = [
         choice
         for block in study.blocks
         for method in block.methods
         if method in study.curves
         for choice in _choices(block, method, study)
     ]
-    if not found:
+    if not choices:
         raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
-    return found
+    return choices
 
 
 def _choices(block: Block, method: str, study: Study) -> list[Choice]:
@@ -127,14 +127,14 @@ def measure(
         gains = [t - z for t, z in zip(tables, last, strict=True)]
         return Measured(rule, tables, gains, tuple(steps[i] for i in chosen))
 
-    found = {LAST: picked(LAST, np.full(count, len(steps) - 1))}
+    rules = {LAST: picked(LAST, np.full(count, len(steps) - 1))}
     if held_out is not None:
-        found[VALIDATION] = picked(VALIDATION, best(held_out))
-    found[TEST] = picked(TEST, best(np.mean([v.mean(axis=2) for v in values], axis=0)))
+        rules[VALIDATION] = picked(VALIDATION, best(held_out))
+    rules[TEST] = picked(TEST, best(np.mean([v.mean(axis=2) for v in values], axis=0)))
     if all(v.shape[2] > 1 for v in values):
         tables = crossed(tests, splits)
-        found[HALVES] = Measured(HALVES, tables, [t - z for t, z in zip(tables, last, strict=True)], ())
-    return found
+        rules[HALVES] = Measured(HALVES, tables, [t - z for t, z in zip(tables, last, strict=True)], ())
+    return rules
 
 
 def best(scores: np.ndarray) -> np.ndarray:

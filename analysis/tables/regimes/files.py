@@ -102,19 +102,19 @@ def paired(subject: Result, reference: Result, column: str) -> tuple[statistics.
         raise ValueError(f"{subject.method} and {reference.method} have no seed in common")
     pick = [[row.seeds.index(s) for s in common] for row in (subject, reference)]
     tables = [a[pick[0]] - b[pick[1]] for a, b in zip(subject.column(column), reference.column(column), strict=True)]
-    found = statistics.mean_over_seeds(*tables)
-    over_seeds = statistics.clustered(np.array(found.seed_means))
-    return found.tested, dict(zip(common, found.seed_means, strict=True)), over_seeds.p
+    mean = statistics.mean_over_seeds(*tables)
+    over_seeds = statistics.clustered(np.array(mean.seed_means))
+    return mean.tested, dict(zip(common, mean.seed_means, strict=True)), over_seeds.p
 
 
 def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
-    found = [reading.summary(c.run, study) for c in block.methods[method]]
-    return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in found]))
+    summaries = [reading.summary(c.run, study) for c in block.methods[method]]
+    return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in summaries]))
 
 
 def compare(study: Study) -> list[Regime]:
     """Return every base model and budget of the study, Holm's correction over all of them."""
-    found: list[Regime] = []
+    regimes: list[Regime] = []
     for block in study.blocks:
         rows = {r.method: r for r in results.collect(block, study)}
         if study.reference not in rows:
@@ -126,9 +126,9 @@ def compare(study: Study) -> list[Regime]:
             difference, by_seed, p = paired(rows[method], rows[study.reference], AVERAGE)
             used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
             short = tuple(reading.short_of_budget(block.methods[method], study))
-            found.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
-    adjusted = statistics.holm([r.difference.p for r in found])
-    return [Regime(**{**r.__dict__, "adjusted": float(p)}) for r, p in zip(found, adjusted, strict=True)]
+            regimes.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
+    adjusted = statistics.holm([r.difference.p for r in regimes])
+    return [Regime(**{**r.__dict__, "adjusted": float(p)}) for r, p in zip(regimes, adjusted, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------ words
@@ -139,15 +139,17 @@ def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Reg
     blocks: dict[tuple[str, str], dict[str, Regime]] = {}
     for r in regimes:
         blocks.setdefault((r.block.task, r.block.model), {})[r.budget] = r
-    rows = [(found[next(iter(found))].block, found[next(iter(found))].start, found) for found in blocks.values()]
+    rows = [
+        (budgets[next(iter(budgets))].block, budgets[next(iter(budgets))].start, budgets) for budgets in blocks.values()
+    ]
     return sorted(rows, key=lambda row: row[1].share)
 
 
-def sentence(block: Block, hard: Start, found: Mapping[str, Regime], names: tuple[str, str]) -> str:
+def sentence(block: Block, hard: Start, regimes: Mapping[str, Regime], names: tuple[str, str]) -> str:
     """Return one base model in words. names: of BAPO and of the reference."""
     said = [
         f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {text.interval(r.difference)})"
-        for budget, r in found.items()
+        for budget, r in regimes.items()
     ]
     return (
         f"{block.title}: {100 * hard.share:.0f}% of the training prompts at 0/{hard.samples} before training. "
@@ -159,14 +161,14 @@ def conclusions(rows: Sequence[tuple[Block, Start, Mapping[str, Regime]]]) -> li
     """For each budget: from which bases the comparison could be decided, by their share at 0/8."""
     said = []
     for budget in BUDGETS:
-        listed = [(hard, found[budget]) for _, hard, found in rows if budget in found]
+        listed = [(hard, regimes[budget]) for _, hard, regimes in rows if budget in regimes]
         if not listed:
             continue
-        words = []
+        verdicts = []
         for verdict in ("better", "worse", "cannot tell"):
             shares = [f"{100 * hard.share:.0f}%" for hard, r in listed if r.verdict == verdict]
-            words += [f"{verdict} at {', '.join(shares)}"] if shares else []
-        said.append(f"Equal {budget}, by share at 0/{listed[0][0].samples}: {'; '.join(words)}.")
+            verdicts += [f"{verdict} at {', '.join(shares)}"] if shares else []
+        said.append(f"Equal {budget}, by share at 0/{listed[0][0].samples}: {'; '.join(verdicts)}.")
     return said
 
 

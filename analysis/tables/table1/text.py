@@ -35,7 +35,7 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
 
 def claim_sentences(section: Section) -> list[str]:
     """BAPO against GRPO and against DAPO: difference, interval, p, rollouts; and what the paper reports."""
-    found = []
+    lines = []
     for a, b in CLAIMS:
         c = section.comparison(AVERAGE, a, b)
         if not c:
@@ -57,8 +57,8 @@ def claim_sentences(section: Section) -> list[str]:
         printed = [section.paper.value(m, AVERAGE) if section.paper else None for m in (a, b)]
         if None not in printed:
             line += f" The paper reports {text.signed(printed[0] - printed[1], 2)} points with {section.paper.title}."
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def learning_sentences(section: Section) -> list[str]:
@@ -67,12 +67,12 @@ def learning_sentences(section: Section) -> list[str]:
     if results.BASE not in rows:
         return []
     start = rows[results.BASE].mean(AVERAGE).mean
-    found = []
+    lines = []
     for row in (rows[m] for m in LEARNERS if m in rows):
         gains = sorted(100 * (v - start) for v in row.mean(AVERAGE).seed_means)
         amount = f"{text.signed(gains[0])} to {text.signed(gains[-1])}" if len(gains) > 1 else text.signed(gains[0])
-        found.append(f"{row.title.lstrip('+')} minus base, Avg, over its seeds: {amount} points.")
-    return found
+        lines.append(f"{row.title.lstrip('+')} minus base, Avg, over its seeds: {amount} points.")
+    return lines
 
 
 def notes(sections: list[Section], study: Study) -> list[str]:
