@@ -26,9 +26,9 @@ def sentence(row: Sensitivity, area: Region | None) -> str:
     moved = f"from {first.words} to {last.words} accuracy changes by {text.signed(100 * change.mean)} points"
     if math.isfinite(change.half_width):
         moved += f" (95% {text.interval(change)}, {text.p_value(row.p)} after Holm)"
-    verdict = "a real difference" if row.found else "no difference was found, which is not the same as none"
+    verdict = "a significant difference" if row.found else "no difference was found, which is not the same as none"
     if not math.isfinite(row.p):
-        verdict = "whether that is real cannot be told"
+        verdict = "whether that is significant cannot be told"
     inside = _inside(row, area)
     return f"{name}: {moved}: {verdict}. {inside}"
 

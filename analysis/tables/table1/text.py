@@ -29,8 +29,8 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
     if c.differ and not c.real:
         return "these trained models differ; with one training seed the methods cannot be told apart"
     if not c.real:
-        return "no real difference (the rule is in the notes)"
-    return f"{a} is really {'above' if c.difference.mean > 0 else 'below'} {b}"
+        return "no significant difference (the rule is in the notes)"
+    return f"{a} is significantly {'above' if c.difference.mean > 0 else 'below'} {b}"
 
 
 def claim_sentences(section: Section) -> list[str]:
@@ -104,9 +104,10 @@ def notes(sections: list[Section], study: Study) -> list[str]:
         "each speaks of these models only."
     )
     lines.append(
-        "Bold: the best of a column, only where it is really above every other row; underlined: then the second, "
-        f"only where it is really above all below it. Real: paired t test on the same problems, error {over}, "
-        f"p below {results.LEVEL:.2g} after Holm's correction for all pairs of rows in that column (within a model). "
+        "Bold: the best of a column, only where it is significantly above every other row; underlined: then the "
+        "second, only where it is significantly above all below it. Significant: paired t test on the same problems, "
+        f"error {over}, p below {results.LEVEL:.2g} after Holm's correction for all pairs of rows in that column "
+        "(within a model). "
         "No mark: no such difference was found." + (alone if single else "")
     )
     titles = list(dict.fromkeys(s.paper.title for s in sections if s.paper))

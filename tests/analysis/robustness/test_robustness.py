@@ -85,7 +85,7 @@ def test_the_files_say_it_in_words_numbers_and_a_figure(plane: Path, tmp_path: P
     assert text.startswith(
         "# Robustness of BAPO: Small at smoke scale (Model M)\n\n- The best of 9 complete trials has 60.3 "
     )
-    assert "- the v: from 1 to 10 accuracy changes by +10.0 points" in text and "a real difference" in text
+    assert "- the v: from 1 to 10 accuracy changes by +10.0 points" in text and "a significant difference" in text
     assert "- the m: from 1 to 3 accuracy changes by +0.2 points" in text and "no difference was found" in text
     assert "The region holds 5 of 1 to 10." in text and "The region holds every value tried (1 to 3)." in text
     assert text.count("\n| the v |") == 3  # beside every value: the report's readers sort the table
