@@ -15,7 +15,7 @@ from bapo.errors import UserError
 from bapo.graders import mathematics, pool, second
 from bapo.graders.extract import last_boxes
 from bapo.graders.mathematics import answer, check_golds
-from bapo.tasks.base import Verdict
+from bapo.graders.verdict import Verdict
 
 __all__ = ["answer", "check_choices", "check_golds", "grade", "grade_line", "second_line", "second_opinion"]
 

@@ -15,7 +15,7 @@ from bapo.graders import compare, forms, numbers, pool
 from bapo.graders.brackets import closed
 from bapo.graders.extract import last_boxes
 from bapo.graders.normalise import compact, normalise
-from bapo.tasks.base import Verdict
+from bapo.graders.verdict import Verdict
 
 #: Reasons of a verdict that is not correct; all but "wrong" mean that the response holds no answer that can be read.
 NO_ANSWER, TOO_LONG, UNREADABLE, TIME_LIMIT, WRONG = "no_answer", "too_long", "unreadable", "time_limit", "wrong"

@@ -6,9 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from bapo.errors import UserError
-from bapo.tasks.base import Problem, Task, Verdict
-
-__all__ = ["Problem", "Task", "Verdict", "get", "table"]
+from bapo.tasks.base import Task
 
 _TABLE = {
     "countdown": "bapo.tasks.countdown.task:Countdown",

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
+
+    from bapo.graders.verdict import Verdict
 
 Progress = Callable[[str], None]
 
@@ -26,14 +28,6 @@ class Problem:
     prompt: str
     ground_truth: str
     images: tuple[bytes, ...] = ()
-
-
-class Verdict(NamedTuple):
-    """A verifier's answer. parsed: whether the response holds an answer at all; reason: "" if correct, else a code."""
-
-    correct: bool
-    parsed: bool
-    reason: str
 
 
 class Task:

@@ -15,8 +15,8 @@ from omegaconf import OmegaConf
 from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
+from bapo.graders.verdict import Verdict
 from bapo.tasks import files
-from bapo.tasks.base import Verdict
 from bapo.tasks.mathematics import chain, splits, terms
 from bapo.tasks.mathematics import generator as generators
 from bapo.tasks.mathematics.splits import Tier

@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.tasks.base import Verdict
+from bapo.graders.verdict import Verdict
 
 MAX_EXPRESSION = 256  # characters; a solution with four numbers takes at most 23 without spaces
 MAX_CHAIN = 1024  # characters

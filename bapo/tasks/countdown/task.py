@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bapo import seeds
 from bapo.errors import UserError
+from bapo.graders.verdict import Verdict
 from bapo.tasks import files
-from bapo.tasks.base import Problem, Progress, Task, Verdict
+from bapo.tasks.base import Problem, Progress, Task
 from bapo.tasks.countdown import generator as generators
 from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown import hub as countdown_hub

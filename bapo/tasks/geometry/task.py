@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bapo import seeds
 from bapo.errors import UserError
+from bapo.graders.verdict import Verdict
 from bapo.tasks import files
-from bapo.tasks.base import Problem, Progress, Task, Verdict
+from bapo.tasks.base import Problem, Progress, Task
 from bapo.tasks.geometry import generator as generators
 from bapo.tasks.geometry import render as geometry_render
 from bapo.tasks.geometry import tokenizer as geometry_tokenizer

@@ -11,7 +11,7 @@ import json
 import re
 
 from bapo.errors import UserError
-from bapo.tasks.base import Verdict
+from bapo.graders.verdict import Verdict
 
 MAX_DIGITS = 6
 _ANSWER = re.compile(rf"=[ \t\r\n]*([0-9]{{1,{MAX_DIGITS}}})[ \t\r\n]*\Z")

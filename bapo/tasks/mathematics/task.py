@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bapo import seeds
 from bapo.errors import UserError
+from bapo.graders.verdict import Verdict
 from bapo.tasks import files, tokenizers
-from bapo.tasks.base import Problem, Progress, Task, Verdict
+from bapo.tasks.base import Problem, Progress, Task
 from bapo.tasks.mathematics import chain, terms
 from bapo.tasks.mathematics import generator as generators
 from bapo.tasks.mathematics.splits import BENCHMARKS, TIERS
