@@ -152,14 +152,14 @@ def test_reduced_generator_reaches_every_problem_and_no_other():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"number_mx": 12}, r"data.generator.number_mx: no such parameter; allowed: kind, number_max"),
+        ({"number_mx": 12}, r"data.generator.number_mx: no such field .*; allowed: kind, number_max"),
         ({"kind": "random"}, r"data.generator.kind=random: must be one of exact, reduced"),
         ({"noise": 1.5}, r"data.generator.noise=1.5: must be in 0..1"),
-        ({"number_max": 1.5}, r"data.generator.number_max=1.5: must be a whole number"),
+        ({"number_max": 1.5}, r"data.generator.number_max=1.5: must be an integer"),
         ({"number_max": 0}, r"data.generator.number_max=0: must be in 1..value_max"),
         ({"target_min": 61}, r"data.generator.target_min=61: must be in 0..value_max"),
         ({"kind": "exact", "target_min": 101}, r"data.generator.target_min=101"),
-        ({"kind": "exact", "noise": 0.5}, r"data.generator.noise: no such parameter"),
+        ({"kind": "exact", "noise": 0.5}, r"data.generator.noise: no such field"),
     ],
 )
 def test_wrong_generator_parameters_are_named(options, message):
@@ -338,7 +338,7 @@ def test_missing_and_broken_files_are_named(data, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompt": "chat"}, "data.prompt=chat: must be one of chain, think-answer"),
+        ({"prompt": "chat"}, r"data.prompt=chat: with data.source=\w+ must be chain or think-answer"),
         ({"split_sizes": {"test": 5}}, "data.split_sizes.test: no such split; allowed: base, train"),
         ({"split_sizes": {"train": 0}}, "data.split_sizes.train=0: must be at least 1"),
         ({"prompt": "think-answer", "generator": {}, "split_sizes": {"base": 5}}, "data.split_sizes.base"),

@@ -8,7 +8,7 @@ small model with one token a number can learn the task on a laptop.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ import numpy as np
 from bapo.errors import UserError
 from bapo.tasks.countdown.search import Step, solve_steps
 from bapo.tasks.countdown.splits import owned, owner, problem_id
+from bapo.tasks.generated import require
+from bapo.validate import read, wrong
 
 SIGNS = ("+", "-", "*", "/")
 
@@ -32,13 +34,14 @@ class Instance(NamedTuple):
 class ExactGenerator:
     """Problems as in the paper: 3 or 4 numbers with equal chance, target uniform, numbers redrawn until solvable."""
 
+    kind: str = "exact"
     number_max: int = 99
     target_min: int = 10
     target_max: int = 100
 
     def __post_init__(self) -> None:
-        _require(1 <= self.number_max <= 9999, "number_max", self.number_max, "must be in 1..9999")
-        _require(0 <= self.target_min <= self.target_max, "target_min", self.target_min, "must be in 0..target_max")
+        require(self, "number_max", 1 <= self.number_max <= 9999, "be in 1..9999")
+        require(self, "target_min", 0 <= self.target_min <= self.target_max, "be in 0..target_max")
 
     def draw(self, rng: np.random.Generator, sizes: tuple[int, ...] = (3, 4), split: str | None = None) -> Instance:
         """One problem, with replacement of numbers and without de-duplication.
@@ -90,6 +93,7 @@ class Chains(NamedTuple):
 class ReducedGenerator:
     """Problems for a small model: numbers 1..number_max, every result 0..value_max, targets of target_min and more."""
 
+    kind: str = "reduced"
     number_max: int = 12
     value_max: int = 60
     target_min: int = 10
@@ -100,10 +104,10 @@ class ReducedGenerator:
 
     def __post_init__(self) -> None:
         for key in ("three_number_share", "noise"):
-            _require(0 <= getattr(self, key) <= 1, key, getattr(self, key), "must be in 0..1")
-        _require(self.value_max <= 999, "value_max", self.value_max, "must be at most 999")
-        _require(1 <= self.number_max <= self.value_max, "number_max", self.number_max, "must be in 1..value_max")
-        _require(0 <= self.target_min <= self.value_max, "target_min", self.target_min, "must be in 0..value_max")
+            require(self, key, 0 <= getattr(self, key) <= 1, "be in 0..1")
+        require(self, "value_max", self.value_max <= 999, "be at most 999")
+        require(self, "number_max", 1 <= self.number_max <= self.value_max, "be in 1..value_max")
+        require(self, "target_min", 0 <= self.target_min <= self.value_max, "be in 0..value_max")
 
     def draw(self, rng: np.random.Generator, count: int, size: int) -> Chains:
         """Those of ``count`` random chains over ``size`` numbers that stay within the bounds (13-22% of them).
@@ -204,26 +208,14 @@ KINDS: dict[str, type[ExactGenerator] | type[ReducedGenerator]] = {"exact": Exac
 
 
 def build(options: Mapping[str, Any], default_kind: str) -> ExactGenerator | ReducedGenerator:
-    """The generator of ``config.data.generator``; its key ``kind`` is "exact" or "reduced".
+    """Build the generator of ``config.data.generator``; its key ``kind`` is "exact" or "reduced".
 
-    Raises UserError naming the key, the value and what is allowed.
+    Raises UserError naming key, value and cure.
     """
-    values = dict(options)
-    kind = values.pop("kind", default_kind)
+    kind = options.get("kind", default_kind)
     if kind not in KINDS:
-        raise UserError(f"data.generator.kind={kind}: must be one of {', '.join(KINDS)}")
-    allowed = {field.name: type(field.default) for field in fields(KINDS[kind])}
-    for key, value in values.items():
-        if key not in allowed:
-            raise UserError(f"data.generator.{key}: no such parameter; allowed: kind, {', '.join(allowed)}")
-        types = (int, float) if allowed[key] is float else (int,)
-        _require(type(value) in types, key, value, "must be a number" if len(types) > 1 else "must be a whole number")
-    return KINDS[kind](**values)
-
-
-def _require(ok: bool, key: str, value: Any, rule: str) -> None:
-    if not ok:
-        raise UserError(f"data.generator.{key}={value}: {rule}")
+        raise wrong(None, "data.generator.kind", kind, f"must be one of {', '.join(KINDS)}")
+    return read(KINDS[kind], {**options, "kind": kind}, None, "data.generator")
 
 
 def _too_many(split: str, count: int, found: int, what: str = "") -> UserError:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bapo import seeds
 from bapo.errors import UserError
 from bapo.graders.verdict import Verdict
 from bapo.tasks import files
-from bapo.tasks.base import Problem, Progress, Task
+from bapo.tasks.base import Document, Problem
 from bapo.tasks.countdown import generator as generators
 from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown import hub as countdown_hub
 from bapo.tasks.countdown import tokenizer as countdown_tokenizer
 from bapo.tasks.countdown.search import Step, solve_steps, to_chain, to_expression
 from bapo.tasks.countdown.splits import SPLITS, problem_id
+from bapo.tasks.generated import GeneratedTask, check_data
 from bapo.tasks.real import cleaning
 from bapo.tasks.real.lock import SourceLock
 
 if TYPE_CHECKING:
+    import numpy as np
     from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
 
@@ -54,6 +55,12 @@ def to_problem(numbers: Sequence[int], target: int, prompt: str) -> Problem:
     )
 
 
+def _problems(pairs: Sequence[tuple[Sequence[int], int]], prompt: str) -> tuple[list[Problem], dict[str, int]]:
+    """Return the problems of (numbers, target) with their counts."""
+    problems = [to_problem(numbers, target, prompt) for numbers, target in pairs]
+    return problems, {"problems": len(problems), "three_numbers": sum(len(numbers) == 3 for numbers, _ in pairs)}
+
+
 def _solved(numbers: Sequence[int], target: int) -> list[Step]:
     """The first solution of the exhaustive search. Raises UserError where there is none."""
     steps = solve_steps(numbers, target)
@@ -62,8 +69,12 @@ def _solved(numbers: Sequence[int], target: int) -> list[Step]:
     return steps
 
 
-class Countdown(Task):
+class Countdown(GeneratedTask):
     name = "countdown"
+    ability = "planning"
+    prompts = tuple(FORMATS)
+    splits = SPLITS
+    noise = "with another target than their own"
     benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4"}
     fields = ("numbers", "target", "response")
 
@@ -100,73 +111,45 @@ class Countdown(Task):
         text = to_expression(numbers, steps)
         return f"<think>{to_chain(steps)}</think>\n<answer>{text}</answer>" if form == "answer" else text
 
-    # -------------------------------------------------------------------------------------------- data
-
-    def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
-        """See :meth:`Task.write_data`. Returns, for each split, problems (or documents) and how they came about."""
-        say = progress or (lambda text: None)
-        data = config.data
-        if data.prompt not in FORMATS:
-            raise UserError(f"data.prompt={data.prompt}: must be one of {', '.join(FORMATS)}")
-        for split, size in data.split_sizes.items():
-            if split not in SPLITS:
-                raise UserError(f"data.split_sizes.{split}: no such split; allowed: {', '.join(SPLITS)}")
-            if size < 1:
-                raise UserError(f"data.split_sizes.{split}={size}: must be at least 1")
-        counts: dict[str, Any] = {}
-        if data.source == "hub":
-            cleaning.options(data.get("cleaning") or {}, {})  # its splits are disjoint; there is nothing to decide
-            lock = SourceLock.of(config)
-            found = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder, lock)
-            for split, rows in found.items():
-                counts[split] = self._write_split(folder, split, rows.problems, data.prompt)
-                counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
-            countdown_hub.report(folder, found, lock, say)
-            return counts
+    def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         generator = generators.build(data.generator, GENERATORS[data.prompt])
-        for split, size in data.split_sizes.items():
-            rng = seeds.generator(data.seed, self.name, split)
-            if split == "base":
-                counts[split] = self._write_documents(folder, generator, rng, size, data.prompt)
-                say(f"base: {size} documents, {counts[split]['noisy']} with another target than their own")
-            else:
-                found = generator.problems(rng, size, split)
-                counts[split] = self._write_split(folder, split, [(f.numbers, f.target) for f in found], data.prompt)
-                say(f"{split}: {size} problems")
-        return counts
+        instances = generator.problems(rng, data.split_sizes[split], split)
+        return _problems([(i.numbers, i.target) for i in instances], data.prompt)
 
-    def _write_split(
-        self, folder: Path, split: str, problems: Sequence[tuple[Sequence[int], int]], prompt: str
-    ) -> dict[str, int]:
-        made = [to_problem(numbers, target, prompt) for numbers, target in problems]
-        files.write_problems(folder / f"{split}.parquet", made, self.name, "planning", split)
-        return {"problems": len(made), "three_numbers": sum(len(numbers) == 3 for numbers, _ in problems)}
-
-    def _write_documents(self, folder: Path, generator: Any, rng: Any, size: int, prompt: str) -> dict[str, int]:
-        if not isinstance(generator, generators.ReducedGenerator) or prompt != "chain":
+    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        generator = generators.build(data.generator, GENERATORS[data.prompt])
+        if not isinstance(generator, generators.ReducedGenerator) or data.prompt != "chain":
             raise UserError(
                 "data.split_sizes.base: base documents exist only for data.prompt=chain and the reduced generator; "
                 "remove this split and start from a pretrained model"
             )
-        made = generator.documents(rng, size)
-        ids = [problem_id(document.numbers, document.target) for document in made]
-        files.write_documents(
-            folder / "base.parquet",
-            ids,
-            [to_prompt(document.numbers, document.target, prompt) for document in made],
-            [to_chain(document.steps) for document in made],
-        )
-        return {
-            "documents": size,
-            "problems": len(set(ids)),
-            "three_numbers": sum(len(document.numbers) == 3 for document in made),
-            "noisy": sum(document.steps[-1].result != document.target for document in made),
+        instances = generator.documents(rng, data.split_sizes.base)
+        documents = [
+            Document(problem_id(i.numbers, i.target), to_prompt(i.numbers, i.target, data.prompt), to_chain(i.steps))
+            for i in instances
+        ]
+        return documents, {
+            "documents": len(documents),
+            "problems": len({document.id for document in documents}),
+            "three_numbers": sum(len(i.numbers) == 3 for i in instances),
+            "noisy": sum(i.steps[-1].result != i.target for i in instances),
         }
 
-    # -------------------------------------------------------------------------------------------- the rest
+    def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+        data, lock = config.data, SourceLock.of(config)
+        check_data(data, "hub", self.prompts, self.splits)
+        cleaning.options(data.get("cleaning") or {}, {})  # its splits are disjoint; there is nothing to decide
+        sets = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder, lock)
+        counts = {}
+        for split, rows in sets.items():
+            problems, counts[split] = _problems(rows.problems, data.prompt)
+            counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
+            files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
+        countdown_hub.report(folder, sets, lock, say)
+        return counts
 
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
-        """One token a word, for ``data.prompt=chain`` and the reduced generator's numbers."""
+        """Build a tokenizer of one token a word, for ``data.prompt=chain`` and the reduced generator's numbers."""
         data = config.data
         if data.source != "generated" or data.prompt != "chain":
             raise UserError(

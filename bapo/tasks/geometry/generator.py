@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bapo.errors import UserError
 from bapo.tasks import splits
+from bapo.tasks.generated import require
 from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
+from bapo.validate import read
 
 #: Share of all diagrams that each split owns; there are far more than any split needs.
 SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
@@ -89,16 +91,13 @@ class DiagramGenerator:
     noise: float = 0.5
 
     def __post_init__(self) -> None:
-        def require(ok: bool, key: str, rule: str) -> None:
-            if not ok:
-                raise UserError(f"data.generator.{key}={getattr(self, key)}: {rule}")
-
-        require(0 <= self.noise <= 1, "noise", "must be in 0..1")
-        require(1 <= self.angle_step <= 15 and 180 % self.angle_step == 0, "angle_step", "must divide 180, at most 15")
-        require(10 <= self.angle_min <= 45, "angle_min", "must be in 10..45 degrees")
-        require(0 <= self.tilt <= 180, "tilt", "must be in 0..180 degrees")
-        require(24 <= self.canvas <= 1024, "canvas", "must be in 24..1024 pixels")
-        require(12 <= self.size_min <= self.canvas - 8, "size_min", f"must be in 12..{self.canvas - 8} pixels")
+        divides = 1 <= self.angle_step <= 15 and 180 % self.angle_step == 0
+        require(self, "noise", 0 <= self.noise <= 1, "be in 0..1")
+        require(self, "angle_step", divides, "divide 180, at most 15")
+        require(self, "angle_min", 10 <= self.angle_min <= 45, "be in 10..45 degrees")
+        require(self, "tilt", 0 <= self.tilt <= 180, "be in 0..180 degrees")
+        require(self, "canvas", 24 <= self.canvas <= 1024, "be in 24..1024 pixels")
+        require(self, "size_min", 12 <= self.size_min <= self.canvas - 8, f"be in 12..{self.canvas - 8} pixels")
 
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
         """Those of ``count`` random diagrams of a kind whose angles and sides are neither too small nor too large."""
@@ -168,13 +167,5 @@ class DiagramGenerator:
 
 
 def build(options: Mapping[str, Any]) -> DiagramGenerator:
-    """The generator of ``config.data.generator``. Raises UserError naming the key, the value and what is allowed."""
-    allowed = {field.name: type(field.default) for field in fields(DiagramGenerator)}
-    for key, value in options.items():
-        if key not in allowed:
-            raise UserError(f"data.generator.{key}: no such parameter; allowed: {', '.join(allowed)}")
-        if type(value) not in ((int, float) if allowed[key] is float else (int,)):
-            raise UserError(
-                f"data.generator.{key}={value}: must be a {'number' if allowed[key] is float else 'whole number'}"
-            )
-    return DiagramGenerator(**options)
+    """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
+    return read(DiagramGenerator, options, None, "data.generator")

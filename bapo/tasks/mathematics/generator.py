@@ -7,15 +7,17 @@ the operation that gives it. So every value on the way is a whole number of 1..v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bapo.errors import UserError
+from bapo.tasks.generated import require
 from bapo.tasks.mathematics.splits import TIERS, Tier, owner
 from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_text
+from bapo.validate import read
 
 
 class Instance(NamedTuple):
@@ -66,10 +68,10 @@ class Generator:
     slip_max: int = 9  # by how much, at most
 
     def __post_init__(self) -> None:
-        _require(0 <= self.noise <= 1, "noise", self.noise, "must be in 0..1")
-        _require(8 <= self.value_max <= 999, "value_max", self.value_max, "must be in 8..999")
-        _require(1 <= self.answer_min < self.value_max, "answer_min", self.answer_min, "must be in 1..value_max - 1")
-        _require(1 <= self.slip_max < self.value_max, "slip_max", self.slip_max, "must be in 1..value_max - 1")
+        require(self, "noise", 0 <= self.noise <= 1, "be in 0..1")
+        require(self, "value_max", 8 <= self.value_max <= 999, "be in 8..999")
+        require(self, "answer_min", 1 <= self.answer_min < self.value_max, "be in 1..value_max - 1")
+        require(self, "slip_max", 1 <= self.slip_max < self.value_max, "be in 1..value_max - 1")
 
     def draw(self, draws: Draws, tier: Tier, answer: int) -> Instance:
         """A problem of ``tier`` with this answer, whichever split it belongs to."""
@@ -187,16 +189,5 @@ def to_plan(term: Node | int, plan: Plan) -> int:
 
 
 def build(options: Mapping[str, Any]) -> Generator:
-    """The generator of ``config.data.generator``. Raises UserError naming the key, the value and what is allowed."""
-    allowed = {field.name: type(field.default) for field in fields(Generator)}
-    for key, value in options.items():
-        if key not in allowed:
-            raise UserError(f"data.generator.{key}: no such parameter; allowed: {', '.join(allowed)}")
-        types = (int, float) if allowed[key] is float else (int,)
-        _require(type(value) in types, key, value, "must be a number" if len(types) > 1 else "must be a whole number")
-    return Generator(**options)
-
-
-def _require(ok: bool, key: str, value: Any, rule: str) -> None:
-    if not ok:
-        raise UserError(f"data.generator.{key}={value}: {rule}")
+    """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
+    return read(Generator, options, None, "data.generator")
