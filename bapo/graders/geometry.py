@@ -15,7 +15,7 @@ from bapo.errors import UserError
 from bapo.graders import mathematics, pool, second
 from bapo.graders.extract import last_boxes
 from bapo.graders.mathematics import answer, check_golds
-from bapo.graders.verdict import Verdict
+from bapo.graders.verdict import NO_ANSWER, UNREADABLE, WRONG, Verdict
 
 __all__ = ["answer", "check_choices", "check_golds", "grade", "grade_line", "second_line", "second_opinion"]
 
@@ -46,11 +46,11 @@ def _judge(found: str, golds: Sequence[str], choices: Sequence[str], deadline: p
         return mathematics.judge(found, golds, deadline)
     index = ord(letter) - ord("A")
     if index >= len(choices):
-        return Verdict(False, True, mathematics.WRONG)
+        return Verdict(False, True, WRONG)
     verdict = mathematics.judge(choices[index], golds, deadline)
     if verdict.correct and value:
         return mathematics.judge(value, golds, deadline)
-    return verdict if verdict.correct else Verdict(False, True, mathematics.WRONG)
+    return verdict if verdict.correct else Verdict(False, True, WRONG)
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
@@ -65,14 +65,14 @@ def second_opinion(response: str, golds: Sequence[str], choices: Sequence[str] |
     golds = check_golds(golds, "golds")
     found = second.boxed(response)
     if found is None or not second.readable(found):
-        return Verdict(False, False, mathematics.NO_ANSWER if found is None else mathematics.UNREADABLE)
+        return Verdict(False, False, NO_ANSWER if found is None else UNREADABLE)
     if choices:
         letter = second.strip(found).strip("().").upper()
         if len(letter) == 1 and letter.isalpha() and ord(letter) - ord("A") < len(choices):
             found = choices[ord(letter) - ord("A")]
         golds = tuple(_gold_value(gold, choices) for gold in golds)
     correct = any(second.equal(gold, found) for gold in golds)
-    return Verdict(correct, True, "" if correct else mathematics.WRONG)
+    return Verdict(correct, True, "" if correct else WRONG)
 
 
 def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:

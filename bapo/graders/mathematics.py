@@ -15,15 +15,11 @@ from bapo.graders import compare, forms, numbers, pool
 from bapo.graders.brackets import closed
 from bapo.graders.extract import last_boxes
 from bapo.graders.normalise import compact, normalise
-from bapo.graders.verdict import Verdict
+from bapo.graders.verdict import DIFFERENT, EQUAL, NO_ANSWER, RIGHT, TIME_LIMIT, TOO_LONG, UNREADABLE, WRONG, Verdict
 
-#: Reasons of a verdict that is not correct; all but "wrong" mean that the response holds no answer that can be read.
-NO_ANSWER, TOO_LONG, UNREADABLE, TIME_LIMIT, WRONG = "no_answer", "too_long", "unreadable", "time_limit", "wrong"
 LONGEST = 2000  #: characters; longer answers are compared as they stand
 CACHE = 32_768  #: outcomes kept, one for a gold and an answer
 MAX_BOXES = 8  #: of one answer that are also looked at alone
-
-_RIGHT = Verdict(True, True, "")
 
 
 def grade(response: str, golds: Sequence[str]) -> Verdict:
@@ -43,7 +39,7 @@ def judge_boxes(boxes: list[str], golds: Sequence[str], judge: Callable[[str, Se
     verdict = judge(", ".join(boxes), golds)
     if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
         return verdict
-    return _RIGHT if any(all(judge(box, (gold,)).correct for box in boxes) for gold in golds) else verdict
+    return RIGHT if any(all(judge(box, (gold,)).correct for box in boxes) for gold in golds) else verdict
 
 
 def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = None) -> Verdict:
@@ -52,14 +48,14 @@ def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = No
     if _empty(answer):
         return _NONE
     if answer.strip() in [gold.strip() for gold in golds]:
-        return _RIGHT  # before any of them is asked of algebra
+        return RIGHT  # before any of them is asked of algebra
     outcomes = []
     for gold in golds:
         outcome = compare_texts(gold, answer, deadline)
-        if outcome == pool.EQUAL:
-            return _RIGHT
+        if outcome == EQUAL:
+            return RIGHT
         outcomes.append(outcome)
-    if pool.DIFFERENT in outcomes:
+    if DIFFERENT in outcomes:
         return Verdict(False, True, WRONG)
     return Verdict(False, False, outcomes[0])
 
@@ -75,13 +71,13 @@ def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None)
     """ "equal", "different", "unreadable", "too_long" or "time_limit"."""
     gold, answer = gold.strip(), answer.strip()
     if gold == answer or closed(gold) == answer:
-        return pool.EQUAL
+        return EQUAL
     a, b = numbers.integer(gold), numbers.integer(answer)
     if a is not None and b is not None:
-        return pool.EQUAL if a == b else pool.DIFFERENT
+        return EQUAL if a == b else DIFFERENT
     if len(answer) > LONGEST or len(gold) > LONGEST:
         same = "".join(answer.split()) == "".join(gold.split())
-        return pool.EQUAL if same else TOO_LONG if len(answer) > LONGEST else pool.DIFFERENT
+        return EQUAL if same else TOO_LONG if len(answer) > LONGEST else DIFFERENT
     try:
         return _outcome(gold, answer, deadline or pool.deadline())
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
@@ -95,15 +91,15 @@ def _outcome(gold: str, answer: str, deadline: pool.Deadline) -> str:
     try:
         form = forms.read(answer)
     except forms.Unreadable:
-        return pool.EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else UNREADABLE
+        return EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else UNREADABLE
     try:
         right = forms.read(gold)
     except forms.Unreadable:
-        return pool.EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else pool.DIFFERENT
+        return EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else DIFFERENT
     if len(form.latex) > forms.MAX_LENGTH:
-        return pool.EQUAL if form.text == right.text else TOO_LONG
+        return EQUAL if form.text == right.text else TOO_LONG
     try:
-        return pool.EQUAL if compare.same(right, form) else pool.DIFFERENT
+        return EQUAL if compare.same(right, form) else DIFFERENT
     except compare.NeedsAlgebra:
         if forms.too_large(form.latex):
             return UNREADABLE

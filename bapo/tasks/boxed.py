@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bapo.errors import UserError
 from bapo.graders import mathematics as grader
 from bapo.graders.extract import boxed, last_boxed
-from bapo.graders.verdict import Verdict
+from bapo.graders.verdict import RIGHT, Verdict
 from bapo.tasks.generated import GeneratedTask
 from bapo.tasks.real.boxed import BoxedSets
 
@@ -45,7 +45,7 @@ class BoxedTask(GeneratedTask):
             gold, number = read_number(truth), self.final_number(response)
             if number is None:
                 return Verdict(False, False, self.no_number)
-            return Verdict(True, True, "") if number == gold else Verdict(False, True, self.wrong_number)
+            return RIGHT if number == gold else Verdict(False, True, self.wrong_number)
         if truth.get("format") == "boxed":
             return self.grade(response, truth)
         raise UserError(f"ground truth: 'format' must be chain or boxed, got {truth.get('format')!r}")

@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.graders.verdict import Verdict
+from bapo.graders.verdict import RIGHT, Verdict
 
 MAX_EXPRESSION = 256  # characters; a solution with four numbers takes at most 23 without spaces
 MAX_CHAIN = 1024  # characters
@@ -55,7 +55,7 @@ WRONG = {
     "wrong-value": "the value is not the target",
 }
 
-CORRECT = Verdict(True, True, "")
+
 _INCORRECT = {reason: Verdict(False, False, reason) for reason in UNPARSED}
 _INCORRECT |= {reason: Verdict(False, True, reason) for reason in WRONG}
 
@@ -159,7 +159,7 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
         postfix = _Parser(_tokens(text)).whole()
         if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
             return _INCORRECT["wrong-numbers"]
-        return CORRECT if _value(postfix) == target else _INCORRECT["wrong-value"]
+        return RIGHT if _value(postfix) == target else _INCORRECT["wrong-value"]
     except _Refused as refused:
         return _INCORRECT[str(refused)]
     except ZeroDivisionError:
@@ -230,7 +230,7 @@ def verify_chain(text: str, numbers: Sequence[int], target: int) -> Verdict:
         available.append(r)
     if len(available) > 1:
         return _INCORRECT["unused-numbers"]
-    return CORRECT if available[0] == target else _INCORRECT["wrong-value"]
+    return RIGHT if available[0] == target else _INCORRECT["wrong-value"]
 
 
 # ------------------------------------------------------------------------------------------------ ground truth
