@@ -29,17 +29,21 @@ def one_of(*allowed: Any) -> Rule:
     return Rule(lambda value: value in allowed, f"must be one of {', '.join(map(str, allowed))}")
 
 
-def at_least(low: float) -> Rule:
-    return Rule(lambda value: value >= low, f"must be {'0 or more' if low == 0 else f'at least {low}'}")
+def at_least(low: float, note: str = "") -> Rule:
+    """note: what to add to the cure."""
+    return Rule(lambda value: value >= low, f"must be {'0 or more' if low == 0 else f'at least {low}'}{note}")
 
 
-def within(low: float, high: float, interval: str) -> Rule:
+def within(low: float, high: float, interval: str, note: str = "") -> Rule:
     """Allow an interval, written down as for example "(0, 1]": its brackets say which ends belong to it."""
     first, last = interval[0] == "[", interval[-1] == "]"
-    return Rule(lambda v: low < v < high or (first and v == low) or (last and v == high), f"must be in {interval}")
+    cure = f"must be in {interval}{note}"
+    return Rule(lambda v: low < v < high or (first and v == low) or (last and v == high), cure)
 
 
+ONE = at_least(1)
 POSITIVE = Rule(lambda value: value > 0, "must be positive")
+OFF_OR_POSITIVE = Rule(lambda value: value >= 0, "must be 0 (off) or positive")
 NOT_EMPTY = Rule(bool, "must name at least one")
 DISTINCT = Rule(lambda value: len(set(value)) == len(value), "must name each once")
 
@@ -67,7 +71,7 @@ def broken_rules(schema: type, get: Callable[[str], Any], prefix: str = "") -> I
         name = f"{prefix}{field.name}"
         if below is not None:
             yield from broken_rules(below, get, f"{name}.")
-        elif rules := field.metadata.get("rules", ()):
+        elif rules := rules_of(schema, field.name):
             value = get(name)
             yield from ((name, value, rule.cure) for rule in rules if value is not None and not rule.holds(value))
 
@@ -91,11 +95,17 @@ def read(schema: type, content: Any, file: Path | str | None, field: str = "") -
         required = entry.default is REQUIRED and entry.default_factory is REQUIRED
         if required and entry.name not in values:
             raise wrong(file, f"{prefix}{entry.name}", None, "has no value; add it")
-        for rule in entry.metadata.get("rules", ()):
+        for rule in rules_of(schema, entry.name):
             value = values.get(entry.name)
             if value is not None and not rule.holds(value):
                 raise wrong(file, f"{prefix}{entry.name}", value, rule.cure)
     return schema(**values)
+
+
+def rules_of(schema: type, name: str) -> tuple[Rule, ...]:
+    """The rules of a field; a subclass that only changes the default keeps those of the class above it."""
+    fields = (vars(cls).get("__dataclass_fields__", {}).get(name) for cls in schema.__mro__)
+    return next((f.metadata["rules"] for f in fields if f is not None and "rules" in f.metadata), ())
 
 
 @lru_cache(maxsize=64)

@@ -7,12 +7,11 @@ from typing import Any
 
 from omegaconf import MISSING
 
-from bapo.validate import POSITIVE, Rule, at_least, one_of, setting, within
+from bapo.validate import ONE, POSITIVE, Rule, at_least, one_of, setting, within
 
 BETAS = Rule(lambda betas: len(betas) == 2 and all(0 <= b < 1 for b in betas), "two values in [0, 1)")
 #: of a Hugging Face library that takes -1 for "no limit"
 TOP_K = Rule(lambda k: k == -1 or k >= 1, "-1 (off) or at least 1")
-ONE = at_least(1)
 
 
 @dataclass
