@@ -79,7 +79,7 @@ def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None)
         same = "".join(answer.split()) == "".join(gold.split())
         return EQUAL if same else TOO_LONG if len(answer) > LONGEST else DIFFERENT
     try:
-        return _outcome(gold, answer, deadline or pool.deadline())
+        return outcome_of(gold, answer, deadline or pool.deadline())
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
         return TIME_LIMIT
     except RecursionError:  # not cached: it depends on how deep the caller is
@@ -87,7 +87,7 @@ def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None)
 
 
 @lru_cache(maxsize=CACHE)
-def _outcome(gold: str, answer: str, deadline: pool.Deadline) -> str:
+def outcome_of(gold: str, answer: str, deadline: pool.Deadline) -> str:
     try:
         form = forms.read(answer)
     except forms.Unreadable:
@@ -104,15 +104,6 @@ def _outcome(gold: str, answer: str, deadline: pool.Deadline) -> str:
         if forms.too_large(form.latex):
             return UNREADABLE
         return pool.shared().judge(gold, answer, deadline)
-
-
-def cache_info() -> Any:
-    """Hits, misses and size of the cache of outcomes."""
-    return _outcome.cache_info()
-
-
-def cache_clear() -> None:
-    _outcome.cache_clear()
 
 
 def answer(response: str) -> str | None:

@@ -89,13 +89,13 @@ def test_the_wall_limit(made: Pool) -> None:
 
 def test_a_hit_of_the_wall_limit_is_not_remembered(monkeypatch: pytest.MonkeyPatch, made: Pool) -> None:
     monkeypatch.setattr(pool, "_POOL", made)
-    mathematics.cache_clear()
+    mathematics.outcome_of.cache_clear()
     os.kill(made._idle[0].pid, signal.SIGSTOP)
     made.wall_seconds = 0.3
     assert mathematics.judge(ROOT[1], ROOT[:1]) == (False, False, "time_limit")
     made.wall_seconds = 60.0
     assert mathematics.judge(ROOT[1], ROOT[:1]).correct
-    assert mathematics.cache_info().currsize == 1
+    assert mathematics.outcome_of.cache_info().currsize == 1
     assert mathematics.judge(r"\binom{10^9}{10^8}", ("8",)) == (False, False, "time_limit")
     kills = made.kills
     assert mathematics.judge(r"\binom{10^9}{10^8}", ("8",)) == (False, False, "time_limit")
@@ -199,7 +199,7 @@ def test_no_signal_of_this_process_is_touched() -> None:
 
 
 def _in_child(queue: multiprocessing.Queue) -> None:
-    mathematics.cache_clear()
+    mathematics.outcome_of.cache_clear()
     before = pool.shared()._helper
     correct = mathematics.grade(boxed(r"2\sqrt{7}"), [r"\sqrt{28}"]).correct
     queue.put((before is None, correct, pool.shared()._helper.pid, os.getpid()))
@@ -313,12 +313,12 @@ def test_no_input_takes_long_or_raises(answer: str) -> None:
 
 def test_several_golds_have_one_limit() -> None:
     pool.shared().warm()
-    mathematics.cache_clear()
+    mathematics.outcome_of.cache_clear()
     answer, golds = r"\binom{10^9}{10^8}", ["8", "9", r"\sqrt{2}", "x+1", r"\pi"]
     start = time.perf_counter()
     assert mathematics.grade(boxed(answer), golds) == (False, False, "time_limit")
     assert time.perf_counter() - start < _limit()
-    assert mathematics.cache_info().currsize <= 2  # those that were not tried are tried another time
+    assert mathematics.outcome_of.cache_info().currsize <= 2  # those that were not tried are tried another time
     start = time.perf_counter()
     choices = [*golds, answer]
     assert not geometry.grade(boxed(rf"{answer}}}, \boxed{{{answer}+0"), golds, choices).correct

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from support.countdown import reachable, solve, solve_chain
 from support.paths import SHARED
 
 from bapo import seeds, tasks
@@ -64,14 +65,14 @@ def parts(identity: str) -> tuple[list[int], int]:
 
 
 def test_search_agrees_with_hand_worked_problems():
-    assert countdown_search.solve((44, 19, 35), 98) is not None  # 44 + 19 + 35
-    assert countdown_search.solve((3, 3, 8, 8), 24) is None  # only 8 / (3 - 8/3), which needs a fraction
-    assert countdown_search.solve((1, 1, 1), 10) is None
-    assert countdown_search.solve((24,), 24) == "24"
-    assert countdown_search.solve_chain((12, 7, 3), 9, value_max=60) is not None  # 3 * 7 = 21 , 21 - 12 = 9
-    assert countdown_search.solve_chain((9, 8, 6), 12, value_max=60) is None  # only 9 * 8 / 6, beyond 60 on the way
-    assert countdown_search.solve_chain((9, 8, 6), 12) == "9 * 8 = 72 , 72 / 6 = 12"
-    assert countdown_search.solve((9, 8, 6), 12) == "(9 * 8) / 6"
+    assert solve((44, 19, 35), 98) is not None  # 44 + 19 + 35
+    assert solve((3, 3, 8, 8), 24) is None  # only 8 / (3 - 8/3), which needs a fraction
+    assert solve((1, 1, 1), 10) is None
+    assert solve((24,), 24) == "24"
+    assert solve_chain((12, 7, 3), 9, value_max=60) is not None  # 3 * 7 = 21 , 21 - 12 = 9
+    assert solve_chain((9, 8, 6), 12, value_max=60) is None  # only 9 * 8 / 6, beyond 60 on the way
+    assert solve_chain((9, 8, 6), 12) == "9 * 8 = 72 , 72 / 6 = 12"
+    assert solve((9, 8, 6), 12) == "(9 * 8) / 6"
 
 
 def test_search_solves_every_real_row_and_its_solutions_verify():
@@ -89,8 +90,8 @@ def test_search_finds_exactly_the_reachable_targets():
     rng = seeds.generator(0, "test search")
     for _ in range(12):
         numbers = rng.integers(1, 13, 4).tolist()
-        values = countdown_search.reachable(numbers, 60)
-        solved = {t for t in range(61) if countdown_search.solve_chain(numbers, t, 60) is not None}
+        values = reachable(numbers, 60)
+        solved = {t for t in range(61) if solve_chain(numbers, t, 60) is not None}
         assert solved == values
 
 
@@ -141,7 +142,7 @@ def test_reduced_generator_reaches_every_problem_and_no_other():
     possible = {
         countdown_splits.problem_id(numbers, target)
         for numbers in itertools.combinations_with_replacement(range(1, 6), 3)
-        for target in countdown_search.reachable(numbers, 20)
+        for target in reachable(numbers, 20)
         if target >= 10
     }
     chains = generator.draw(seeds.generator(0, "test all"), 60_000, 3)
@@ -203,7 +204,7 @@ def test_three_number_problems_suffice_for_the_laptop():
     owners = Counter(
         countdown_splits.owner(numbers, target)
         for numbers in itertools.combinations_with_replacement(range(1, 13), 3)
-        for target in countdown_search.reachable(numbers, 60)
+        for target in reachable(numbers, 60)
         if target >= 10
     )
     assert owners == {"base": 1554, "train": 620, "probe": 158, "cd34": 237}  # 2,569 in all
@@ -246,7 +247,7 @@ def test_problems_are_solvable_within_the_bounds(data):
     for split in ("train", "probe", "cd34", "cd4"):
         for problem in files.read_problems(folder / f"{split}.parquet"):
             numbers, target = parts(problem.id)
-            chain = countdown_search.solve_chain(numbers, target, value_max=60)
+            chain = solve_chain(numbers, target, value_max=60)
             assert countdown.verify(chain, problem.ground_truth).correct, problem
 
 
@@ -364,7 +365,7 @@ def test_paper_prompts_ask_for_the_last_answer(tmp_path):
             assert str(truth["numbers"]) in problem.prompt and f"equals {truth['target']}." in problem.prompt
             for tag in ("<think>", "</think>", "<answer>", "</answer>"):
                 assert tag in problem.prompt
-            solution = countdown_search.solve(truth["numbers"], truth["target"])
+            solution = solve(truth["numbers"], truth["target"])
             assert countdown.verify(f"<think>...</think>\n<answer>{solution}</answer>", problem.ground_truth).correct
             assert countdown.verify(solution, problem.ground_truth).reason == "no-answer"
 

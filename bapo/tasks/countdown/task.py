@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bapo.errors import UserError
 from bapo.graders.verdict import Verdict
-from bapo.tasks import files
+from bapo.tasks import files, tokenizers
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.countdown import generator as generators
 from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown import hub as countdown_hub
-from bapo.tasks.countdown import tokenizer as countdown_tokenizer
 from bapo.tasks.countdown.search import Step, solve_steps, to_chain, to_expression
 from bapo.tasks.countdown.splits import SPLITS, problem_id
 from bapo.tasks.generated import GeneratedTask, check_data
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
 FORMATS = {"chain": "chain", "think-answer": "answer"}
 GENERATORS = {"chain": "reduced", "think-answer": "exact"}
 
+_SIGNS = ("+", "-", "*", "/", "=", ",", ":")
 _THINK_ANSWER = (
     "Using the numbers {numbers}, write an arithmetic expression that equals {target}. Use each number exactly once, "
     "and only the operations +, -, *, / and parentheses. Show your reasoning in <think> </think> tags, then give the "
@@ -159,7 +159,7 @@ class Countdown(GeneratedTask):
         generator = generators.build(data.generator, GENERATORS[data.prompt])
         if not isinstance(generator, generators.ReducedGenerator):
             raise UserError("data.generator.kind=exact: one token a number needs data.generator.kind=reduced")
-        return countdown_tokenizer.build(generator.value_max)
+        return tokenizers.build(_SIGNS, generator.value_max)
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         """Grade {"numbers": [...], "target": n, "response": text} with an optional "format".
