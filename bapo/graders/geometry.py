@@ -25,7 +25,7 @@ _WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 
 
 def grade(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
-    """The verdict on a response. golds: values, any of which is right, or the letter of a choice.
+    """Grade a response. golds: values, any of which is right, or the letter of a choice.
 
     choices: the values that A, B, C, ... stand for, if the problem offered any. Raises UserError for unusable golds
     or choices, and for a gold that is a letter without a choice.
@@ -54,14 +54,14 @@ def _judge(found: str, golds: Sequence[str], choices: Sequence[str], deadline: p
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """The choices as a tuple. Raises UserError naming ``where``."""
+    """Return the choices as a tuple. Raises UserError naming ``where``."""
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not 2 <= len(choices) <= 8:
         raise UserError(f"{where}: must be a list of two to eight texts, got {choices!r:.80}")
     return check_golds(choices, where)
 
 
 def second_opinion(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
-    """The verdict of an independent grader (:mod:`bapo.graders.second`), for listing where the two disagree."""
+    """Grade a response by an independent grader (:mod:`bapo.graders.second`), to list where the two disagree."""
     golds = check_golds(golds, "golds")
     found = second.boxed(response)
     if found is None or not second.readable(found):
@@ -81,7 +81,7 @@ def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:
 
 
 def second_line(line: Mapping[str, Any], where: str = "") -> Verdict:
-    """The second opinion on the same line."""
+    """Grade the same line by the independent grader."""
     return second_opinion(*_read(line, where))
 
 
@@ -93,7 +93,7 @@ def _read(line: Mapping[str, Any], where: str) -> tuple[str, tuple[str, ...], tu
 
 
 def _gold_value(gold: str, choices: Sequence[str]) -> str:
-    """A gold that is a choice's letter, as that choice's value (unless it is itself one of the values)."""
+    """Return the value of a gold that is a choice's letter (unless it is itself one of the values)."""
     match = _LETTER.fullmatch(_bare(gold))
     if match is None or gold in choices:
         return gold
@@ -104,7 +104,7 @@ def _gold_value(gold: str, choices: Sequence[str]) -> str:
 
 
 def _split(found: str, choices: Sequence[str]) -> tuple[str | None, str]:
-    """(letter of a choice or None, the value beside it or "")."""
+    """Return (letter of a choice or None, the value beside it or "")."""
     text = _bare(found)
     small = re.fullmatch(r"\(?\s*([a-h])\s*[).]?", text)
     if small and not any(small[1] == _bare(choice) for choice in choices):

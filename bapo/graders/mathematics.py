@@ -23,7 +23,7 @@ MAX_BOXES = 8  #: of one answer that are also looked at alone
 
 
 def grade(response: str, golds: Sequence[str]) -> Verdict:
-    """The verdict on a response. Never raises because of the response; at most about two seconds for all golds.
+    """Grade a response, in two seconds at most for all golds. Never raises because of the response.
 
     golds: texts or LaTeX, any of which is right. Raises UserError for empty or unreadable golds.
     """
@@ -33,7 +33,7 @@ def grade(response: str, golds: Sequence[str]) -> Verdict:
 
 
 def judge_boxes(boxes: list[str], golds: Sequence[str], judge: Callable[[str, Sequence[str]], Verdict]) -> Verdict:
-    """The verdict on the boxes of one answer: on the list of them, or right where each alone is the same gold."""
+    """Grade the boxes of one answer as a list; right also where each alone is the same gold."""
     if not boxes:
         return _NONE
     verdict = judge(", ".join(boxes), golds)
@@ -43,7 +43,7 @@ def judge_boxes(boxes: list[str], golds: Sequence[str], judge: Callable[[str, Se
 
 
 def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = None) -> Verdict:
-    """The verdict on an answer that stands alone, without a box around it; for all golds by one deadline."""
+    """Grade an answer without a box around it; one deadline holds for all golds."""
     deadline = deadline or pool.deadline()
     if _empty(answer):
         return _NONE
@@ -68,7 +68,7 @@ def _empty(answer: str) -> bool:
 
 
 def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None) -> str:
-    """ "equal", "different", "unreadable", "too_long" or "time_limit"."""
+    """Return an outcome of :mod:`bapo.graders.verdict`."""
     gold, answer = gold.strip(), answer.strip()
     if gold == answer or closed(gold) == answer:
         return EQUAL
@@ -107,7 +107,7 @@ def outcome_of(gold: str, answer: str, deadline: pool.Deadline) -> str:
 
 
 def answer(response: str) -> str | None:
-    """The boxed answer in one form for equal answers, for a majority vote; None where there is none."""
+    """Return the boxed answer, in one form for equal answers, for majority votes; None where there is none."""
     boxes = last_boxes(response)
     alone = {_canonical(box) for box in boxes[:MAX_BOXES]}
     if len(alone) == 1 and len(boxes) <= MAX_BOXES:
@@ -127,7 +127,7 @@ def _canonical(found: str) -> str | None:
 
 
 def check_golds(golds: Any, where: str) -> tuple[str, ...]:
-    """The golds as a tuple. Raises UserError naming ``where`` for none, an empty one, or one that cannot be read."""
+    """Return the golds as a tuple. Raises UserError naming ``where`` for none, an empty or an unreadable one."""
     if isinstance(golds, str):
         golds = (golds,)
     if isinstance(golds, int | float):

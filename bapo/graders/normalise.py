@@ -147,7 +147,7 @@ _BOX = re.compile(r"\\+(?:boxed|fbox)\s*\{")
 
 @lru_cache(maxsize=8192)
 def normalise(text: str) -> str:
-    """``text`` with one notation for one thing, still LaTeX. Text of any length; callers bound it.
+    """Write ``text``, of any length, with one notation for one thing, still as LaTeX.
 
     Currency and dollar signs, spacing commands, \\left and \\right go; text wrappers become \\text{}; fractions get
     their braces; and/or become commas; e-notation becomes a power of ten; degrees become the sign °.
@@ -165,13 +165,13 @@ def normalise(text: str) -> str:
 
 
 def compact(latex: str) -> str:
-    """The same without spaces and needless braces, for comparing as text."""
+    """Take out spaces and needless braces, for comparing as text."""
     text = re.sub(r"\s+", "", re.sub(r"(?<=\d)\s+(?=\d)", "~", latex))  # 1 2 is not 12
     return re.sub(r"([_^])\{([a-zA-Z\d])\}", r"\1\2", text)
 
 
 def _unbox(text: str) -> str:
-    """Without ``\\boxed{`` and the brace that closes it."""
+    """Take out every ``\\boxed{`` and the brace that closes it."""
     for _ in range(20):
         match = _BOX.search(text)
         if match is None:

@@ -16,7 +16,7 @@ _LONGEST = 300
 
 
 def boxed(response: str) -> str | None:
-    """The content of the last ``\\boxed{`` that is closed, thinking cut off; None without one."""
+    """Return the content of the last ``\\boxed{`` that is closed, outside the thinking; None without one."""
     text = response.split("</think>")[-1].split("<think>")[0][-20_000:]
     end = len(text)
     for _ in range(50):
@@ -33,7 +33,7 @@ def boxed(response: str) -> str | None:
 
 
 def strip(text: str) -> str:
-    """Hendrycks' normalisation, and units and names taken off."""
+    """Normalise as Hendrycks did, and take off units and names."""
     text = text.strip().replace("\n", "").replace("\\!", "").replace("\\\\", "\\")
     for old, new in (
         ("tfrac", "frac"),
@@ -71,7 +71,7 @@ def strip(text: str) -> str:
 
 
 def equal(gold: str, answer: str) -> bool:
-    """Whether two answers are equal as strings or as numbers (to one part in 10**9); tuples part by part."""
+    """Return whether two answers are equal as strings or numbers (to one part in 10**9); tuples part by part."""
     a, b = strip(gold), strip(answer)
     if not a or not b or max(len(a), len(b)) > _LONGEST:
         return bool(a) and a == b
@@ -91,7 +91,7 @@ def readable(answer: str) -> bool:
 
 
 def value(text: str) -> float | None:
-    """The number that a constant in LaTeX is; None for anything else."""
+    """Return the value of a constant in LaTeX; None for anything else."""
     tokens, position = [], 0
     while position < len(text):
         match = _TOKEN.match(text, position)

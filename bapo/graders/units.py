@@ -152,7 +152,7 @@ _CHANGING = {
 
 
 def split(latex: str) -> tuple[str, str | None]:
-    """(the answer without its unit, the unit as of :func:`name`, None for none, SPOKEN for arithmetic in words).
+    """Return (answer without its unit, unit as :func:`name` writes it); None: no unit, SPOKEN: arithmetic in words.
 
     latex: what :func:`bapo.graders.normalise.normalise` returns. Only a unit behind something else counts. A number
     and its scale (5 million) come back as one number.
@@ -194,7 +194,7 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
 
 
 def _timed(words: list[str]) -> bool:
-    """Three times two; but three times is three."""
+    """Return whether words multiply: "three times two" does, "three times" is three."""
     return any(a == "times" and (b in _DIGITS or b.isdigit()) for a, b in pairwise(words))
 
 
@@ -203,7 +203,7 @@ def _words(unit: str) -> str:
 
 
 def name(unit: str) -> str:
-    """One name for a known unit with its power ("cm^2", "degree"); "?" and the words of any other; "" for no word."""
+    """Return the one name of a known unit and its power ("cm^2"), "?" and the words of any other, "" for no word."""
     words = " ".join(_words(unit).strip(".").split())
     words = re.sub(r"^(?:°|degrees?(?![a-zA-Z]))\s*(?=[a-zA-Z])", "", words)
     words = re.sub(r"\s*\^\s*", "^", re.sub(r"\s*/\s*", "/", words)).replace(" per ", "/")
@@ -225,7 +225,7 @@ def name(unit: str) -> str:
 
 
 def _product(words: str) -> str:
-    """Known units with their powers, in order: kJ mol^-1 for kJ/mol; "" where one is not known."""
+    """Return known units with their powers, in order: kJ mol^-1 for kJ/mol; "" where one is not known."""
     powers: dict[str, int] = {}
     for place, part in enumerate(words.replace("(", "").replace(")", "").split("/")):
         for factor in part.replace("\\cdot", " ").split():
@@ -238,7 +238,7 @@ def _product(words: str) -> str:
 
 
 def same(a: str | None, b: str | None) -> bool:
-    """Whether answers with these units may be equal: no unit, and the word "unit", go with any.
+    """Return whether answers with these units may be equal: no unit, and the word "unit", go with any.
 
     Of two unknown ones, one may say more (apples, red apples), but not another unit or direction.
     """

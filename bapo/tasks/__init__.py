@@ -16,13 +16,13 @@ _TABLE = {
 
 
 def table() -> dict[str, str]:
-    """Every task's name and where its class is, as ``module:class``."""
+    """Return every task's name and the place of its class, as ``module:class``."""
     return dict(_TABLE)
 
 
 @cache
 def get(name: str) -> Task:
-    """The task called ``name``. Raises UserError listing the names that exist."""
+    """Return the task called ``name``. Raises UserError listing the names that exist."""
     if name not in _TABLE:
         raise UserError(f"task={name}: unknown task; allowed: {', '.join(sorted(_TABLE))}")
     module, _, cls = _TABLE[name].partition(":")

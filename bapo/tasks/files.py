@@ -56,7 +56,7 @@ def write_documents(path: Path, documents: Sequence[Document]) -> None:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """The problems of a file of :func:`write_problems`, in order. Raises UserError if it is missing or broken."""
+    """Read a file of :func:`write_problems`, in order. Raises UserError if it is missing or broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -19,7 +19,7 @@ from bapo.tasks.real import golds
 
 
 def data_folder(config: DictConfig) -> Path:
-    """The folder of the problems that ``config`` asks for.
+    """Return the folder of the problems that ``config`` asks for.
 
     Raises UserError where they are missing, or were made under another configuration.
     """
@@ -37,7 +37,7 @@ def data_folder(config: DictConfig) -> Path:
 
 
 def base_folder(config: DictConfig) -> Path:
-    """The folder of the trained base model of ``config``, whose model is trained from scratch.
+    """Return the folder of the base model of ``config``, whose model is trained from scratch.
 
     Raises UserError where it is missing, damaged, or was trained under another configuration.
     """
@@ -78,7 +78,7 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
 
 
 def golds_checked(config: DictConfig) -> dict[str, int]:
-    """Benchmark -> gold answers that its grader has accepted, as the data job's summary says."""
+    """Return the gold answers that the grader has accepted by benchmark, from the data job's summary."""
     return read_json(data_directory(config) / SUMMARY).get("golds", {})
 
 

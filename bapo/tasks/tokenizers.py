@@ -18,7 +18,7 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor 
 
 
 def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """A tokenizer for ``signs`` and the numbers 0..value_max; value_max + len(signs) + 6 tokens.
+    """Build a tokenizer for ``signs`` and the numbers 0..value_max; value_max + len(signs) + 6 tokens.
     special: further special tokens, which lie behind all others and keep their ids where there are none.
 
     White space separates tokens and is no token: ``12 / 3 = 4`` and ``12/3=4`` are the same five tokens, and decode to

@@ -44,7 +44,7 @@ class ExactGenerator:
         require(self, "target_min", 0 <= self.target_min <= self.target_max, "be in 0..target_max")
 
     def draw(self, rng: np.random.Generator, sizes: tuple[int, ...] = (3, 4), split: str | None = None) -> Instance:
-        """One problem, with replacement of numbers and without de-duplication.
+        """Draw one problem, with replacement of numbers and without de-duplication.
 
         ``split``: only problems that this split owns. Raises UserError when a million draws find none.
         """
@@ -63,7 +63,7 @@ class ExactGenerator:
         )
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` distinct problems owned by ``split``; ``cd4`` has four numbers only."""
+        """Draw ``count`` distinct problems owned by ``split``; ``cd4`` has four numbers only."""
         sizes = (4,) if split == "cd4" else (3, 4)
         found: dict[str, Instance] = {}
         for _ in range(20 * count):
@@ -110,7 +110,7 @@ class ReducedGenerator:
         require(self, "target_min", 0 <= self.target_min <= self.value_max, "be in 0..value_max")
 
     def draw(self, rng: np.random.Generator, count: int, size: int) -> Chains:
-        """Those of ``count`` random chains over ``size`` numbers that stay within the bounds (13-22% of them).
+        """Draw ``count`` random chains over ``size`` numbers and keep those within the bounds (13-22%).
 
         Each step takes two of the remaining numbers and one of + - * / at random.
         """
@@ -134,7 +134,7 @@ class ReducedGenerator:
         return Chains(numbers[valid], steps[valid], left[valid, 0])
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` distinct problems owned by ``split``, in random order.
+        """Draw ``count`` distinct problems owned by ``split``, in random order.
 
         Half of them have three numbers, ``cd4`` none. Raises UserError if the split does not own as many.
         """
@@ -156,7 +156,7 @@ class ReducedGenerator:
         return list(found.values())[:count]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[Instance]:
-        """``count`` supervised documents in random order; problems repeat, with the same or other solutions.
+        """Draw ``count`` supervised documents in random order; problems repeat, with the same or other solutions.
 
         A noisy document's target is not what its steps reach. Its prompt is a problem of the base split all the same.
         """
@@ -179,10 +179,10 @@ class ReducedGenerator:
         ]
 
     def _permuted(self, rng: np.random.Generator, chains: Chains) -> np.ndarray:
-        """The targets with a share ``noise`` permuted among themselves, without leaving the base split.
+        """Permute a share ``noise`` of the targets among themselves, without leaving the base split.
 
-        A permuted target may make a problem of another split: those are permuted again, and after 32 rounds keep
-        their own.
+        A permuted target may make a problem of another split. It is permuted again; after 32 rounds the document keeps
+        its own.
         """
         asked = chains.targets.copy()
         waiting = np.flatnonzero(rng.random(len(asked)) < self.noise)

@@ -25,7 +25,7 @@ class Rows(NamedTuple):
 def load(
     hub: Mapping[str, Any], sizes: Mapping[str, int], data_folder: str | None, lock: SourceLock | None = None
 ) -> dict[str, Rows]:
-    """The first ``sizes[split]`` usable rows of each split, from row ``start`` of its set on.
+    """Read the first ``sizes[split]`` usable rows of each split, from row ``start`` of its set on.
 
     hub: entries as :mod:`bapo.tasks.real.sources` reads them; the training split is taken first, then the others in the
     order of ``sizes``. A row is passed over if its problem (multiset of numbers and target) was taken before.
@@ -44,7 +44,7 @@ def load(
 
 
 def report(folder: Path, found: Mapping[str, Rows], lock: SourceLock, say: Callable[[str], None]) -> None:
-    """``cleaning.json`` and ``cleaning.md``. Problems are compared by their numbers and target, not by n-grams."""
+    """Write ``cleaning.json`` and ``cleaning.md``. Problems are compared by numbers and target, not by n-grams."""
     lines = [
         f"{split}: {len(rows.problems)} problems; rows passed over: {rows.duplicates} duplicates, {rows.overlaps} in "
         "another split"

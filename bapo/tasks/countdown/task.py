@@ -37,7 +37,7 @@ _THINK_ANSWER = (
 
 
 def to_prompt(numbers: Sequence[int], target: int, prompt: str) -> str:
-    """The user's message. ``prompt`` is a key of FORMATS.
+    """Write the user's message. prompt: a key of FORMATS.
 
     "chain" is the laptop's, one token a word: ``3 4 7 12 : 24 =``. "think-answer" asks, in our words, for what the
     prompts of TinyZero and of the Countdown experiments after it ask for: reasoning, then the last <answer> counts.
@@ -62,7 +62,7 @@ def _problems(pairs: Sequence[tuple[Sequence[int], int]], prompt: str) -> tuple[
 
 
 def _solved(numbers: Sequence[int], target: int) -> list[Step]:
-    """The first solution of the exhaustive search. Raises UserError where there is none."""
+    """Return the first solution of the exhaustive search. Raises UserError where there is none."""
     steps = solve_steps(numbers, target)
     if steps is None:
         raise UserError(f"no expression of {list(numbers)} gives {target}")
@@ -82,25 +82,25 @@ class Countdown(GeneratedTask):
         return grammar.verify(response, ground_truth)
 
     def answer(self, response: str) -> str | None:
-        """The last <answer>...</answer> outside the thinking, else (no tags) the whole chain; without its spaces."""
+        """Return the last <answer>...</answer> outside the thinking, else (no tags) the chain; without spaces."""
         tagged = any(tag in response for tag in ("<answer>", "<think>", "</think>"))
         text = grammar.extract_answer(response) if tagged else response
         return "".join((text or "").split()) or None
 
     def extract(self, response: str) -> str:
-        """The last <answer>...</answer> outside the thinking, "" where there is none; the paper's format only."""
+        """Return the last <answer>...</answer> outside the thinking, "" without one; the paper's format only."""
         text = grammar.extract_answer(response)
         return "" if text is None else f"<answer>{text}</answer>"
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        """The solution of an exhaustive search, in the problem's own format."""
+        """Return the solution of an exhaustive search, in the problem's own format."""
         numbers, target, form = grammar.from_ground_truth(ground_truth)
         steps = _solved(numbers, target)
         text = to_chain(steps) if form == "chain" else to_expression(numbers, steps)
         return (f"<answer>{text}</answer>" if form == "answer" else text,)
 
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
-        """The exhaustive search's solution with the smallest numbers on the way: a chain, or a chain as the thinking
+        """Return the solution with the smallest numbers on the way, by exhaustive search: a chain, or one as the thinking
         before the answer. A chain of the reduced task thus stays within the vocabulary of its models."""
         numbers, target, form = grammar.from_ground_truth(ground_truth)
         steps = _solved(numbers, target)

@@ -37,7 +37,7 @@ class Instance(NamedTuple):
 
 
 def to_instance(name: str) -> Instance:
-    """The problem of a name. Raises UserError where no problem is called that."""
+    """Return the problem of a name. Raises UserError where no problem is called that."""
     try:
         task, kind, angles, pose, question = name.split(":")
         diagram = Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(",")))
@@ -50,7 +50,7 @@ def to_instance(name: str) -> Instance:
 
 
 def chain(instance: Instance) -> tuple[str, int]:
-    """(the steps that lead to the answer, the answer in degrees), ``50 + 60 = 110 , 180 - 110 = 70`` and 70."""
+    """Return (steps that lead to the answer, answer in degrees): ``50 + 60 = 110 , 180 - 110 = 70`` and 70."""
     diagram, question = instance
     if question == "other":
         red, blue = parallel_angles(diagram)
@@ -69,7 +69,7 @@ def chain(instance: Instance) -> tuple[str, int]:
 
 
 def parallel_angles(diagram: Diagram) -> tuple[int, int]:
-    """The red and the blue angle of parallel lines, in degrees."""
+    """Return the red and the blue angle of parallel lines, in degrees."""
     slope = diagram.angles[0]
     red, blue = (slope if place % 2 == 0 else 180 - slope for place in divmod(diagram.shape, 4))
     return red, blue
@@ -100,7 +100,7 @@ class DiagramGenerator:
         require(self, "size_min", 12 <= self.size_min <= self.canvas - 8, f"be in 12..{self.canvas - 8} pixels")
 
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
-        """Those of ``count`` random diagrams of a kind whose angles and sides are neither too small nor too large."""
+        """Draw ``count`` random diagrams of a kind and keep those whose angles and sides are within the bounds."""
         steps = np.arange(-(-self.angle_min // self.angle_step), 180 // self.angle_step)
         angles = self.angle_step * rng.choice(steps, size=(count, KINDS[kind]))
         shape = np.zeros(count, dtype=np.int64)
@@ -131,7 +131,7 @@ class DiagramGenerator:
         return [Diagram(kind, tuple(a), *p) for a, p in rows]
 
     def instances(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` problems about distinct diagrams that ``split`` owns, in random order, each kind equally often."""
+        """Draw ``count`` problems about distinct diagrams of ``split``, each kind equally often, in random order."""
         found: list[Instance] = []
         for number, kind in enumerate(KINDS):
             wanted = count // len(KINDS) + (number < count % len(KINDS))
@@ -153,7 +153,7 @@ class DiagramGenerator:
         return [found[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, str, bool]]:
-        """``count`` of (problem of the base split, steps, noisy); the steps of a noisy one belong to another diagram
+        """Draw ``count`` of (problem of the base split, steps, noisy); a noisy one has the steps of another diagram
         about which the same is asked."""
         made = self.instances(rng, count, "base")
         steps = [chain(instance)[0] for instance in made]

@@ -17,7 +17,7 @@ _CHUNK = 256
 
 
 def render(diagrams: Sequence[Diagram], canvas: int) -> list[bytes]:
-    """One PNG file of ``canvas`` x ``canvas`` pixels for each diagram; the same bytes on every call."""
+    """Render each diagram as a PNG file of ``canvas`` x ``canvas`` pixels, with the same bytes on every call."""
     from PIL import Image
 
     found: list[bytes] = [b""] * len(diagrams)
@@ -33,7 +33,7 @@ def render(diagrams: Sequence[Diagram], canvas: int) -> list[bytes]:
 
 
 def paint(drawing: Drawing, canvas: int) -> np.ndarray:
-    """uint8 [N, canvas, canvas, 3] of N drawings of one kind, edges smoothed over a pixel."""
+    """Paint N drawings of one kind as uint8 [N, canvas, canvas, 3], edges smoothed over a pixel."""
     centres = np.arange(canvas, dtype=np.float32) + 0.5
     x, y = centres[None, :], centres[:, None]
     unit = canvas / 48
@@ -47,7 +47,7 @@ def paint(drawing: Drawing, canvas: int) -> np.ndarray:
 
 
 def _line(segment: np.ndarray, x: np.ndarray, y: np.ndarray, half_width: float) -> np.ndarray:
-    """Coverage [N, h, w] of the segments [N, 2, 2]."""
+    """Return the coverage [N, h, w] of segments [N, 2, 2]."""
     px, py = (segment[:, 0, i, None, None] for i in (0, 1))
     dx, dy = (segment[:, 1, i, None, None] - segment[:, 0, i, None, None] for i in (0, 1))
     t = np.clip(((x - px) * dx + (y - py) * dy) / np.maximum(dx * dx + dy * dy, 1e-9), 0, 1)
@@ -55,7 +55,7 @@ def _line(segment: np.ndarray, x: np.ndarray, y: np.ndarray, half_width: float) 
 
 
 def _sector(sector: np.ndarray, x: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
-    """Coverage [N, h, w] of the sectors [N, 3, 2]; each is less than half a disc, whichever side comes first."""
+    """Return the coverage [N, h, w] of sectors [N, 3, 2], each less than half a disc, whichever side comes first."""
     (vx, vy), (ax, ay), (bx, by) = ([sector[:, i, j, None, None] for j in (0, 1)] for i in range(3))
     turn = np.sign(ax * by - ay * bx)
     from_first = turn * (ax * (y - vy) - ay * (x - vx))

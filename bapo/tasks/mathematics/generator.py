@@ -42,7 +42,7 @@ class Draws:
         return self.waiting.pop()
 
     def below(self, bound: int) -> int:
-        """A whole number of 0..bound-1."""
+        """Draw a whole number of 0..bound-1."""
         return int(self.unit() * bound)
 
     def choice(self, options: Sequence[Any]) -> Any:
@@ -51,7 +51,7 @@ class Draws:
 
 @lru_cache(maxsize=1 << 12)
 def _divisors(value: int) -> tuple[int, ...]:
-    """Those between 1 and ``value``."""
+    """Return the divisors between 1 and ``value``."""
     return tuple(d for d in range(2, value // 2 + 1) if value % d == 0)
 
 
@@ -74,7 +74,7 @@ class Generator:
         require(self, "slip_max", 1 <= self.slip_max < self.value_max, "be in 1..value_max - 1")
 
     def draw(self, draws: Draws, tier: Tier, answer: int) -> Instance:
-        """A problem of ``tier`` with this answer, whichever split it belongs to."""
+        """Draw a problem of ``tier`` with this answer, whichever split it belongs to."""
         if tier.kind == "equation":
             return self._equation(draws, tier.steps, answer)
         tree = self._expression(draws, tier.steps, answer, tier.kind == "running")
@@ -83,7 +83,7 @@ class Generator:
         return Instance(f"mathematics:{canonical(tree)}", f"{to_text(tree)} =", answer, plan)
 
     def _expression(self, draws: Draws, size: int, value: int, running: bool) -> Node | int:
-        """``size`` operations with this value; ``running``: the right operand is always a number."""
+        """Draw ``size`` operations with this value; ``running``: the right operand is always a number."""
         if not size:
             return value
         top = self.value_max
@@ -106,7 +106,7 @@ class Generator:
         return Node(self._expression(draws, left, a, running), sign, self._expression(draws, right, b, running))
 
     def _equation(self, draws: Draws, size: int, x: int) -> Instance:
-        """``size`` operations with numbers done to x and undone again, the last one first."""
+        """Draw ``size`` operations done to x, which are undone from the last to the first."""
         side: Node | str = X
         value, undo = x, []
         top = self.value_max
@@ -129,7 +129,7 @@ class Generator:
     # -------------------------------------------------------------------------------------------- splits
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` distinct problems owned by ``split``, its tiers and all answers equally often, in random order.
+        """Draw ``count`` distinct problems of ``split``, its tiers and all answers equally often, in random order.
 
         Raises UserError if so many cannot be found.
         """
@@ -150,7 +150,7 @@ class Generator:
         return [made[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, list[Step]]]:
-        """``count`` supervised documents of the base split in random order; problems may repeat."""
+        """Draw ``count`` supervised documents of the base split in random order; problems may repeat."""
         draws, made = Draws(rng), []
         for tier, answer in self._wanted(rng, count, "base"):
             instance = self.draw(draws, tier, answer)
@@ -160,14 +160,14 @@ class Generator:
         return [made[i] for i in rng.permutation(count)]
 
     def _wanted(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:
-        """``count`` pairs of a tier and an answer."""
+        """Draw ``count`` pairs of a tier and an answer."""
         answers = np.arange(self.answer_min, self.value_max + 1)
         drawn = np.concatenate([rng.permutation(answers) for _ in range(-(-count // len(answers)))])[:count].tolist()
         tiers = TIERS[split]
         return [(tiers[i % len(tiers)], answer) for i, answer in enumerate(drawn)]
 
     def _slip(self, draws: Draws, plan: Plan) -> list[Step]:
-        """The steps of a plan, some of whose results are wrong; the steps after a slip go on from what it gave."""
+        """Work out a plan with some wrong results; the steps after a slip go on from what it gave."""
         steps: list[Step] = []
         for left, sign, right in plan:
             a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))

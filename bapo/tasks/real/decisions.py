@@ -24,7 +24,7 @@ CHOICES = {
 
 
 def _unusable(items: Sequence[Item], check: Callable[[Sequence[str], str], Any]) -> dict[str, str]:
-    """id -> why no response could ever be right: an empty gold, or one that the grader refuses to read."""
+    """Return by id why no response could ever be right: an empty gold, or one that the grader refuses to read."""
     found = {}
     for item in items:
         try:
@@ -40,7 +40,7 @@ def clean(
     check: Callable[[Sequence[str], str], Any],
     texts_alone: bool = True,
 ) -> tuple[list[Item], dict[str, Any]]:
-    """(the training problems that stay, findings). ``splits`` holds ``train`` and the benchmarks, as they were read.
+    """Return (training problems that stay, findings). splits: ``train`` and the benchmarks, as they were read.
 
     check: the grader's check of golds, which raises UserError for an empty or unreadable one. texts_alone: a text is a
     whole problem; False: without its diagram it is not, and short texts are not compared. Raises UserError for such a
@@ -121,7 +121,7 @@ def _figures(train: Sequence[Item], decision: str) -> tuple[dict[str, Any], set[
 
 
 def _overlap(splits: Mapping[str, Sequence[Item]], short: bool) -> tuple[list[dict[str, Any]], set[str]]:
-    """A finding for each pair of splits, and the training problems that nearly are one of a benchmark's."""
+    """Return a finding for each pair of splits, and the training problems that nearly are one of a benchmark's."""
     made = {name: cleaning.grams([item.text for item in items], short=short) for name, items in splits.items()}
     names = sorted(splits, key=lambda name: name != "train")
     found, near = [], set()

@@ -44,21 +44,21 @@ class SourceLock:
 
     @classmethod
     def of(cls, config: DictConfig) -> SourceLock:
-        """The lock file of ``paths.lock``: ``auto`` is ``data.lock.json`` beside the configuration, null is none."""
+        """Open the lock file of ``paths.lock``: ``auto`` is ``data.lock.json`` beside the configuration, null is none."""
         value = OmegaConf.select(config, "paths.lock")
         if value == "auto":
             return cls(places.EXPERIMENTS / NAME)
         return cls(Path(value) if value else None)
 
     def revision(self, repository: str) -> str | None:
-        """The commit of ``repository`` that was recorded, in this process or before."""
+        """Return the commit of ``repository`` that was recorded, in this process or before."""
         for content in (self.known, self.new):
             if repository in content["hub"]:
                 return content["hub"][repository]["revision"]
         return None
 
     def files(self, repository: str) -> list[str]:
-        """The names of the files of ``repository`` that were recorded before."""
+        """Return the names of the files of ``repository`` that were recorded before."""
         return sorted(self.known["hub"].get(repository, {}).get("files", {}))
 
     def check_hub(self, where: str, repository: str, revision: str, name: str, path: Path) -> None:
@@ -80,7 +80,7 @@ class SourceLock:
         self.used.setdefault(f"{repository}@{revision}", {})[name] = digest
 
     def check_folder(self, where: str, name: str, path: Path) -> None:
-        """The same for a file of ``paths.data_folder``; name: its path in there."""
+        """Do the same for a file of ``paths.data_folder``. name: its path in that folder."""
         digest = sha256(path)
         expected = self.known["folder"].get(name)
         if expected not in (None, digest):
@@ -115,7 +115,7 @@ class SourceLock:
             os.close(handle)
 
     def _agree(self, name: str, there: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        """Raises UserError where another job has recorded something else since this one began."""
+        """Raise UserError where another job has recorded something else since this one began."""
         moved = there.get("revision") not in (None, new.get("revision"))
         files = [f for f, digest in new["files"].items() if there.get("files", {}).get(f, digest) != digest]
         if moved or files:
