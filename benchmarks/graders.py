@@ -47,13 +47,13 @@ def answer_of(text: str) -> str | None:
         after = re.search(r"[Ff]inal answer is(.{1,40})", text[text.rfind("boxed") :])
         digits = re.sub(r"\D", "", after[1]) if after else ""
         return boxed if digits in re.sub(r"\D", "", boxed) else None  # or it says something else behind the box
-    found = [next(g for g in groups if g) for groups in _SEGMENTS.findall(text)]
+    formulas = [next(g for g in groups if g) for groups in _SEGMENTS.findall(text)]
     rest = _SEGMENTS.sub(" ", text)
-    if not found and re.fullmatch(r"[a-zA-Z]+", text.strip()):
+    if not formulas and re.fullmatch(r"[a-zA-Z]+", text.strip()):
         return text
     prose = _WORD.search(re.sub(r"\\[a-zA-Z]+|(?<=[\d ])(?:percent|pct)\b|\b(?:and|or)\b", "", rest))
     if prose or "\n" in rest.strip():
-        return found[0] if len(found) == 1 and len(rest) < 60 and not re.search(r"\d", rest) else None
+        return formulas[0] if len(formulas) == 1 and len(rest) < 60 and not re.search(r"\d", rest) else None
     return text
 
 

@@ -81,5 +81,5 @@ def boxed(answer: str) -> str:
 
 def last_boxed(response: str) -> str:
     """Keep of a response what is needed to grade it: :func:`last_box` in a box again; "" where there is none."""
-    found = last_box(response)
-    return "" if found is None else boxed(found)
+    content = last_box(response)
+    return "" if content is None else boxed(content)

@@ -109,16 +109,16 @@ def _whole(latex: str) -> Form:
         raise Unreadable("empty")
     if len(pieces) == 1:
         return _part(pieces[0])
-    made = _list(pieces, "list", latex)
+    whole = _list(pieces, "list", latex)
     number = numbers.read(latex)
     if number is not None:  # 1,234 is a number, and the list of 1 and 234 to whoever writes it so
-        return _form("number", latex, number=number, other=made)
+        return _form("number", latex, number=number, other=whole)
     body, unit = units.split(latex)
     if body != latex and (number := numbers.read(body)) is not None:
         return _form("number", body, number=number, unit=unit)
     if _DECIMAL_COMMA.fullmatch(latex):
-        return replace(made, other=scalar(latex.replace(",", ".")))
-    return made
+        return replace(whole, other=scalar(latex.replace(",", ".")))
+    return whole
 
 
 def _list(pieces: list[str], kind: str, latex: str | None = None) -> Form:
@@ -136,14 +136,14 @@ def _named(parts: list[Form]) -> tuple[Form, ...]:
 
 def _expand(latex: str) -> list[str]:
     """Return the parts between commas; one with a plus-minus sign becomes two."""
-    found: list[str] = []
+    parts: list[str] = []
     for piece in split(latex, ","):
         if r"\pm" in piece and not re.match(r"\s*\\\{|\s*\(", piece):
-            found += [re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", piece))]
-            found += [re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", piece))]
+            parts += [re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", piece))]
+            parts += [re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", piece))]
         elif piece.strip():
-            found.append(piece.strip())
-    return [re.sub(r"^([^=]*=)?\s*\+\s*", r"\1", piece.strip()) for piece in found]
+            parts.append(piece.strip())
+    return [re.sub(r"^([^=]*=)?\s*\+\s*", r"\1", piece.strip()) for piece in parts]
 
 
 def _part(latex: str) -> Form:
@@ -276,9 +276,9 @@ def scalar(latex: str) -> Form:
         parts = [piece.strip() for piece in latex.split(":")]
         if all(parts):
             return _form("ratio", latex, parts=tuple(scalar(p) for p in parts), name=_TIME.fullmatch(latex) and "time")
-    words = plain_words(latex)
-    if words is not None:
-        return Form("text", latex, words)
+    text = plain_words(latex)
+    if text is not None:
+        return Form("text", latex, text)
     body, unit = units.split(latex)
     if unit == units.SPOKEN:  # 5 factorial is neither 5 nor worked out
         said = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
@@ -312,8 +312,8 @@ def plain_words(latex: str) -> str | None:
         return None
     if not wrapped and (re.match(r"\s*-?[\d.]", inner) or not re.search(r"[a-zA-Z]{4}", inner)):
         return None
-    words = re.sub(r"^(?:an?|the) (?=\w)", "", " ".join(re.findall(r"[^\W_]+", inner.lower())))
-    return words or None
+    text = re.sub(r"^(?:an?|the) (?=\w)", "", " ".join(re.findall(r"[^\W_]+", inner.lower())))
+    return text or None
 
 
 def ratio_value(form: Form) -> Fraction | None:

@@ -37,13 +37,13 @@ def grade(response: str, golds: Sequence[str], choices: Sequence[str] | None = N
     golds = tuple(_gold_value(gold, choices) for gold in golds)
     deadline = pool.deadline()
     boxes = last_boxes(response)
-    return mathematics.judge_boxes(boxes, golds, lambda found, golds: _judge(found, golds, choices, deadline))
+    return mathematics.judge_boxes(boxes, golds, lambda content, golds: _judge(content, golds, choices, deadline))
 
 
-def _judge(found: str, golds: Sequence[str], choices: Sequence[str], deadline: pool.Deadline) -> Verdict:
-    letter, value = _split(found, choices)
+def _judge(content: str, golds: Sequence[str], choices: Sequence[str], deadline: pool.Deadline) -> Verdict:
+    letter, value = _split(content, choices)
     if letter is None:
-        return mathematics.judge(found, golds, deadline)
+        return mathematics.judge(content, golds, deadline)
     index = ord(letter) - ord("A")
     if index >= len(choices):
         return Verdict(False, True, WRONG)
@@ -63,15 +63,15 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
 def second_opinion(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
     """Grade a response by an independent grader (:mod:`bapo.graders.second`), to list where the two disagree."""
     golds = check_golds(golds, "golds")
-    found = second.boxed(response)
-    if found is None or not second.readable(found):
-        return Verdict(False, False, NO_ANSWER if found is None else UNREADABLE)
+    content = second.boxed(response)
+    if content is None or not second.readable(content):
+        return Verdict(False, False, NO_ANSWER if content is None else UNREADABLE)
     if choices:
-        letter = second.strip(found).strip("().").upper()
+        letter = second.strip(content).strip("().").upper()
         if len(letter) == 1 and letter.isalpha() and ord(letter) - ord("A") < len(choices):
-            found = choices[ord(letter) - ord("A")]
+            content = choices[ord(letter) - ord("A")]
         golds = tuple(_gold_value(gold, choices) for gold in golds)
-    correct = any(second.equal(gold, found) for gold in golds)
+    correct = any(second.equal(gold, content) for gold in golds)
     return Verdict(correct, True, "" if correct else WRONG)
 
 
@@ -103,9 +103,9 @@ def _gold_value(gold: str, choices: Sequence[str]) -> str:
     return choices[index]
 
 
-def _split(found: str, choices: Sequence[str]) -> tuple[str | None, str]:
+def _split(content: str, choices: Sequence[str]) -> tuple[str | None, str]:
     """Return (letter of a choice or None, the value beside it or "")."""
-    text = _bare(found)
+    text = _bare(content)
     small = re.fullmatch(r"\(?\s*([a-h])\s*[).]?", text)
     if small and not any(small[1] == _bare(choice) for choice in choices):
         return small[1].upper(), ""

@@ -115,15 +115,15 @@ def answer(response: str) -> str | None:
     return _canonical(", ".join(boxes))
 
 
-def _canonical(found: str) -> str | None:
-    if _empty(found):
+def _canonical(text: str) -> str | None:
+    if _empty(text):
         return None
-    if len(found) > LONGEST:
-        return " ".join(found.split())
+    if len(text) > LONGEST:
+        return " ".join(text.split())
     try:
-        return compare.canonical(forms.read(found))
+        return compare.canonical(forms.read(text))
     except (forms.Unreadable, RecursionError):
-        return compact(normalise(found)) or None
+        return compact(normalise(text)) or None
 
 
 def check_golds(golds: Any, where: str) -> tuple[str, ...]:

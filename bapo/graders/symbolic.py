@@ -71,8 +71,8 @@ def algebra(gold: str, answer: str) -> bool:
         verdict = _numeric(a, b, decimals)
         if verdict is not None:
             return verdict
-    found = bool(verify(a, b, numeric_precision=60, allow_set_relation_comp=True, timeout_seconds=None))
-    return found and not _vetoed(a, b)
+    accepted = bool(verify(a, b, numeric_precision=60, allow_set_relation_comp=True, timeout_seconds=None))
+    return accepted and not _vetoed(a, b)
 
 
 @lru_cache(maxsize=256)
@@ -225,5 +225,5 @@ def _same_solutions(a: Any, b: Any) -> bool:
     from sympy import solve
 
     symbols = sorted(a.free_symbols, key=lambda s: s.name)
-    found = [solve(x, symbols[0]) for x in (a, b)]
-    return bool(found[0]) and len(found[0]) == len(found[1]) and set(map(str, found[0])) == set(map(str, found[1]))
+    first, second = (solve(x, symbols[0]) for x in (a, b))
+    return bool(first) and len(first) == len(second) and set(map(str, first)) == set(map(str, second))

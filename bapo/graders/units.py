@@ -211,12 +211,12 @@ def name(unit: str) -> str:
     if known := _product(words):
         return known
     power, whole = "", words
-    found = re.fullmatch(r"(square|sq|cubic|cu)\.?\s+(.*)", words)
-    if found:
-        power, words = _AREA[found[1]], found[2]
-    found = re.fullmatch(r"(.*?)\s*(\^-?\d|²|³)", words)
-    if found:
-        power, words = found[2], found[1]
+    match = re.fullmatch(r"(square|sq|cubic|cu)\.?\s+(.*)", words)
+    if match:
+        power, words = _AREA[match[1]], match[2]
+    match = re.fullmatch(r"(.*?)\s*(\^-?\d|²|³)", words)
+    if match:
+        power, words = match[2], match[1]
     if known := _word(words):
         return known + power
     others = re.findall(r"([^\W\d_]+|°)(\^-?\d)?", whole.replace(".", ""))
@@ -229,11 +229,11 @@ def _product(words: str) -> str:
     powers: dict[str, int] = {}
     for place, part in enumerate(words.replace("(", "").replace(")", "").split("/")):
         for factor in part.replace("\\cdot", " ").split():
-            found = re.fullmatch(r"([^\W\d_]+|°)(?:\^(-?\d))?\.?", factor)
-            unit = _word(found[1]) if found else ""
-            if not found or not unit:
+            match = re.fullmatch(r"([^\W\d_]+|°)(?:\^(-?\d))?\.?", factor)
+            unit = _word(match[1]) if match else ""
+            if not match or not unit:
                 return ""
-            powers[unit] = powers.get(unit, 0) + int(found[2] or 1) * (-1 if place else 1)
+            powers[unit] = powers.get(unit, 0) + int(match[2] or 1) * (-1 if place else 1)
     return " ".join(sorted(unit if power == 1 else f"{unit}^{power}" for unit, power in powers.items()))
 
 

@@ -30,8 +30,8 @@ def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> 
     """
     from transformers import AddedToken, Qwen2Tokenizer
 
-    words = [*signs, *map(str, range(value_max + 1))]
-    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, _LINE_BREAK, *words, *special))}
+    tokens = [*signs, *map(str, range(value_max + 1))]
+    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, _LINE_BREAK, *tokens, *special))}
     tokenizer = Qwen2Tokenizer(
         vocab=vocabulary,
         merges=[],
@@ -41,6 +41,6 @@ def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> 
         pad_token=PAD,
         extra_special_tokens=[*_CHAT, *special],
     )
-    tokenizer.add_tokens([AddedToken(word, lstrip=True, rstrip=True, normalized=False) for word in words])
+    tokenizer.add_tokens([AddedToken(word, lstrip=True, rstrip=True, normalized=False) for word in tokens])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer

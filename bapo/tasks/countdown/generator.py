@@ -65,15 +65,15 @@ class ExactGenerator:
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
         """Draw ``count`` distinct problems owned by ``split``; ``cd4`` has four numbers only."""
         sizes = (4,) if split == "cd4" else (3, 4)
-        found: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         for _ in range(20 * count):
-            if len(found) == count:
+            if len(instances) == count:
                 break
             instance = self.draw(rng, sizes, split)
-            found.setdefault(problem_id(instance.numbers, instance.target), instance)
-        if len(found) < count:
-            raise _too_many(split, count, len(found))
-        return list(found.values())
+            instances.setdefault(problem_id(instance.numbers, instance.target), instance)
+        if len(instances) < count:
+            raise _too_many(split, count, len(instances))
+        return list(instances.values())
 
 
 class Chains(NamedTuple):
@@ -139,21 +139,21 @@ class ReducedGenerator:
         Half of them have three numbers, ``cd4`` none. Raises UserError if the split does not own as many.
         """
         threes = 0 if split == "cd4" else count // 2
-        found = self._distinct(rng, 3, threes, split) + self._distinct(rng, 4, count - threes, split)
-        return [found[i] for i in rng.permutation(len(found))]
+        instances = self._distinct(rng, 3, threes, split) + self._distinct(rng, 4, count - threes, split)
+        return [instances[i] for i in rng.permutation(len(instances))]
 
     def _distinct(self, rng: np.random.Generator, size: int, count: int, split: str) -> list[Instance]:
-        found: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         barren = 0
-        while len(found) < count:
-            before = len(found)
+        while len(instances) < count:
+            before = len(instances)
             chains = self.draw(rng, self._CHUNK, size)
             for instance in _instances(chains.select(owned(chains.numbers, chains.targets, split))):
-                found.setdefault(problem_id(instance.numbers, instance.target), instance)
-            barren = barren + 1 if len(found) == before else 0
+                instances.setdefault(problem_id(instance.numbers, instance.target), instance)
+            barren = barren + 1 if len(instances) == before else 0
             if barren == 50:
-                raise _too_many(split, count, len(found), f" with {size} numbers")
-        return list(found.values())[:count]
+                raise _too_many(split, count, len(instances), f" with {size} numbers")
+        return list(instances.values())[:count]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[Instance]:
         """Draw ``count`` supervised documents in random order; problems repeat, with the same or other solutions.
@@ -161,8 +161,8 @@ class ReducedGenerator:
         A noisy document's target is not what its steps reach. Its prompt is a problem of the base split all the same.
         """
         threes = round(count * self.three_number_share)
-        made = self._documents(rng, 3, threes) + self._documents(rng, 4, count - threes)
-        return [made[i] for i in rng.permutation(count)]
+        documents = self._documents(rng, 3, threes) + self._documents(rng, 4, count - threes)
+        return [documents[i] for i in rng.permutation(count)]
 
     def _documents(self, rng: np.random.Generator, size: int, count: int) -> list[Instance]:
         parts: list[Chains] = []
@@ -218,8 +218,8 @@ def build(options: Mapping[str, Any], default_kind: str) -> ExactGenerator | Red
     return read(KINDS[kind], {**options, "kind": kind}, None, "data.generator")
 
 
-def _too_many(split: str, count: int, found: int, what: str = "") -> UserError:
+def _too_many(split: str, count: int, available: int, what: str = "") -> UserError:
     return UserError(
-        f"data.split_sizes.{split}: {count} distinct problems{what} are wanted but only {found} could be found; "
+        f"data.split_sizes.{split}: {count} distinct problems{what} are wanted but only {available} could be found; "
         "ask for fewer or raise data.generator.number_max"
     )

@@ -75,7 +75,7 @@ def _tokens(text: str) -> list[int | str]:
     text = text.strip(_SPACE)
     if len(text) > MAX_EXPRESSION:
         raise _Refused("too-long")
-    found: list[int | str] = []
+    tokens: list[int | str] = []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -84,9 +84,9 @@ def _tokens(text: str) -> list[int | str]:
         number, sign = match.groups()
         if number and len(number) > MAX_DIGITS:
             raise _Refused("too-many-digits")
-        found.append(int(number) if number else sign)
+        tokens.append(int(number) if number else sign)
         position = match.end()
-    return found
+    return tokens
 
 
 class _Parser:

@@ -39,5 +39,5 @@ def owned(numbers: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
     radix = int(rows.max(initial=0)) + 1
     keys = rows @ (radix ** np.arange(rows.shape[1], dtype=np.int64))
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    mine = [owner(row[:-1], row[-1]) == split for row in rows[first].tolist()]
-    return np.array(mine, dtype=bool)[inverse]
+    belongs = [owner(row[:-1], row[-1]) == split for row in rows[first].tolist()]
+    return np.array(belongs, dtype=bool)[inverse]

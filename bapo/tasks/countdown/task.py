@@ -100,8 +100,10 @@ class Countdown(GeneratedTask):
         return (f"<answer>{text}</answer>" if form == "answer" else text,)
 
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
-        """Return the solution with the smallest numbers on the way, by exhaustive search: a chain, or one as the thinking
-        before the answer. A chain of the reduced task thus stays within the vocabulary of its models."""
+        """Return the solution with the smallest numbers on the way: a chain, or one as the thinking before the answer.
+
+        A chain of the reduced task thus stays within the vocabulary of its models.
+        """
         numbers, target, form = grammar.from_ground_truth(ground_truth)
         steps = _solved(numbers, target)
         while lower := solve_steps(numbers, target, max(s.result for s in steps) - 1):

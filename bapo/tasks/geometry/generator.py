@@ -132,7 +132,7 @@ class DiagramGenerator:
 
     def instances(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
         """Draw ``count`` problems about distinct diagrams of ``split``, each kind equally often, in random order."""
-        found: list[Instance] = []
+        instances: list[Instance] = []
         for number, kind in enumerate(KINDS):
             wanted = count // len(KINDS) + (number < count % len(KINDS))
             chosen: dict[str, Instance] = {}
@@ -149,21 +149,21 @@ class DiagramGenerator:
                         f"data.split_sizes.{split}: {wanted} distinct diagrams of the kind {kind} are wanted but only "
                         f"{len(chosen)} could be found; ask for fewer or lower data.generator.angle_step"
                     )
-            found += chosen.values()
-        return [found[i] for i in rng.permutation(count)]
+            instances += chosen.values()
+        return [instances[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, str, bool]]:
         """Draw ``count`` of (problem of the base split, steps, noisy); a noisy one has the steps of another diagram
         about which the same is asked."""
-        made = self.instances(rng, count, "base")
-        steps = [chain(instance)[0] for instance in made]
+        instances = self.instances(rng, count, "base")
+        steps = [chain(instance)[0] for instance in instances]
         noisy = rng.random(count) < self.noise
-        for question in sorted({instance.question for instance in made}):
-            places = np.flatnonzero(noisy & np.array([instance.question == question for instance in made]))
+        for question in sorted({instance.question for instance in instances}):
+            places = np.flatnonzero(noisy & np.array([instance.question == question for instance in instances]))
             shuffled = [steps[i] for i in rng.permutation(places)]
             for place, text in zip(places, shuffled, strict=True):
                 steps[place] = text
-        return [(i, text, text != chain(i)[0]) for i, text in zip(made, steps, strict=True)]
+        return [(i, text, text != chain(i)[0]) for i, text in zip(instances, steps, strict=True)]
 
 
 def build(options: Mapping[str, Any]) -> DiagramGenerator:

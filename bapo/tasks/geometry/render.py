@@ -20,7 +20,7 @@ def render(diagrams: Sequence[Diagram], canvas: int) -> list[bytes]:
     """Render each diagram as a PNG file of ``canvas`` x ``canvas`` pixels, with the same bytes on every call."""
     from PIL import Image
 
-    found: list[bytes] = [b""] * len(diagrams)
+    files: list[bytes] = [b""] * len(diagrams)
     for kind in {d.kind for d in diagrams}:
         places = [i for i, d in enumerate(diagrams) if d.kind == kind]
         for start in range(0, len(places), _CHUNK):
@@ -28,8 +28,8 @@ def render(diagrams: Sequence[Diagram], canvas: int) -> list[bytes]:
             for place, pixels in zip(chunk, paint(draw([diagrams[i] for i in chunk], canvas), canvas), strict=True):
                 buffer = io.BytesIO()
                 Image.fromarray(pixels).save(buffer, "PNG")
-                found[place] = buffer.getvalue()
-    return found
+                files[place] = buffer.getvalue()
+    return files
 
 
 def paint(drawing: Drawing, canvas: int) -> np.ndarray:

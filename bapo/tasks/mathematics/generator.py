@@ -133,31 +133,31 @@ class Generator:
 
         Raises UserError if so many cannot be found.
         """
-        found: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         draws = Draws(rng)
         for tier, answer in self._wanted(rng, count, split):
             for _ in range(10_000):
                 instance = self.draw(draws, tier, answer)
-                if instance.id not in found and owner(instance.id) == split:
-                    found[instance.id] = instance
+                if instance.id not in instances and owner(instance.id) == split:
+                    instances[instance.id] = instance
                     break
             else:
                 raise UserError(
-                    f"data.split_sizes.{split}: {count} distinct problems are wanted but only {len(found)} could be "
-                    "found; ask for fewer or raise data.generator.value_max"
+                    f"data.split_sizes.{split}: {count} distinct problems are wanted but only {len(instances)} could "
+                    "be found; ask for fewer or raise data.generator.value_max"
                 )
-        made = list(found.values())
-        return [made[i] for i in rng.permutation(count)]
+        problems = list(instances.values())
+        return [problems[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, list[Step]]]:
         """Draw ``count`` supervised documents of the base split in random order; problems may repeat."""
-        draws, made = Draws(rng), []
+        draws, documents = Draws(rng), []
         for tier, answer in self._wanted(rng, count, "base"):
             instance = self.draw(draws, tier, answer)
             while owner(instance.id) != "base":
                 instance = self.draw(draws, tier, answer)
-            made.append((instance, self._slip(draws, instance.plan)))
-        return [made[i] for i in rng.permutation(count)]
+            documents.append((instance, self._slip(draws, instance.plan)))
+        return [documents[i] for i in rng.permutation(count)]
 
     def _wanted(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:
         """Draw ``count`` pairs of a tier and an answer."""

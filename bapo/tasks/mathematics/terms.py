@@ -24,10 +24,10 @@ def to_text(term: Node | int | str) -> str:
     if not isinstance(term, Node):
         return str(term)
     left, right = to_text(term.left), to_text(term.right)
-    mine = _PRECEDENCE[term.sign]
-    if isinstance(term.left, Node) and _PRECEDENCE[term.left.sign] < mine:
+    precedence = _PRECEDENCE[term.sign]
+    if isinstance(term.left, Node) and _PRECEDENCE[term.left.sign] < precedence:
         left = f"( {left} )"
-    if isinstance(term.right, Node) and _PRECEDENCE[term.right.sign] <= mine:
+    if isinstance(term.right, Node) and _PRECEDENCE[term.right.sign] <= precedence:
         right = f"( {right} )"
     return f"{left} {term.sign} {right}"
 

@@ -33,14 +33,14 @@ class Item:
     diagram: str = ""  # digest of the images' pixels
 
 
-def options(given: Mapping[str, Any], allowed: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def options(decisions: Mapping[str, Any], allowed: Mapping[str, Sequence[str]]) -> dict[str, str]:
     """Fill ``data.cleaning`` up with the defaults, the first of each key's allowed values. Raises UserError."""
-    for key, value in given.items():
+    for key, value in decisions.items():
         if key not in allowed:
             raise UserError(f"data.cleaning.{key}: no such decision; allowed: {', '.join(allowed) or 'none here'}")
         if value not in allowed[key]:
             raise UserError(f"data.cleaning.{key}={value}: must be one of {', '.join(allowed[key])}")
-    return {key: str(given.get(key, values[0])) for key, values in allowed.items()}
+    return {key: str(decisions.get(key, values[0])) for key, values in allowed.items()}
 
 
 # ------------------------------------------------------------------------------------------------ answers

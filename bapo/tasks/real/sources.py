@@ -101,10 +101,10 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
     The number of all rows is checked first where the source gives it.
     """
     if opened.rows is not None:
-        found = sum(_count(path) for path in opened.files)
-        if found != opened.rows:
+        count = sum(_count(path) for path in opened.files)
+        if count != opened.rows:
             raise UserError(
-                f"{opened.files[0]}: {found} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
+                f"{opened.files[0]}: {count} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
                 f"correct {entry.where}.{'rows' if entry.file is None else 'rows or file_rows'} if this one is meant"
             )
     theirs = {ours: opened.columns.get(ours, ours) for ours in columns}
@@ -238,8 +238,8 @@ def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            found = map(json.loads, file) if lines else iter(json.load(file))
-            for number, row in enumerate(found, 1):
+            rows = map(json.loads, file) if lines else iter(json.load(file))
+            for number, row in enumerate(rows, 1):
                 if not isinstance(row, dict):
                     raise TypeError(f"a row is {type(row).__name__}")
                 yield f"{path} {'line' if lines else 'row'} {number if lines else number - 1}", row
