@@ -14,10 +14,8 @@ from typing import Any
 from bapo.errors import UserError
 from bapo.graders import mathematics, pool, second
 from bapo.graders.extract import last_boxes
-from bapo.graders.mathematics import answer, check_golds
+from bapo.graders.mathematics import check_golds
 from bapo.graders.verdict import NO_ANSWER, UNREADABLE, WRONG, Verdict
-
-__all__ = ["answer", "check_choices", "check_golds", "grade", "grade_line", "second_line", "second_opinion"]
 
 _LETTER = re.compile(r"\(?\s*([A-H])\s*[).]?")
 _LETTER_AND_VALUE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])\s*[.:)])\s*(\S.*)", re.DOTALL)
@@ -75,21 +73,20 @@ def second_opinion(response: str, golds: Sequence[str], choices: Sequence[str] |
     return Verdict(correct, True, "" if correct else WRONG)
 
 
-def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:
+def grade_line(line: Mapping[str, Any]) -> Verdict:
     """Grade {"gold": text or list of texts, "response": text} with optional "choices". Raises UserError."""
-    return grade(*_read(line, where))
+    return grade(*_read(line))
 
 
-def second_line(line: Mapping[str, Any], where: str = "") -> Verdict:
+def second_line(line: Mapping[str, Any]) -> Verdict:
     """Grade the same line by the independent grader."""
-    return second_opinion(*_read(line, where))
+    return second_opinion(*_read(line))
 
 
-def _read(line: Mapping[str, Any], where: str) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
-    response = mathematics.read_response(line, where)
-    golds = check_golds(line["gold"], mathematics.place(where, "gold"))
-    choices = line.get("choices")
-    return response, golds, None if choices is None else check_choices(choices, mathematics.place(where, "choices"))
+def _read(line: Mapping[str, Any]) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
+    response, choices = mathematics.read_response(line), line.get("choices")
+    golds = check_golds(line["gold"], "field 'gold'")
+    return response, golds, None if choices is None else check_choices(choices, "field 'choices'")
 
 
 def _gold_value(gold: str, choices: Sequence[str]) -> str:

@@ -155,19 +155,16 @@ def _readable(gold: str) -> bool:
     return True
 
 
-def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:
-    """Grade {"gold": text or list of texts, "response": text}. Raises UserError naming ``where`` and the field."""
-    return grade(read_response(line, where), check_golds(line["gold"], place(where, "gold")))
+def grade_line(line: Mapping[str, Any]) -> Verdict:
+    """Grade {"gold": text or list of texts, "response": text}. Raises UserError naming the field."""
+    return grade(read_response(line), check_golds(line["gold"], "field 'gold'"))
 
 
-def read_response(line: Mapping[str, Any], where: str) -> str:
+def read_response(line: Mapping[str, Any]) -> str:
+    """Return a line's response. Raises UserError naming the field that is missing or wrong."""
     for field in ("gold", "response"):
         if field not in line:
-            raise UserError(f"{place(where, field)} is missing; a line needs gold, response")
+            raise UserError(f"field '{field}' is missing; a line needs gold, response")
     if not isinstance(line["response"], str):
-        raise UserError(f"{place(where, 'response')} must be text, got {type(line['response']).__name__}")
-    return str(line["response"])
-
-
-def place(where: str, field: str) -> str:
-    return f"{where}: field '{field}'" if where else f"field '{field}'"
+        raise UserError(f"field 'response' must be text, got {type(line['response']).__name__}")
+    return line["response"]

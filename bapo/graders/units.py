@@ -60,26 +60,8 @@ _NAMES = {
     "gallon": "gal gallon",
     "percent": "percent",
 }
-_SHORT = {
-    "m": "m",
-    "s": "s",
-    "g": "g",
-    "h": "h",
-    "N": "N",
-    "J": "J",
-    "W": "W",
-    "V": "V",
-    "K": "K",
-    "Pa": "Pa",
-    "in": "in",
-    "L": "L",
-    "A": "A",
-    "u": "unit",
-    "C": "C",
-    "°C": "C",
-    "°F": "F",
-    "F": "F",
-}
+_LETTERS = "m s g h N J W V K Pa in L A C F"
+_SHORT = {unit: unit for unit in _LETTERS.split()} | {"u": "unit", "°C": "C", "°F": "F"}
 _KNOWN = {word: unit for unit, words in _NAMES.items() for word in words.split()}
 #: Words that stand alone after a number without \text{}. Single letters do not: they may be variables.
 _PLAIN = "|".join(
@@ -101,22 +83,8 @@ _ARC = re.compile(r"(-?[\d.]+)\s*(''?|\")")
 _AREA = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-_PARTS = {
-    "half": 2,
-    "halve": 2,
-    "third": 3,
-    "quarter": 4,
-    "fourth": 4,
-    "fifth": 5,
-    "sixth": 6,
-    "seventh": 7,
-    "eighth": 8,
-    "ninth": 9,
-    "tenth": 10,
-    "hundredth": 100,
-    "thousandth": 1000,
-    "millionth": 10**6,
-}
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7}
+_PARTS |= {"eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000, "millionth": 10**6}
 _NUMERALS = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
@@ -128,27 +96,8 @@ _POWERS = {"squared", "cubed"}
 SPOKEN = "!"
 _FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
 #: Words that make one unit another.
-_CHANGING = {
-    "per",
-    "squared",
-    "cubed",
-    "square",
-    "cubic",
-    "nautical",
-    "north",
-    "south",
-    "east",
-    "west",
-    "am",
-    "pm",
-    "not",
-    "left",
-    "right",
-    "up",
-    "down",
-    "bc",
-    "ad",
-}
+_CHANGE = "per squared cubed square cubic nautical north south east west am pm not left right up down bc ad"
+_CHANGING = set(_CHANGE.split())
 
 
 def split(latex: str) -> tuple[str, str | None]:
