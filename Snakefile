@@ -8,7 +8,7 @@
 #   snakemake -n all                                      what would be done
 #   snakemake --cores all runs_figure6                    the runs of one study, nothing drawn
 #
-# The keys of --config: workflows/schemas/config.schema.yaml. Which runs a table needs: experiments/study/.
+# The keys of --config: bapo/experiments/settings.py. Which runs a table needs: experiments/study/.
 # profiles/default is loaded by itself.
 
 

@@ -14,6 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
 from bapo.errors import UserError, unknown
 
 
@@ -106,6 +110,18 @@ def rules_of(schema: type, name: str) -> tuple[Rule, ...]:
     """The rules of a field; a subclass that only changes the default keeps those of the class above it."""
     fields = (vars(cls).get("__dataclass_fields__", {}).get(name) for cls in schema.__mro__)
     return next((f.metadata["rules"] for f in fields if f is not None and "rules" in f.metadata), ())
+
+
+def parse_yaml(path: Path, text: str | None = None) -> Any:
+    """The content of a YAML file, ``${...}`` resolved. text: what it holds, where that is read already.
+
+    Raises UserError naming the file where it is not valid.
+    """
+    try:
+        content = OmegaConf.create(path.read_text(encoding="utf-8") if text is None else text)
+        return OmegaConf.to_container(content, resolve=True)
+    except (YAMLError, OmegaConfBaseException, OSError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 @lru_cache(maxsize=64)

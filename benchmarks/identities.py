@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bapo.experiments import identity
+from bapo.experiments.cells import Cell
 from bapo.experiments.places import options, run_directory
-from bapo.experiments.studies import Cell, Settings, at_scale, study_content
+from bapo.experiments.settings import Settings
+from bapo.experiments.studies import at_scale, study_content, study_of
 from bapo.sweeps import files, study
 
 
@@ -33,7 +35,7 @@ def meanings(scale: str) -> dict[str, Any]:
             } | {"folder": str(run_directory(config).parent), "train": {}}
         runs[name]["train"][str(cell.seed)] = identity.train_identity(config)
 
-    studies = {name: settings.study(name) for name in at_scale(options("study"), scale)}
+    studies = {name: study_of(name, settings) for name in at_scale(options("study"), scale)}
     sweeps = {name: files.load(name, settings) for name in files.at_scale(scale)}
     for cell in (cell for each in studies.values() for cell in each.cells):
         note(cell)

@@ -18,6 +18,7 @@ from bapo.store import provenance
 from bapo.store.lock import locked
 from bapo.store.files import sha256
 from bapo.experiments import studies
+from bapo.experiments.settings import read_settings
 from bapo.experiments import targets
 from bapo.errors import UserError
 
@@ -50,9 +51,7 @@ HELD = ExitStack()  # until the process ends
 gc.set_threshold(
     200_000, 50, 100
 )  # a DAG's millions of objects all stay: looking for garbage takes a tenth of the time
-SETTINGS = user_errors(studies.read_settings)(
-    config, Path(workflow.basedir, "workflows", "schemas", "config.schema.yaml")
-)
+SETTINGS = user_errors(read_settings)(config)
 SCALE = Path(SETTINGS.results, user_errors(SETTINGS.folder)())
 DATA = SCALE / "{task}" / "data"
 BASE = SCALE / "{task}" / "{model}" / "base"
@@ -69,7 +68,7 @@ wildcard_constraints:
     seed=r"\d+",
 
 
-study_of = cache(user_errors(SETTINGS.study))
+study_of = cache(user_errors(lambda name: studies.study_of(name, SETTINGS)))
 
 
 @cache

@@ -128,7 +128,7 @@ def _checked_variants(override: str, variants: list[str]) -> list[str]:
 
 @lru_cache(maxsize=128)
 def _start(folder: Path, choices: tuple[str, ...]) -> DictConfig:
-    """What Hydra composes of ``folder``: everything but the method's layers and the values. Shared: copy it."""
+    """Compose everything but the method's layers and the values with Hydra. The result is shared: copy it."""
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(folder)):
@@ -238,7 +238,7 @@ def _composed(overrides: tuple[str, ...]) -> DictConfig:
 
 
 def run_config(scale: str, task: str, model: str, method: str, seed: int, extra: tuple[str, ...] = ()) -> DictConfig:
-    """The configuration of one cell of a study. Composing is cached; a seed costs a copy only."""
+    """Return the configuration of one cell of a study. Composing is cached: another seed costs a copy."""
     names = [f"scale={scale}", f"task={task}"]
     names += [f"model={model}"] if model else []
     names += [f"method={method}"] if method else []

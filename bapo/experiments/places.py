@@ -1,4 +1,4 @@
-"""Where configurations are read from and results are written to."""
+"""Folders: where configurations are read from, and where results go."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EXPERIMENTS = Path(os.environ.get("BAPO_EXPERIMENTS", Path(__file__).resolve().p
 
 
 def options(group: str) -> list[str]:
-    """The names that ``group=...`` accepts."""
+    """List the names that ``group=...`` accepts."""
     return sorted(p.stem for p in (EXPERIMENTS / group).glob("*.yaml"))
 
 
 def run_directory(config: DictConfig, method: str | None = None) -> Path:
-    """results/<scale>/<task>/<model>/<method>/seed<k>; method: another one's run of the same base and seed."""
+    """Name results/<scale>/<task>/<model>/<method>/seed<k>. method: another method's run of the same base and seed."""
     return model_directory(config) / (method or config.method.name) / f"seed{config.seed}"
 
 
@@ -30,9 +30,13 @@ def task_directory(config: DictConfig) -> Path:
 
 
 def scale_directory(config: DictConfig) -> str:
-    """The scale's name; a run through another engine than the scale's own does not overwrite its results."""
-    own = config.engine == config.scale.engine
-    return config.scale.name if own else f"{config.scale.name}-{config.engine}"
+    """Name the folder of a configuration's scale and engine."""
+    return scale_folder(config.scale.name, config.scale.engine, config.engine)
+
+
+def scale_folder(scale: str, usual: str, engine: str) -> str:
+    """Name a scale's folder; an engine other than the scale's ``usual`` one does not overwrite its results."""
+    return scale if engine == usual else f"{scale}-{engine}"
 
 
 def base_directory(config: DictConfig) -> Path:

@@ -16,9 +16,11 @@ from omegaconf import DictConfig
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import budgets, studies
+from bapo.experiments.cells import Cell
 from bapo.experiments.identity import base_identity, data_identity, identity_of_curve, identity_of_evaluation
 from bapo.experiments.places import options
-from bapo.experiments.studies import Cell, Settings
+from bapo.experiments.settings import Settings
+from bapo.experiments.studies import study_of
 from bapo.experiments.targets import BEYOND, TABLES, comparison_file, shows_curves
 from bapo.plan import costs as plan_costs
 from bapo.plan.costs import Cost
@@ -128,7 +130,7 @@ def wanted(target: str, settings: Settings) -> Wanted:
 def jobs(target: str, settings: Settings) -> list[Job]:
     """Every job of ``target``, those that are done too. Raises UserError for what the names or files have wrong."""
     want = wanted(target, settings)
-    found = {name: settings.study(name) for name in want.runs}
+    found = {name: study_of(name, settings) for name in want.runs}
     evaluated = list(dict.fromkeys(cell for study in found.values() for cell in study.cells))
     curved = dict.fromkeys(c for n in want.curves for c in found[n].cells if c.method in found[n].curves)
     listed = _List(settings)
