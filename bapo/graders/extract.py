@@ -10,7 +10,7 @@ from bapo.graders.brackets import closed
 TAIL = 20_000
 
 _TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s{0,9}\{|\\.|[{}]", re.DOTALL)
-#: What may stand between two boxes that are one answer: "and", "or", commas, the ends of formulas, another name.
+#: Allowed between two boxes that are one answer: "and", "or", commas, the ends of formulas, another name.
 _LINK = r"(?:,|;|&|\\q?quad|\\text\s?\{[ ,]*(?:and|or)[ ,]*\}|\band\b|\bor\b)"
 _JOINT = re.compile(rf"[ $)\]}}\\]*(?:{_LINK} ?)*[ $(\[\\]*(?:[^=.]{{1,15}}=)?[ $(\[\\]*")
 _LINKED = re.compile(_LINK)

@@ -16,7 +16,7 @@ MAX_LENGTH = 500
 MAX_DEPTH = 40
 MAX_PARTS = 64
 
-#: What the left side of an equation may be for the right side to be the answer: a name, not an expression.
+#: Left sides of equations whose right side is the answer: names, not expressions.
 _NAME = re.compile(
     r"(?:m\s*)?(?:\\(?:angle|measuredangle|triangle|overline|overrightarrow|vec|hat|bar|mathbf|mathbb|mathcal|Delta)\s*)*"
     r"(?:\{?\s*(?:[A-Za-z]|[A-Z][A-Za-z\s]{0,5}|[a-z]{3,12}|\\[a-zA-Z]+|\\text\{[^{}]*\})\s*\}?)'*"

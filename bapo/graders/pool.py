@@ -138,7 +138,7 @@ class Pool:
             if stream is not None:
                 stream.close()
         if self._helper is not None:
-            self._helper.returncode = 0  # not ours to wait for
+            self._helper.returncode = 0  # its parent waits for it
         self.__init__(self.workers, self.wall_seconds)  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ class Pool:
             self._start()
             if self._idle and not fresh:
                 return self._idle.pop()
-            ours, theirs = Pipe()
-            with theirs:
+            near, far = Pipe()
+            with far:
                 self._server.send(None)  # type: ignore[union-attr]
-                send_handle(self._server, theirs.fileno(), None)
-                return _Checker(self._answer(), ours)
+                send_handle(self._server, far.fileno(), None)
+                return _Checker(self._answer(), near)
 
     def _kill(self, checker: _Checker) -> int:
         """End a checker. Returns its exit status as :func:`os.waitpid` does."""
@@ -201,12 +201,12 @@ class Pool:
         self._idle = []
         if self._server is not None:
             self._server.close()
-        self._server, theirs = Pipe()
+        self._server, far = Pipe()
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-        with theirs:
+        with far:
             self._helper = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bapo.graders.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-P", "-m", "bapo.graders.worker", str(far.fileno())],
+                pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

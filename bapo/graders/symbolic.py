@@ -10,7 +10,7 @@ from typing import Any
 from bapo.graders import compare, forms, numbers
 
 _SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
-#: What the grammar's tables are filled with before checkers are forked.
+#: Parsed before checkers are forked, to fill the grammar's tables.
 _WARM = (
     r"\frac{x+1}{2}-3\sqrt{5}",
     r"2\sin b\cos a",
@@ -83,7 +83,7 @@ def parse(latex: str) -> Any | None:
     from math_verify.grader import should_treat_as_complex
     from sympy import Expr, MatrixBase, Symbol
 
-    # What math_verify.parse does with one formula, but for two things. units: it would take the t of 3t for a unit.
+    # As math_verify.parse does with one formula, except for two options. units: it would take the t of 3t for a unit.
     # lowercase_symbols: it would take R^2 - r^2 for zero.
     text = _COMPLEX_I.sub(" i ", latex.replace("°", "")).replace("%", "")
     text = re.sub(r"_\s*\{?\s*\\(odot|oplus|star|ast)(?![a-zA-Z])\s*\}?", r"_{\1}", text)  # unknown to its grammar

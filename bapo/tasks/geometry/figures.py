@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: What a diagram can show, with the number of its angles; the last one of triangle and quadrilateral is not coloured.
+#: Kinds of diagrams with the number of their angles; the last one of triangle and quadrilateral is not coloured.
 KINDS = {"triangle": 3, "quadrilateral": 4, "parallels": 1}
 #: Space around the figure, in pixels.
 MARGIN = 2

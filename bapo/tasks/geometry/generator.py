@@ -16,7 +16,7 @@ from bapo.validate import read
 
 #: Share of all diagrams that each split owns; there are far more than any split needs.
 SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
-#: What may be asked about each kind of diagram.
+#: Questions about each kind of diagram.
 QUESTIONS = {"triangle": ("third", "exterior", "difference"), "quadrilateral": ("fourth",), "parallels": ("other",)}
 _CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like the seed
 

@@ -1,4 +1,4 @@
-"""From diagrams to PNG files, with NumPy and Pillow: black lines on white, angles as sectors of three colours."""
+"""Render diagrams as PNG files with NumPy and Pillow: black lines on white, angles as sectors of three colours."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SIGNS = ("+", "-", "=", ",", ":")
-#: What a question consists of: the figure and what is asked for.
+#: The words of a question: the figure and the angle that is asked for.
 WORDS = ("triangle", "quadrilateral", "parallels", "third", "exterior", "difference", "fourth", "other")
 #: The names that transformers, verl and lm-eval expect of Qwen2.5-VL.
 VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")

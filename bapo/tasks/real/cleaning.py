@@ -14,7 +14,7 @@ import numpy as np
 
 from bapo.errors import UserError
 
-#: Of the n-grams that two problems are compared by.
+#: Length of the n-grams by which problems are compared.
 N = 10
 #: Tokens of the longest prompt (Table 3); a problem that surely has more cannot be trained on.
 LONGEST = 2048
@@ -161,7 +161,7 @@ def shares(train: Grams, test: Grams) -> dict[tuple[int, int], float]:
     common = np.isin(train.hashes, test.hashes)
     pairs: Counter[tuple[int, int]] = Counter()
     for value, owner in zip(train.hashes[common].tolist(), train.owners[common].tolist(), strict=True):
-        pairs.update((theirs, owner) for theirs in where[value])
+        pairs.update((test_owner, owner) for test_owner in where[value])
     return {(t, o): count / int(test.counts[t]) for (t, o), count in sorted(pairs.items())}
 
 

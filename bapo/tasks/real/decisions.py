@@ -127,11 +127,11 @@ def _overlap(splits: Mapping[str, Sequence[Item]], short: bool) -> tuple[list[di
     findings, near = [], set()
     for first, second in combinations(names, 2):
         best: dict[int, tuple[float, int]] = {}
-        for (theirs, ours), share in cleaning.shares(grams[first], grams[second]).items():
-            if share > best.get(theirs, (0.0, -1))[0]:
-                best[theirs] = (share, ours)
+        for (second_index, first_index), share in cleaning.shares(grams[first], grams[second]).items():
+            if share > best.get(second_index, (0.0, -1))[0]:
+                best[second_index] = (share, first_index)
             if first == "train" and share >= cleaning.NEAR:
-                near.add(splits[first][ours].id)
+                near.add(splits[first][first_index].id)
         pairs = [
             {"id": splits[second][t].id, "of": splits[first][o].id, "share": round(share, 3)}
             for t, (share, o) in sorted(best.items())

@@ -107,19 +107,19 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
                 f"{opened.files[0]}: {count} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
                 f"correct {entry.where}.{'rows' if entry.file is None else 'rows or file_rows'} if this one is meant"
             )
-    theirs = {ours: opened.columns.get(ours, ours) for ours in columns}
+    source_columns = {name: opened.columns.get(name, name) for name in columns}
 
     def all_rows() -> Iterator[Row]:
         index = 0
         for path in opened.files:
             for where, values in _read(path):
-                missing = [name for name in theirs.values() if name not in values]
+                missing = [name for name in source_columns.values() if name not in values]
                 if missing:
                     raise UserError(
                         f"{where}: no column '{missing[0]}' (it has {', '.join(map(str, values))}); "
                         f"set {entry.where}.columns"
                     )
-                yield Row(where, index, {o: values[t] for o, t in theirs.items()}, path)
+                yield Row(where, index, {name: values[column] for name, column in source_columns.items()}, path)
                 index += 1
 
     return islice(all_rows(), entry.start, None)
