@@ -47,8 +47,6 @@ ARROWS = {
 }
 #: (importing module, imported module) that goes against the arrows -> why it is still there
 EXCEPTIONS = {
-    ("bapo.graders.geometry", "bapo.tasks.base"): "Verdict lies with the tasks",
-    ("bapo.graders.mathematics", "bapo.tasks.base"): "Verdict lies with the tasks",
     ("bapo.store.records", "bapo.experiments.budgets"): "a run's ledger says whether its budget was reached",
     ("bapo.experiments.identity", "bapo.evaluation.scores"): "an evaluation's identity holds its metrics' version",
     ("bapo.engines.shared.images", "bapo.engines.fast.vision"): "chooses the fast forward where a model is supported",
