@@ -37,17 +37,17 @@ class DOTS(RolloutReplay):
     """Difficulty-targeted online data selection with rollout replay (Sun et al. 2506.05316, sections 3.1 to 3.3;
     ASTRAL-Group/data-efficient-llm-rl, ``ray_trainer_teacher_replay.py``).
 
-    Every mu steps K reference prompts are drawn and rolled out by the current policy; these rollouts count but are
-    not trained on. The success rate of every candidate x is predicted as sum_i a_i r_i, the attention-weighted mean of the
+    Every mu steps K reference prompts are drawn and rolled out by the current policy; these rollouts count but are not
+    trained on. The success rate of every candidate x is predicted as sum_i a_i r_i, the attention-weighted mean of the
     references' mean rewards with a = softmax(z_x . z_i / sqrt(d) / temperature), and calibrated,
     p = sigmoid(w logit(.) + b). The prompts of the next mu steps are drawn without replacement with probabilities
     proportional to exp(-|p - alpha| / tau).
 
     The reference trains an adapter for z, and a calibration of the mean and deviation of r, on the rollouts of other
     models. Here nothing is trained in advance: z is the frozen embedding of the model before training
-    (``Sampler.embed``), standardised over all prompts of the selection, and w >= 0 and b are fitted to the references at each
-    selection (Platt scaling), each predicted from all others. If embeddings say nothing, w is near 0 and the choice
-    nearly uniform. Candidates come from the stream, not the whole training set, and count as drawn.
+    (``Sampler.embed``), standardised over all prompts of the selection, and w >= 0 and b are fitted to the references
+    at each selection (Platt scaling), each predicted from all others. If embeddings say nothing, w is near 0 and the
+    choice nearly uniform. Candidates come from the stream, not the whole training set, and count as drawn.
 
     Metrics: ``reference_correlation`` and ``reference_error`` (mean absolute) of predictions and mean rewards over the
     references, each predicted from the others, before w and b; ``prediction_correlation`` and ``prediction_error``,

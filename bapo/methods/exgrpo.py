@@ -45,8 +45,8 @@ class ExGRPO(MixedMethod):
     bucket (the number right when last seen) by a multinomial with weights N(k; G/2, 1), then questions in it uniformly
     without replacement. Each brings back its response of lowest entropy under the current policy as one of its G.
     Advantages cover the mixed group, without the standard deviation; the ratio of a replayed response is pi_theta to
-    the policy that sampled it, shaped by x / (x + 0.1), not clipped; fresh responses lose their clip when replay starts.
-    A question whose responses are all right is retired: neither kept nor drawn again.
+    the policy that sampled it, shaped by x / (x + 0.1), not clipped; fresh ones lose their clip when replay starts. A
+    question whose responses are all right is retired: neither kept nor drawn again.
 
     Differences from the reference: G responses are generated and the last gives way; only questions in use are drawn
     from the stream; a response's entropy is estimated by the mean of -log pi over its tokens, where the reference
