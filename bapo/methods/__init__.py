@@ -84,7 +84,7 @@ def checked(node: Mapping[str, Any]) -> DictConfig:
         raise MethodError(unknown(f"method.{key}", what, key, sorted(schema.__dataclass_fields__)))
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
-        OmegaConf.to_object(merged)  # runs the class's own checks
+        OmegaConf.to_object(merged)  # runs the class's checks
     except OmegaConfBaseException as error:
         raise MethodError(f"method.{error.full_key or ''}: {str(error).splitlines()[0]}") from None
     return OmegaConf.create(OmegaConf.to_container(merged))
