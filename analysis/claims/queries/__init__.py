@@ -1,0 +1,1 @@
+"""The queries of the claims ledger over run directories. Imports from ``bapo`` only ``store.files``."""
