@@ -16,28 +16,37 @@ def options(group: str) -> list[str]:
     return sorted(p.stem for p in (EXPERIMENTS / group).glob("*.yaml"))
 
 
+def run_folder(home: Path, task: str, model: str, method: str, seed: int | str) -> Path:
+    """Return the folder of a run in ``home``, a scale's results. Snakemake's rules pass patterns such as "{task}"."""
+    return home / task / model / method / f"seed{seed}"
+
+
+def base_folder(home: Path, task: str, model: str) -> Path:
+    return home / task / model / "base"
+
+
+def data_folder(home: Path, task: str) -> Path:
+    return home / task / "data"
+
+
+def scale_directory(scale: str, engine: str, scale_engine: str) -> str:
+    """Return the scale's name; runs through another engine than its own do not overwrite its results."""
+    return scale if engine == scale_engine else f"{scale}-{engine}"
+
+
+def home(config: DictConfig) -> Path:
+    """Return results/<scale>, which holds everything at the configuration's scale."""
+    return Path(config.paths.results, scale_directory(config.scale.name, config.engine, config.scale.engine))
+
+
 def run_directory(config: DictConfig, method: str | None = None) -> Path:
-    """results/<scale>/<task>/<model>/<method>/seed<k>; method: another one's run of the same base and seed."""
-    return model_directory(config) / (method or config.method.name) / f"seed{config.seed}"
-
-
-def model_directory(config: DictConfig) -> Path:
-    return task_directory(config) / config.model.name
-
-
-def task_directory(config: DictConfig) -> Path:
-    return Path(config.paths.results) / scale_directory(config) / config.task.name
-
-
-def scale_directory(config: DictConfig) -> str:
-    """The scale's name; a run through another engine than the scale's own does not overwrite its results."""
-    own = config.engine == config.scale.engine
-    return config.scale.name if own else f"{config.scale.name}-{config.engine}"
+    """Return results/<scale>/<task>/<model>/<method>/seed<k>; method: another one's of the same base and seed."""
+    return run_folder(home(config), config.task.name, config.model.name, method or config.method.name, config.seed)
 
 
 def base_directory(config: DictConfig) -> Path:
-    return model_directory(config) / "base"
+    return base_folder(home(config), config.task.name, config.model.name)
 
 
 def data_directory(config: DictConfig) -> Path:
-    return task_directory(config) / "data"
+    return data_folder(home(config), config.task.name)

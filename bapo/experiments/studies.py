@@ -27,6 +27,7 @@ from bapo.experiments import compose as configuration
 from bapo.experiments import places
 from bapo.experiments.places import base_directory, options, run_directory
 from bapo.experiments.validate import checked, require_name, unknown_name
+from bapo.store.files import SUMMARY, write_json
 
 # ------------------------------------------------------------------------------------------------ the study files
 
@@ -49,7 +50,7 @@ class StudyFile:
     title: str = ""
     scales: dict[str, Any] = MISSING  # scale -> list of Runs
     reference: str = "grpo"  # the method that the others are compared with
-    figures: list[str] = field(default_factory=list)  # of analysis/figures/, drawn from these runs
+    figures: list[str] = field(default_factory=list)  # of the paper, drawn from these runs
     curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
 
 
@@ -78,6 +79,19 @@ class Study:
         """(task, model) of every base model, in the order of the study."""
         return list(dict.fromkeys((c.task, c.model) for c in self.cells))
 
+    @property
+    def curved(self) -> list[Cell]:
+        """The runs whose kept checkpoints are all evaluated."""
+        return [cell for cell in self.cells if cell.method in self.curves]
+
+    def summaries(self, home: Path, curves: bool) -> list[str]:
+        """Return the summary of every run and base model in ``home`` and of its evaluations; curves: of the curves."""
+        folders = [places.run_folder(home, *dataclasses.astuple(cell)) for cell in self.cells]
+        folders += [places.base_folder(home, *start) for start in self.models]
+        files = [f"{folder}/{name}" for folder in folders for name in (SUMMARY, f"eval/{SUMMARY}")]
+        runs = [places.run_folder(home, *dataclasses.astuple(cell)) for cell in self.curved] if curves else []
+        return [*files, *(f"{run}/curve/{SUMMARY}" for run in runs)]
+
 
 def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
     """The study ``name`` at ``scale``.
@@ -102,28 +116,6 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
             raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
     curves = tuple(m for m in content.curves if any(cell.method == m for cell in cells))
     return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures), content.reference, curves)
-
-
-def figures(scale: str) -> dict[str, str]:
-    """figure -> the study whose runs it shows, of the studies that have this scale, in the paper's order.
-
-    A study without figures is not read: what is wrong with it concerns those who ask for it.
-    """
-    found: dict[str, str] = {}
-    for name in options("study"):
-        if not re.search(r"^figures:", _path(name).read_text(encoding="utf-8"), re.MULTILINE):
-            continue
-        content = _read(name)
-        for figure in content.figures if scale in content.scales else []:
-            if figure in found:
-                raise UserError(f"{_path(name)}: figures: {figure} is drawn for {found[figure]} already; name it once")
-            found[figure] = name
-    return dict(sorted(found.items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[0])]))
-
-
-def at_scale(names: Iterable[str], scale: str) -> list[str]:
-    """Those of the named studies that have runs at ``scale``. Raises UserError for a name without a file."""
-    return [name for name in names if scale in _read(name).scales]
 
 
 def _path(name: str) -> Path:
@@ -208,9 +200,14 @@ class Settings:
         return self.overrides if method else tuple(o for o in self.overrides if not configuration.METHODS_OWN.match(o))
 
     def folder(self) -> str:
-        """The folder of the scale's results: an engine other than the scale's own has one of its own."""
+        """Return the name of the folder of the scale's results."""
         own = OmegaConf.load(places.EXPERIMENTS / "scale" / f"{self.scale}.yaml").get("engine", "torch")
-        return self.scale if self.engine in (None, own) else f"{self.scale}-{self.engine}"
+        return places.scale_directory(self.scale, self.engine or own, own)
+
+    @property
+    def home(self) -> Path:
+        """The folder of the scale's results."""
+        return Path(self.results, self.folder())
 
     def study(self, name: str) -> Study:
         return load_study(name, self.scale, self.methods, self.seeds)
@@ -336,8 +333,6 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
 
 def main(arguments: Iterable[str] | None = None) -> int:
     """``python -m bapo.experiments.studies NAME --out FILE``: write a study for ``python -m analysis``."""
-    from bapo.store.files import write_json
-
     parser = argparse.ArgumentParser(prog="python -m bapo.experiments.studies", description=main.__doc__)
     parser.add_argument("name", help=f"one of {', '.join(options('study'))}")
     parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")

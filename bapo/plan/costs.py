@@ -13,6 +13,7 @@ import yaml
 from omegaconf import DictConfig
 
 from bapo import methods
+from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.hardware import on_gpus
 from bapo.experiments.studies import Cell, Settings
@@ -68,11 +69,11 @@ def parameters(config: DictConfig) -> float | None:
     return float(found[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[found[2]] if found else None
 
 
-def steps(config: DictConfig) -> float:
+def expected_steps(config: DictConfig) -> float:
     """Estimate training steps; a budgeted run's from what BAPO took for GRPO's budget (measured.yaml)."""
     budget = config.train.budget
     share = 1.0 if budget.unit == "steps" else min(measured()["budget"][budget.unit], budget.most)
-    return estimates.steps(config) * share
+    return budgets.steps(config) * share
 
 
 def data(config: DictConfig) -> Cost:
@@ -106,14 +107,14 @@ def train(config: DictConfig) -> Cost:
         hours = estimates.PAPER_HOURS.get(config.model.name, {}).get(config.method.name)
         if hours is not None:
             return Cost(gpu_hours=8 * hours, disk=disk, source=PAPER)
-        seconds = estimates.estimate(config, gpus).seconds * steps(config)
+        seconds = estimates.estimate(config, gpus).seconds * expected_steps(config)
         return Cost(gpu_hours=gpus * seconds / 3600, disk=disk, source=MODEL)
     times = measured()["step"].get(config.task.name)
     if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
         return Cost(disk=disk, source=UNKNOWN)
     known = times.get(config.method.name.split("+")[0], times.get(config.method.algorithm))
     share = config.train.batch_size * config.train.group_size / measured()["responses"]
-    seconds = measured()["start"] + (known or max(times.values())) * share * steps(config)
+    seconds = measured()["start"] + (known or max(times.values())) * share * expected_steps(config)
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk, source=MEASURED if known else SCALED)
 
 
@@ -127,7 +128,7 @@ def checkpoints(config: DictConfig) -> float:
     if count is None:
         return 0.0
     method = methods.of_run(config)
-    kept = -(-steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
+    kept = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
     width = 2 if config.engine == "verl" or "16" in config.model.dtype else 4
     state = 12 + 4 * method.delays_rollout_policy + 12 * method.uses_critic
     return count * (kept * width + 2 * state) + TABLES_BYTES
@@ -137,7 +138,7 @@ def evaluate(config: DictConfig, curve: bool = False) -> Cost:
     """Of one checkpoint on every benchmark; curve: of every kept one and the start, fewer samples a problem."""
     e = config.evaluation
     names = {*e.benchmarks, *([e.validation] if curve and e.validation else [])}
-    models = 1 + -(-estimates.steps(config) // config.checkpoint.every) if curve else 1
+    models = 1 + -(-expected_steps(config) // config.checkpoint.every) if curve else 1
     samples = (e.curve_samples if curve else e.samples) * models
     samples *= sum(config.data.split_sizes.get(name, 0) for name in names)
     if config.model.kind == "pretrained" and config.model.parameters:

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from omegaconf import DictConfig
 
 from bapo import methods
+from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
-from bapo.experiments import studies
 
 VOCABULARY = 152_000  # Qwen2.5 and Qwen3
 
@@ -98,12 +98,6 @@ def generation_batches(config: DictConfig) -> float:
     return 1.0 + (m.max_reevaluated or half) / config.train.batch_size / m.m
 
 
-def steps(config: DictConfig) -> int:
-    """Of a whole run: full batches only."""
-    t = config.train
-    return t.steps or t.epochs * (config.data.split_sizes.train // t.batch_size)
-
-
 #: hours on 8 A100, Table 2 of the paper, which names no model: the small one of each task
 PAPER_HOURS = {
     "deepseek-r1-distill-qwen-1.5b": {"grpo": 40 + 58 / 60, "dapo": 63.5, "bapo": 46 + 37 / 60},
@@ -152,7 +146,7 @@ def table() -> str:
     lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- |" + " --: |" * (len(head) - 3)]
     for cell, users in found.items():
         config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
-        e, count = estimate(config), steps(config)
+        e, count = estimate(config), budgets.steps(config)
         sizes = [f"{x / 1e9:.0f}" for x in (e.gpu_bytes, e.gpu_bytes_generating, e.host_bytes)]
         hours = PAPER_HOURS.get(cell.model, {}).get(cell.method)
         cells = [config.model.title, cell.method, ", ".join(users), *sizes, f"{e.seconds:.0f}", str(count)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -40,7 +39,7 @@ def downloads(configs: Iterable[DictConfig]) -> list[tuple[str, str]]:
 def summary(target: str, settings: Settings) -> dict[str, Any]:
     """The plan as plain values: jobs by kind, hours by kind and source, disk, downloads; total and missing."""
     listed = jobs(target, settings)
-    home = Path(settings.results, settings.folder())
+    home = settings.home
     bases = [job.output.relative_to(home).parts[:2] for job in listed if job.kind == "base"]
     content: dict[str, Any] = {"target": target, "scale": settings.scale, "folder": str(home), "jobs": {}, "hours": []}
     for kind in KINDS:

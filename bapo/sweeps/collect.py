@@ -7,14 +7,13 @@ from typing import Any
 
 from bapo.errors import UserError
 from bapo.experiments.places import run_directory
+from bapo.experiments.products import TRIALS
 from bapo.experiments.studies import Cell, Settings
 from bapo.store.files import write_json
 from bapo.sweeps import study as studies
 from bapo.sweeps import trials
 from bapo.sweeps.files import Sweep, check
 from bapo.sweeps.worker import RESULT, slot_folder, told
-
-TRIALS = "trials.json"
 
 
 def needed_methods(sweep: Sweep) -> list[str]:
