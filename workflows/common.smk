@@ -86,14 +86,19 @@ def run_configuration(task, model="", method=""):
     return configuration.run_config(SETTINGS.scale, task, model, method, 0, SETTINGS.overrides_of(method))
 
 
-def configuration_of(wildcards):
-    """The configuration of a job: of a run, of what many runs build on, or of a sweep's runs. Good until the next is
-    asked for: the seeds of a method share one object, as copies take longer than all else that is done with them."""
+def cell_of(wildcards):
+    """The task, model and method of a job's configuration, as far as it has them, and the seed."""
     names = dict(wildcards.items())
     if "sweep" in names:
         sweep = sweep_of(names["sweep"])
         names = dict(vars(sweep.cell(sweep.method, sweep.seeds[0])))
-    seed = int(names.pop("seed", 0))
+    return names, int(names.pop("seed", 0))
+
+
+def configuration_of(wildcards):
+    """The configuration of a job: of a run, of what many runs build on, or of a sweep's runs. Good until the next is
+    asked for: the seeds of a method share one object, as copies take longer than all else that is done with them."""
+    names, seed = cell_of(wildcards)
     config = run_configuration(**names)
     config.seed = seed
     return config
@@ -146,11 +151,17 @@ def bapo(command, *options):
     return call
 
 
+@cache
+def taken(needed, attempt, **names):
+    """What a function of bapo/plan/resources.py says that a job takes, whatever the seed."""
+    return needed(run_configuration(**names), attempt)
+
+
 def machine(needed):
-    """What a function of bapo/plan/resources.py says that a job takes, as `resources` of its rule."""
+    """The same as `resources` of a rule."""
 
     def part(name):
-        return lambda wildcards, attempt=1: needed(configuration_of(wildcards), attempt)[name]
+        return lambda wildcards, attempt=1: taken(needed, attempt, **cell_of(wildcards)[0])[name]
 
     return {name: part(name) for name in ("mem_mb", "runtime", "gpu", "nodes")}
 
@@ -170,11 +181,10 @@ def grouped():
 def together(name, needed=None):
     """Where a cluster runs a job: with others of the group ``name``, or alone on its own GPUs."""
 
-    def group(wildcards):
-        alone = needed is not None and needed(configuration_of(wildcards))["gpu"]
-        return name if grouped() and not alone else None
+    def alone(wildcards):
+        return needed and taken(needed, 1, **cell_of(wildcards)[0])["gpu"]
 
-    return group
+    return lambda wildcards: name if grouped() and not alone(wildcards) else None
 
 
 def run_that_sets_the_budget(wildcards):
