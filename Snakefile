@@ -8,8 +8,8 @@
 #   snakemake -n all                                      what would be done
 #   snakemake --cores all runs_figure6                    the runs of one study, nothing drawn
 #
-# The keys of --config: workflows/schemas/config.schema.yaml. Which runs a table needs: experiments/study/. What each
-# target makes: bapo/experiments/products.py. profiles/default is loaded by itself.
+# The keys of --config: bapo/experiments/settings.py. Which runs a table needs: experiments/study/. What each target
+# makes: bapo/experiments/products.py. profiles/default is loaded by itself.
 
 
 # Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml). This image, a base to

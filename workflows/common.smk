@@ -16,6 +16,7 @@ from bapo.experiments import identity
 from bapo.experiments import places
 from bapo.experiments import products
 from bapo.experiments import studies
+from bapo.experiments.settings import read_settings
 from bapo.plan import resources
 from bapo.store.files import sha256
 from bapo.store.lock import locked
@@ -52,9 +53,7 @@ HELD = ExitStack()  # until the process ends
 # a DAG's millions of objects all stay: looking for garbage takes a tenth of the time
 gc.set_threshold(200_000, 50, 100)
 
-SETTINGS = user_errors(studies.read_settings)(
-    config, Path(workflow.basedir, "workflows", "schemas", "config.schema.yaml")
-)
+SETTINGS = user_errors(read_settings)(config)
 SCALE = user_errors(lambda: SETTINGS.home)()
 DATA = places.data_folder(SCALE, "{task}")
 BASE = places.base_folder(SCALE, "{task}", "{model}")
@@ -71,7 +70,7 @@ wildcard_constraints:
     seed=r"\d+",
 
 
-study_of = cache(user_errors(SETTINGS.study))
+study_of = cache(user_errors(lambda name: studies.study_of(name, SETTINGS)))
 
 
 @cache

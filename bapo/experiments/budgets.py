@@ -1,6 +1,6 @@
-"""When a run ends: after train.steps, or when it has used what another method's run used (``train.budget``).
+"""The end of a run: after train.steps, or when it has used what another method's run used (``train.budget``).
 
-So two methods can be compared at equal rollouts, equal updates or equal compute, whatever a step of theirs costs.
+This compares two methods at equal rollouts, updates or compute, whatever a step of each costs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Budget:
     most: int
 
     def spent(self, rows: Iterable[Mapping[str, Any]]) -> float:
-        """What the steps of these rows of steps.parquet have cost."""
+        """Sum what the steps of these rows of steps.parquet have cost."""
         if self.unit == "steps":
             return float(sum(1 for _ in rows))
         return float(sum(row[column] for row in rows for column in UNITS[self.unit]))
@@ -46,7 +46,7 @@ class Budget:
         return spent >= self.amount or step >= self.most
 
     def probes(self, before: float, after: float, step: int, points: int) -> bool:
-        """Whether a probe is due after a step that took the spending from ``before`` to ``after``.
+        """Return whether a probe is due after a step that took the spending from ``before`` to ``after``.
 
         ``points`` probes are spread evenly over the budget, the first step and the last included.
         """
@@ -57,9 +57,9 @@ class Budget:
 
 
 def outcome(budget: Budget, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """What ``summary.json`` says of a finished run's budget; None where its steps count. rows: of steps.parquet.
+    """Describe a finished run's budget for ``summary.json``; None where its steps count. rows: of steps.parquet.
 
-    reached: False where the run ended at ``most`` steps, with less spent than the run that it is compared with.
+    ``reached`` is False where the run ended at ``most`` steps, having spent less than the run it is compared with.
     """
     if budget.unit == "steps":
         return None
@@ -71,7 +71,7 @@ def outcome(budget: Budget, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]
 
 
 def like_directory(config: DictConfig) -> Path | None:
-    """The folder of the run that sets the budget; None where the run ends after its steps."""
+    """Name the folder of the run that sets the budget; None where the run ends after its steps."""
     budget = config.train.budget
     if budget.unit == "steps":
         return None
@@ -79,9 +79,9 @@ def like_directory(config: DictConfig) -> Path | None:
 
 
 def steps(config: DictConfig, problems: int | None = None) -> int:
-    """Return how many steps the configuration asks for. Raises UserError where there would be none.
+    """Count the steps that the configuration asks for. Raises UserError for none.
 
-    problems: how many there are to train on; by default as many as the configuration expects.
+    problems: of the training set; by default as many as the configuration expects.
     """
     if config.train.steps is not None:
         return config.train.steps
@@ -95,19 +95,19 @@ def steps(config: DictConfig, problems: int | None = None) -> int:
 
 
 def of(config: DictConfig, steps: int) -> Budget:
-    """The budget of a run whose configuration asks for ``steps``. Raises UserError as :func:`amount` does."""
+    """Return the budget of a run whose configuration asks for ``steps``. Raises UserError as :func:`amount` does."""
     return within(config, steps, amount(config))
 
 
 def within(config: DictConfig, steps: int, limit: float | None) -> Budget:
-    """The budget with the :func:`amount` that is already known."""
+    """Return the budget for an :func:`amount` that is already known."""
     if limit is None:
         return Budget("steps", steps, steps)
     return Budget(config.train.budget.unit, limit, max(1, round(steps * config.train.budget.most)))
 
 
 def amount(config: DictConfig) -> float | None:
-    """How many rollouts, updates or floating-point operations a run has; None where its steps count.
+    """Return the rollouts, updates or floating-point operations that a run may use; None where its steps count.
 
     Raises UserError where the run that sets it is missing, unfinished, damaged, or started from another model.
     """
@@ -130,7 +130,7 @@ def amount(config: DictConfig) -> float | None:
 
 
 def identity(config: DictConfig) -> str:
-    """The run's identity: that of its configuration and, with a budget, what the other run came to.
+    """Identify a run: by its configuration and, with a budget, by what the other run came to.
 
     Raises UserError as :func:`amount` does.
     """

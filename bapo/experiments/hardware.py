@@ -1,4 +1,4 @@
-"""What a configuration runs on."""
+"""The kind of device that a configuration runs on."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from omegaconf import DictConfig
 
 
 def on_gpus(config: DictConfig) -> bool:
-    """Left to itself (device=auto), a pretrained model belongs on GPUs, a small one on CPU cores."""
+    """Return whether a run belongs on GPUs: with device=auto, a pretrained model does, a small one does not."""
     return config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")

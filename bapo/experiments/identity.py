@@ -1,7 +1,7 @@
-"""The identity of every job: a digest of its meaning, the same for the rules, the jobs and the plan.
+"""The identity of every job: a digest of its meaning, which rules, jobs and plan all ask for here.
 
-A job is done when the identity in its summary is the one that its configuration has now. Names, titles, paths, tracking
-and hardware are not part of any.
+A job is done when the identity in its summary equals the one that its configuration has now. Names, titles, paths,
+tracking and hardware belong to no identity.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1}
 
 
 def digest(content: Any) -> str:
-    """16 hex digits of the SHA-256 of the sorted compact JSON of ``content``."""
+    """Return 16 hex digits of the SHA-256 of the sorted compact JSON of ``content``."""
     if isinstance(content, DictConfig):
         content = OmegaConf.to_container(content, resolve=True, enum_to_str=True)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
@@ -42,7 +42,7 @@ def _without(node: Any, *keys: str) -> dict[str, Any]:
 
 
 def data_identity(config: DictConfig) -> str:
-    """Changes when the problems change."""
+    """Identify the problems of a task."""
     data = _plain(config.data)
     if not data.get("cleaning"):  # the defaults
         data.pop("cleaning", None)
@@ -50,7 +50,7 @@ def data_identity(config: DictConfig) -> str:
 
 
 def base_identity(config: DictConfig) -> str:
-    """Changes when the model that reinforcement learning starts from changes."""
+    """Identify the model that reinforcement learning starts from."""
     facts = ("name", "title", "parameters", "context_length")  # about the checkpoint; they do not change it
     content = {"data": data_identity(config), "model": _without(config.model, *facts)}
     if config.model.kind == "scratch":
@@ -63,10 +63,9 @@ def base_identity(config: DictConfig) -> str:
 
 
 def train_identity(config: DictConfig) -> str:
-    """The run's identity: changes when, and only when, its numbers may change.
+    """Identify a run: the result changes when, and only when, the run's numbers may change.
 
-    Names, titles, paths, tracking and hardware are not part of it. ``revision`` of the method's class is: it is
-    raised when the code changes its meaning.
+    The ``revision`` of the method's class belongs to it, and is raised when the code changes its meaning.
     """
     return digest(
         {
@@ -92,15 +91,12 @@ _NOT_THE_SAMPLES = ("backend", "batch_size", "vllm", "server", "curve_samples", 
 
 
 def evaluation_identity(config: DictConfig) -> str:
-    """Changes when an evaluation of the same checkpoint would give other numbers.
-
-    How many GPUs or requests at a time, and where the server is, are not part of it.
-    """
+    """Identify what an evaluation asks of any checkpoint; the number of GPUs or requests at a time does not matter."""
     return digest(_evaluation_content(config))
 
 
 def curve_identity(config: DictConfig) -> str:
-    """Changes when the accuracies of the same run's kept checkpoints would be others, or those of other steps."""
+    """Identify what the evaluation of a run's kept checkpoints asks, and of which steps."""
     content = _evaluation_content(config)
     content["evaluation"]["samples"] = config.evaluation.curve_samples
     return digest([content, config.evaluation.validation, config.checkpoint.every])
@@ -135,7 +131,7 @@ def identity_of_curve(config: DictConfig, checkpoints: Mapping[int, str], splits
 
 
 def _files_of(config: DictConfig, names: Iterable[str]) -> dict[str, Any]:
-    """Fingerprints of real problems: the same configuration may mean others, from the hub or from a folder."""
+    """Fingerprint real problems: one configuration may mean different files, from the hub or from a folder."""
     if config.data.source != "hub":
         return {}
     files = read_json(data_directory(config) / SUMMARY)["files"]

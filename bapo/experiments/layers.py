@@ -1,85 +1,103 @@
-"""A method and variants laid over the composed configuration of a task and a model: what Hydra gives, ten times sooner.
+"""The layers of ``experiments/`` over a task and a model: a method's class and files, then fidelity and variants.
 
-A study has a dozen methods a model, and Hydra takes 0.1 s for each composition. What only Hydra can do, or explain, is
-left to it: the answer is None then. tests/test_layers.py compares the two for every run of every study.
+Hydra composes scale, task, setting and model once; a study has a dozen methods a model, which only differ in these
+layers. From the first to the last: the defaults of the method's class, ``method/NAME.yaml`` over the files that its
+defaults list names, ``adjustment/TASK_METHOD.yaml`` where there is one, ``fidelity/NAME.yaml``, ``variant/*.yaml``.
 """
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-#: the end of the defaults list of experiments/config.yaml that this module knows
-TAIL = [
-    {"method": "grpo"},
-    {"optional adjustment": "${task}_${method}"},
-    {"fidelity": "paper"},
-    {"variant": []},
-    {"tracking": "wandb"},
-    "_self_",
-]
-#: the groups that come before the method, and an entry of a defaults list that depends on it: only TAIL has one
-BEFORE = ("scale", "task", "setting", "model", "exception")
-CHOSEN_BY_METHOD = re.compile(r"^\s*-.*\$\{/?method\}", re.MULTILINE)
-#: overrides of the choices themselves, which have another place in the order
-CHOICES = re.compile(r"(?![\w.]+=)|(method|adjustment|fidelity|variant)\b")
+from bapo import methods
+from bapo.errors import UserError, unknown
+from bapo.experiments import places
+from bapo.experiments.places import options
+
+METHOD, FIDELITY = "grpo", "paper"  # where nobody names one
 
 
-def lay(
-    start: DictConfig, folder: Path, task: str, method: str, variants: Sequence[str], overrides: Iterable[str]
-) -> DictConfig | None:
-    """The configuration of ``method`` with ``variants``, or None where Hydra must compose it.
+def lay(config: DictConfig, method: str, fidelity: str, variants: Sequence[str]) -> None:
+    """Merge the layers into the composed ``config`` of a task and a model, in place.
 
-    start: the checked configuration of the same task and model with the default method. folder: experiments/.
-    overrides: those of ``start``, which win over files: none may set what a file sets here.
+    Raises UserError naming the file and the key that does not exist or has another type.
     """
+    own = _method_file(method)
+    algorithm = own.get("algorithm")
+    if not algorithm:
+        raise UserError(f"{_path('method', method)}: algorithm has no value: name a class of bapo/methods/")
+    defaults = methods.defaults(algorithm)
+    config.method = OmegaConf.merge(defaults, {"name": algorithm}, own)
+    adjustment = f"{config.task.name}_{method}"
+    layers = [("adjustment", adjustment)] if adjustment in options("adjustment") else []
+    OmegaConf.set_struct(config, False)  # mappings take new names; what a dataclass names stays closed
+    for group, name in [*layers, ("fidelity", fidelity), *(("variant", v) for v in variants)]:
+        path = _path(group, name)
+        _merge(config, path)
+        if group == "variant" and name not in config.variant:
+            raise UserError(f"{path}: variant.{name} has no value; give the words that it adds to a title")
+    OmegaConf.set_struct(config, True)
+
+
+def _merge(config: DictConfig, path: Path) -> None:
+    package, content = _read(path)
+    if "defaults" in content or package not in ("_global_", "method"):
+        raise UserError(f"{path}: begin with `# @package _global_` or `# @package method`, and give no defaults list")
+    for key in content if package == "_global_" else ():
+        if key not in config:
+            raise UserError(f"{path}: " + unknown(str(key), "no such key", str(key), [str(k) for k in config]))
     try:
-        if not _known_order(folder) or any(CHOICES.match(o) for o in overrides):
-            return None
-        own = _method(folder, method)
-        adjustment = folder / "adjustment" / f"{task}_{method}.yaml"
-        paths = [adjustment] if adjustment.exists() else []
-        over = [_global(path) for path in (*paths, *(folder / "variant" / f"{v}.yaml" for v in variants))]
-        if own is None or None in over:
-            return None
-        if {str(key) for layer in over for key in layer} & {"seed", "tracking", *(_first(o) for o in overrides)}:
-            return None
-        config = copy.deepcopy(start)
-        OmegaConf.set_struct(config, False)  # as Hydra has it while it composes
-        config.method = own
-        for layer in over:
-            config.merge_with(layer)
-        OmegaConf.set_struct(config, True)
-        return config
-    except (OmegaConfBaseException, YAMLError, OSError):  # Hydra says what is wrong
-        return None
+        if package == "method":
+            config.method.merge_with(content)
+        else:
+            config.merge_with(content)
+    except (OmegaConfBaseException, ValueError) as error:
+        key = getattr(error, "full_key", None) or ""
+        raise UserError(f"{path}: {key}: {str(error).splitlines()[0]}") from None
 
 
-def _first(override: str) -> str:
-    return re.split(r"[.=]", override, maxsplit=1)[0]
+def _method_file(name: str) -> DictConfig:
+    """``method/NAME.yaml`` over the files of its defaults list: other methods, and ``/GROUP@_here_: NAME``."""
+    path = _path("method", name)
+    package, content = _read(path)
+    if package:
+        raise UserError(f"{path}: has a package, `{package}`; a method's file says what stands below `method`")
+    own = copy.deepcopy(content)
+    below: list[DictConfig] = []
+    for entry in own.pop("defaults", ["_self_"]):
+        if entry == "_self_":
+            continue
+        pairs = [("method", entry)] if isinstance(entry, str) else [(str(k), str(v)) for k, v in entry.items()]
+        for key, value in pairs:
+            group = re.fullmatch(r"/?(\w+)(@_here_)?", key)
+            if group is None:
+                raise UserError(f"{path}: defaults: {key}: name a method, or /GROUP@_here_: NAME")
+            below.append(_method_file(value) if group[1] == "method" else _read(_path(group[1], value))[1])
+    return OmegaConf.merge(*below, own)
 
 
-def _known_order(folder: Path) -> bool:
-    """Whether Hydra lays the method's files where this module does, and a model starts from no method's adjustment."""
-    _, main = _read(folder / "config.yaml")
-    _, fidelity = _read(folder / "fidelity" / "paper.yaml")
-    listed = OmegaConf.to_container(main).get("defaults", [])
-    before = [folder / "config.yaml", *(p for group in BEFORE for p in (folder / group).glob("*.yaml"))]
-    chosen = [e for p in before for e in CHOSEN_BY_METHOD.findall(p.read_text(encoding="utf-8"))]
-    adjusted = any((folder / "adjustment").glob("*_grpo.yaml"))
-    return listed[-len(TAIL) :] == TAIL and len(chosen) == 1 and not fidelity and not adjusted
+def _path(group: str, name: str) -> Path:
+    """The file of a choice. Raises UserError listing those that exist."""
+    if name not in options(group):
+        raise UserError(unknown(f"{group}={name}", f"unknown {group} '{name}'", name, options(group)))
+    return places.EXPERIMENTS / group / f"{name}.yaml"
 
 
 def _read(path: Path) -> tuple[str, DictConfig]:
-    """The package that a file's header names ("": its folder's), and its content."""
-    return _parsed(path.read_text(encoding="utf-8"))
+    """The package that a file's header names ("": its folder's), and its content. Raises UserError for broken YAML."""
+    try:
+        return _parsed(path.read_text(encoding="utf-8"))
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 @lru_cache(maxsize=256)
@@ -88,20 +106,12 @@ def _parsed(text: str) -> tuple[str, DictConfig]:
     return (header[1] if header else ""), OmegaConf.create(text)
 
 
-def _global(path: Path) -> DictConfig | None:
-    """The content of a file that is laid over the whole configuration."""
-    package, content = _read(path)
-    return content if package == "_global_" and "defaults" not in content else None
+def keys_of(variant: str) -> frozenset[str]:
+    """The dotted keys that a variant sets."""
 
+    def flat(node: Any, prefix: str) -> list[str]:
+        if not isinstance(node, dict) or not node:
+            return [prefix]
+        return [key for name, value in node.items() for key in flat(value, f"{prefix}.{name}" if prefix else str(name))]
 
-def _method(folder: Path, name: str) -> DictConfig | None:
-    """A method's file over those that its defaults list names."""
-    package, content = _read(folder / "method" / f"{name}.yaml")
-    if package:
-        return None
-    own = copy.deepcopy(content)
-    listed = list(own.pop("defaults", ["_self_"]))
-    if listed[-1] != "_self_" or not all(isinstance(d, str) and re.fullmatch(r"\w+", d) for d in listed):
-        return None
-    below = [_method(folder, d) for d in listed[:-1]]
-    return None if None in below else OmegaConf.merge(*below, own)
+    return frozenset(flat(OmegaConf.to_container(_read(_path("variant", variant))[1]), ""))

@@ -1,4 +1,4 @@
-"""Where configurations are read from and results are written to."""
+"""Folders: where configurations are read from, and where results go."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ EXPERIMENTS = Path(os.environ.get("BAPO_EXPERIMENTS", Path(__file__).resolve().p
 
 
 def options(group: str) -> list[str]:
-    """The names that ``group=...`` accepts."""
+    """List the names that ``group=...`` accepts."""
     return sorted(p.stem for p in (EXPERIMENTS / group).glob("*.yaml"))
 
 
 def run_folder(home: Path, task: str, model: str, method: str, seed: int | str) -> Path:
-    """Return the folder of a run in ``home``, a scale's results. Snakemake's rules pass patterns such as "{task}"."""
+    """Name the folder of a run in ``home``, a scale's results. Snakemake's rules pass patterns such as "{task}"."""
     return home / task / model / method / f"seed{seed}"
 
 
@@ -29,18 +29,18 @@ def data_folder(home: Path, task: str) -> Path:
     return home / task / "data"
 
 
-def scale_directory(scale: str, engine: str, scale_engine: str) -> str:
-    """Return the scale's name; runs through another engine than its own do not overwrite its results."""
-    return scale if engine == scale_engine else f"{scale}-{engine}"
+def scale_folder(scale: str, usual: str, engine: str) -> str:
+    """Name a scale's folder; an engine other than the scale's ``usual`` one does not overwrite its results."""
+    return scale if engine == usual else f"{scale}-{engine}"
 
 
 def home(config: DictConfig) -> Path:
-    """Return results/<scale>, which holds everything at the configuration's scale."""
-    return Path(config.paths.results, scale_directory(config.scale.name, config.engine, config.scale.engine))
+    """Name results/<scale>, which holds everything at the configuration's scale."""
+    return Path(config.paths.results, scale_folder(config.scale.name, config.scale.engine, config.engine))
 
 
 def run_directory(config: DictConfig, method: str | None = None) -> Path:
-    """Return results/<scale>/<task>/<model>/<method>/seed<k>; method: another one's of the same base and seed."""
+    """Name results/<scale>/<task>/<model>/<method>/seed<k>. method: another method's run of the same base and seed."""
     return run_folder(home(config), config.task.name, config.model.name, method or config.method.name, config.seed)
 
 

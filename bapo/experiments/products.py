@@ -14,12 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.experiments.places import options
 from bapo.store import provenance
+from bapo.validate import parse_yaml
 
 CLAIMS = Path(__file__).resolve().parents[2] / "analysis" / "claims"
 #: a sweep as one file, which its robustness report reads
@@ -282,13 +281,10 @@ def _study(name: str) -> dict[str, Any]:
 
 def _read(path: Path, kind: type) -> Any:
     """Return the content of a YAML file; nothing where it is of another kind, as whoever checks the file explains."""
-    try:
-        content = _parsed(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    content = _parsed(path, path.read_text(encoding="utf-8"))
     return content if isinstance(content, kind) else kind()
 
 
 @lru_cache(maxsize=64)
-def _parsed(text: str) -> Any:
-    return yaml.safe_load(text)
+def _parsed(path: Path, text: str) -> Any:
+    return parse_yaml(path, text)

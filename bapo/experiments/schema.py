@@ -1,4 +1,4 @@
-"""Every key of the configuration, its type and its default; what methods add is in their own classes."""
+"""Every key of the configuration: type, default and allowed values. What methods add stands in their own classes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
+
+from bapo.validate import ONE, POSITIVE, Rule, at_least, one_of, setting, within
+
+BETAS = Rule(lambda betas: len(betas) == 2 and all(0 <= b < 1 for b in betas), "two values in [0, 1)")
+#: of a Hugging Face library that takes -1 for "no limit"
+TOP_K = Rule(lambda k: k == -1 or k >= 1, "-1 (off) or at least 1")
 
 
 @dataclass
@@ -24,7 +30,7 @@ class TaskConfig:
 
 @dataclass
 class DataConfig:
-    source: str = "generated"  # generated | hub
+    source: str = setting("generated", one_of("generated", "hub"))
     seed: int = 0
     split_sizes: dict[str, int] = field(default_factory=dict)  # split -> problems
     generator: dict[str, Any] = field(default_factory=dict)  # parameters of the task's generator
@@ -37,13 +43,13 @@ class DataConfig:
 class ModelConfig:
     name: str = MISSING
     title: str = ""
-    kind: str = MISSING  # scratch | pretrained
+    kind: str = setting(MISSING, one_of("scratch", "pretrained"))
     path: str | None = None  # hub name or local folder (pretrained)
     revision: str | None = None
     parameters: float | None = None  # count, for cost estimates (pretrained)
     context_length: int | None = None  # positions; a prompt and its response must fit (pretrained)
     architecture: dict[str, Any] = field(default_factory=dict)  # Hugging Face configuration (scratch)
-    dtype: str = "float32"
+    dtype: str = setting("float32", one_of("float32", "bfloat16", "float16"))
     attention: str = "sdpa"
 
 
@@ -52,57 +58,60 @@ class BaseConfig:
     """Supervised training of a scratch model, before any reinforcement learning."""
 
     seed: int = 0
-    threads: int = 1  # nothing else can run before the base model exists
+    threads: int = setting(1, ONE)  # nothing else can run before the base model exists
     iterations: int = 0
-    batch_size: int = 64
+    batch_size: int = setting(64, ONE)
     learning_rate: float = 3e-3
     warmup: int = 50
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.98])
-    weight_decay: float = 0.01
-    grad_clip: float = 1.0
+    betas: list[float] = setting([0.9, 0.98], BETAS)
+    weight_decay: float = setting(0.01, at_least(0))
+    grad_clip: float = setting(1.0, POSITIVE)
 
 
 @dataclass
 class SamplingConfig:
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = -1  # -1: off
-    max_prompt_tokens: int = MISSING
-    max_response_tokens: int = MISSING
+    temperature: float = setting(1.0, POSITIVE)
+    top_p: float = setting(1.0, within(0, 1, "(0, 1]"))
+    top_k: int = setting(-1, TOP_K)
+    max_prompt_tokens: int = setting(MISSING, ONE)
+    max_response_tokens: int = setting(MISSING, ONE)
 
 
 @dataclass
 class BudgetConfig:
     """When a run ends, other than after train.steps: bapo/experiments/budgets.py."""
 
-    unit: str = "steps"  # steps (or epochs) | rollouts | updates | flops
+    unit: str = setting("steps", one_of("steps", "rollouts", "updates", "flops"))  # steps: or epochs
     like: str | None = None  # the method whose finished run of the same base and seed says how many
-    most: float = 4.0  # times train.steps: the end of a run that does not get there
+    most: float = setting(4.0, ONE)  # times train.steps: the end of a run that does not get there
 
 
 @dataclass
 class TrainConfig:
-    steps: int | None = None  # exactly one of steps and epochs
-    epochs: int | None = None
-    batch_size: int = MISSING  # prompts a step (B)
-    mini_batch_size: int = MISSING  # prompts an update
-    micro_batch_size: int | None = None  # sequences a forward pass; None: the whole mini-batch
-    group_size: int = MISSING  # responses a prompt (G)
-    learning_rate: float = MISSING
+    steps: int | None = setting(None, ONE)  # exactly one of steps and epochs
+    epochs: int | None = setting(None, ONE)
+    batch_size: int = setting(MISSING, ONE)  # prompts a step (B)
+    mini_batch_size: int = setting(MISSING, ONE)  # prompts an update
+    micro_batch_size: int | None = setting(None, ONE)  # sequences a forward pass; None: the whole mini-batch
+    group_size: int = setting(
+        MISSING, Rule(lambda size: size >= 2, "an advantage within a group needs at least 2 responses a prompt")
+    )  # responses a prompt (G)
+    learning_rate: float = setting(MISSING, POSITIVE)
     warmup_updates: int = 0
-    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
-    weight_decay: float = 0.01
-    grad_clip: float = 1.0
+    betas: list[float] = setting([0.9, 0.999], BETAS)
+    weight_decay: float = setting(0.01, at_least(0))
+    grad_clip: float = setting(1.0, POSITIVE)
     kl_coef: float = 0.001
     entropy_coef: float = 0.001
-    underfilled: str = "fewer-updates"  # or "smaller-mini-batches": always batch_size / mini_batch_size updates
+    #: smaller-mini-batches: always batch_size / mini_batch_size updates
+    underfilled: str = setting("fewer-updates", one_of("fewer-updates", "smaller-mini-batches"))
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
 
 @dataclass
 class ProbeConfig:
     prompts: int = 0  # of each probed set
-    samples: int = 8
+    samples: int = setting(8, ONE)
     points: int = 5  # equally spaced, the first step and the last included
 
 
@@ -130,29 +139,30 @@ class ServerConfig:
 @dataclass
 class EvaluationConfig:
     benchmarks: list[str] = field(default_factory=list)
-    backend: str = "torch"  # torch | vllm | server
-    samples: int = 32
-    temperature: float = 1.0
-    top_p: float = 1.0
+    backend: str = setting("torch", one_of("torch", "vllm", "server"))
+    samples: int = setting(32, ONE)
+    temperature: float = setting(1.0, POSITIVE)
+    top_p: float = setting(1.0, within(0, 1, "(0, 1]"))
     seed: int = 1234  # no meaning for backend=server: its samples cannot be repeated
-    batch_size: int = 1024  # rows in flight (torch)
-    curve_samples: int = 8  # a problem, of every kept checkpoint: the paper's curves are mean@8
+    batch_size: int = setting(1024, ONE)  # rows in flight (torch)
+    curve_samples: int = setting(8, ONE)  # a problem, of every kept checkpoint: the paper's curves are mean@8
     validation: str | None = "probe"  # the split to choose a checkpoint on; null: none was kept out of training
-    images: str = "own"  # own | shuffled: a control, every problem with the images of another one
+    #: shuffled: a control, every problem with the images of another one
+    images: str = setting("own", one_of("own", "shuffled"))
     vllm: VllmConfig = field(default_factory=VllmConfig)
     server: ServerConfig = field(default_factory=ServerConfig)
 
 
 @dataclass
 class CheckpointConfig:
-    every: int = 25  # steps
+    every: int = setting(25, ONE)  # steps
     keep_models: bool = True  # keep the weights of every checkpoint (not the optimiser's)
 
 
 @dataclass
 class TrackingConfig:
-    kind: str = "wandb"  # wandb | none
-    mode: str = "offline"
+    kind: str = setting("wandb", one_of("wandb", "none"))
+    mode: str = setting("offline", one_of("offline", "online", "disabled"))
     project: str = "bapo"
 
 
@@ -165,10 +175,10 @@ class PathsConfig:
 
 @dataclass
 class Config:
-    seed: int = 1
-    engine: str = "${scale.engine}"  # torch | verl
-    device: str = "auto"  # auto | cpu | cuda
-    threads: int = 1
+    seed: int = setting(1, at_least(0))
+    engine: str = setting("${scale.engine}", one_of("torch", "verl"))
+    device: str = setting("auto", one_of("auto", "cpu", "cuda"))
+    threads: int = setting(1, ONE)
     scale: ScaleConfig = field(default_factory=ScaleConfig)
     task: TaskConfig = field(default_factory=TaskConfig)
     data: DataConfig = field(default_factory=DataConfig)

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from bapo.errors import unknown
 from bapo.methods.base import Batch, Method, MethodConfig, MethodError, Sampler
 
 __all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "checked", "get", "table"]
@@ -63,6 +64,11 @@ def get(algorithm: str) -> type[Method]:
     raise MethodError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(sorted(table()))}")
 
 
+def defaults(algorithm: str) -> DictConfig:
+    """The defaults of an algorithm's class, which are its vetted setting. Raises MethodError for an unknown one."""
+    return OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(get(algorithm).Config)))
+
+
 def checked(node: Mapping[str, Any]) -> DictConfig:
     """A ``method`` node with every default filled in, checked against its class's configuration.
 
@@ -73,12 +79,9 @@ def checked(node: Mapping[str, Any]) -> DictConfig:
         raise MethodError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
     schema = get(values["algorithm"]).Config
     values.setdefault("name", values["algorithm"])  # or two algorithms would share a folder
-    unknown = sorted(set(values) - set(schema.__dataclass_fields__))
-    if unknown:
-        raise MethodError(
-            f"method.{unknown[0]}: {values['algorithm']} has no such parameter; allowed: "
-            + ", ".join(sorted(schema.__dataclass_fields__))
-        )
+    for key in sorted(set(values) - set(schema.__dataclass_fields__)):
+        what = f"{values['algorithm']} has no such parameter"
+        raise MethodError(unknown(f"method.{key}", what, key, sorted(schema.__dataclass_fields__)))
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
         OmegaConf.to_object(merged)  # runs the class's own checks

@@ -8,6 +8,7 @@ from typing import Any
 
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import at_least, setting
 
 
 @dataclass
@@ -17,11 +18,8 @@ class AReaLConfig(MethodConfig):
     kl_coef: float = 0.0
     ratio: str = "truncated"  # the decoupled objective: pi / pi_k, weighted by pi_k / alpha
     ratio_cap: float = 5.0  # of that weight
-    staleness: int = 4  # eta: steps between the policy that generates a group and the one that trains on it
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.staleness >= 0, "staleness", "must be 0 or more (0 is on policy)")
+    #: eta: steps between the policy that generates a group and the one that trains on it
+    staleness: int = setting(4, at_least(0, " (0 is on policy)"))
 
 
 class AReaL(Method):

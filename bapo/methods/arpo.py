@@ -11,6 +11,7 @@ import numpy as np
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import ONE, setting
 
 
 @dataclass
@@ -20,14 +21,10 @@ class ARPOConfig(MethodConfig):
     clip_high: float = 0.3
     kl_to: str = "none"
     kl_coef: float = 0.0
-    capacity: int = 8  # correct responses kept a prompt
+    capacity: int = setting(8, ONE)  # correct responses kept a prompt
     positive: float = 0.1  # a response with a reward above this is kept
     max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this
     max_mean: float = 0.2  # and their mean below this
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.capacity >= 1, "capacity", "must be at least 1")
 
 
 class ARPO(Method):

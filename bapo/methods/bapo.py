@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from bapo.algorithm.batch import gaussian_filter, range_filter, uniform_filter
@@ -12,6 +12,10 @@ from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.algorithm.thresholds import linear_threshold, next_average_reward
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
 from bapo.methods.grpo_delayed import due
+from bapo.validate import ONE, POSITIVE, Rule, at_least, one_of, setting, within
+
+SPAN = Rule(lambda ends: len(ends) == 2 and 0 <= ends[0] <= ends[1] <= 1, "must be [low, high] in [0, 1]")
+COUNT = at_least(1, ", or null for the default")
 
 
 @dataclass
@@ -22,69 +26,63 @@ class BAPOConfig(MethodConfig):
     name: str = "bapo"
     kind: str = "off"
     kl_to: str = "rollout"  # eq. 3 constrains to alpha; "reference" is eq. 1's
-    v: int = 5  # rollout delay
-    m: int = 5  # steps between two re-evaluations of B_bad
-    sync_phase: str = "literal"  # "literal": t mod v = 0; "first": (t - 1) mod v = 0
-    c1: float = 0.125
-    c2_range: list[float] = field(default_factory=lambda: [0.125, 0.5])
-    c3_range: list[float] = field(default_factory=lambda: [0.25, 0.625])
-    threshold_direction: str = "rising"  # eq. 8 as printed, or "falling" with r_tot
-    average_reward: str = "batch"  # r_tot: mean reward of this batch, "moving-average", or of the "buffer" B_high
-    average_decay: float = 0.9
-    online_filter: str = "range"  # X1: "range", "gaussian" or "uniform" (A.3)
+
+    # Delayed rollout policy alpha (Algorithm 1, lines 3-5)
+    #: steps between two refreshes
+    v: int = setting(5, at_least(1, " (1 refreshes the rollout policy before every step)"))
+    m: int = setting(5, at_least(1, " (1 re-evaluates at every step)"))  # steps between two re-evaluations of B_bad
+    #: literal: t mod v = 0, as printed; first: (t - 1) mod v = 0
+    sync_phase: str = setting("literal", one_of("literal", "first"))
+
+    # Thresholds (eq. 8)
+    c1: float = setting(0.125, within(0, 1, "[0, 1)"))
+    c2_range: list[float] = setting([0.125, 0.5], SPAN)
+    c3_range: list[float] = setting([0.25, 0.625], SPAN)
+    #: rising with r_tot, as printed; falling: "from easier to harder"
+    threshold_direction: str = setting("rising", one_of("rising", "falling"))
+    #: r_tot: mean reward of this batch, its moving average, or the mean of B_high
+    average_reward: str = setting("batch", one_of("batch", "moving-average", "buffer"))
+    average_decay: float = setting(0.9, within(0, 1, "[0, 1)"))  # of the moving average
+
+    # X1: fresh groups (A.3)
+    online_filter: str = setting("range", one_of("range", "gaussian", "uniform"))  # range: 1/G <= mu <= (G-1)/G
     filter_mean: float = 0.5  # gaussian
-    filter_std: float = 0.2  # gaussian
-    filter_share: float = 0.6  # uniform
-    bad_capacity: int | None = None  # prompts in B_bad; None: the batch size
-    max_reevaluated: int | None = None  # prompts re-evaluated at once; None: half the batch size
-    reevaluation_order: str = "oldest"  # which of them first: "oldest" or "newest"
+    filter_std: float = setting(0.2, POSITIVE)  # gaussian
+    filter_share: float = setting(0.6, within(0, 1, "(0, 1]"))  # uniform
+
+    # X2: re-evaluated hard prompts (eq. 6)
+    bad_capacity: int | None = setting(None, COUNT)  # |B_bad|; None: the batch size (Table 3: 256 = 256)
+    max_reevaluated: int | None = setting(None, COUNT)  # at once; None: half the batch size (Table 3: 128 of 256)
+    reevaluation_order: str = setting("oldest", one_of("oldest", "newest"))
     insert_before_reevaluation: bool = False  # also re-evaluate this very step's hard prompts
-    x2_admission: str = "improved"  # eq. 6: c1 < mu < 1; "above-c1": eq. 5, mu = 1 too; "above-stored": any gain
+    #: eq. 6: c1 < mu < 1; above-c1: eq. 5, mu = 1 too; above-stored: any gain (the authors' code)
+    x2_admission: str = setting("improved", one_of("improved", "above-c1", "above-stored"))
     keep_promoted: bool = False  # an improved prompt stays in B_bad (the authors' code)
-    prompt_identity: str = "persistent"  # u_i; "per-draw": a prompt may sit in B_bad many times (the authors' code)
-    x2_weight: float = 1.0  # weight of X2's loss; 3 in one of the authors' scripts
-    high_steps: int = 3  # age limit of B_high in steps
-    high_capacity: int | None = None  # groups in B_high; None: the age limit alone
-    high_admission: str = "thresholds"  # Algorithm 1, line 9; "informative": any 0 < mu < 1
-    high_eviction: str = "age"  # "overflow": age counts only when B_high is over its capacity (the authors' code)
-    x3_choice: str = "stored"  # accuracy in [c2, c3] is the stored one; "re-evaluated": the current policy's
+    #: u_i; per-draw: a prompt may sit in B_bad many times (the authors' code)
+    prompt_identity: str = setting("persistent", one_of("persistent", "per-draw"))
+    x2_weight: float = setting(1.0, at_least(0))  # weight of X2's loss; 3 in one of the authors' scripts
+
+    # X3: replayed groups of medium accuracy (eq. 7)
+    high_steps: int = setting(3, ONE)  # age limit of B_high in steps
+    high_capacity: int | None = setting(None, COUNT)  # groups in B_high; None: the age limit alone
+    #: Algorithm 1, line 9; informative: any 0 < mu < 1
+    high_admission: str = setting("thresholds", one_of("thresholds", "informative"))
+    #: overflow: age counts only when B_high is over its capacity (the authors' code)
+    high_eviction: str = setting("age", one_of("age", "overflow"))
+    #: the accuracy that must lie in [c2, c3]: the stored one, or the current policy's
+    x3_choice: str = setting("stored", one_of("stored", "re-evaluated"))
     remove_replayed: bool = True  # a replayed group leaves B_high
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.v >= 1, "v", "must be at least 1 (1 refreshes the rollout policy before every step)")
-        self.require(self.m >= 1, "m", "must be at least 1 (1 re-evaluates at every step)")
-        self.require(0 <= self.c1 < 1, "c1", "must be in [0, 1)")
-        for key in ("c2_range", "c3_range"):
-            ends = getattr(self, key)
-            self.require(len(ends) == 2 and 0 <= ends[0] <= ends[1] <= 1, key, "must be [low, high] in [0, 1]")
-        for name, c2, c3 in zip(("low", "high"), self.c2_range, self.c3_range, strict=True):
-            self.require(
-                c2 <= c3, "c2_range", f"c2 must not exceed c3, but its {name} end {c2} is above c3_range's {c3}"
-            )
-        self.one_of("sync_phase", "literal", "first")
-        self.one_of("threshold_direction", "rising", "falling")
-        self.one_of("average_reward", "batch", "moving-average", "buffer")
-        self.one_of("online_filter", "range", "gaussian", "uniform")
-        self.one_of("prompt_identity", "persistent", "per-draw")
-        self.one_of("high_eviction", "age", "overflow")
-        self.one_of("x3_choice", "stored", "re-evaluated")
-        self.require(self.filter_std > 0, "filter_std", "must be positive")
-        self.require(0 < self.filter_share <= 1, "filter_share", "must be in (0, 1]")
-        self.require(self.x2_weight >= 0, "x2_weight", "must be 0 or more")
+        for end, c2, c3 in zip(("low", "high"), self.c2_range, self.c3_range, strict=True):
+            cure = f"c2 must not exceed c3, but its {end} end {c2} is above c3_range's {c3}"
+            self.require(c2 <= c3, "c2_range", cure)
         self.require(
             self.high_eviction == "age" or self.high_capacity is not None,
             "high_eviction",
             "overflow needs method.high_capacity, or nothing is ever forgotten",
         )
-        self.one_of("reevaluation_order", "oldest", "newest")
-        self.one_of("x2_admission", "improved", "above-c1", "above-stored")
-        self.one_of("high_admission", "thresholds", "informative")
-        self.require(self.high_steps >= 1, "high_steps", "must be at least 1")
-        self.require(0 <= self.average_decay < 1, "average_decay", "must be in [0, 1)")
-        for key in ("bad_capacity", "max_reevaluated", "high_capacity"):
-            value = getattr(self, key)
-            self.require(value is None or value >= 1, key, "must be at least 1, or null for the default")
 
 
 class BAPO(Method):

@@ -28,6 +28,7 @@ import numpy as np
 from bapo import seeds
 from bapo.algorithm import advantages
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
+from bapo.validate import POSITIVE, Rule, at_least, broken_rules, one_of, setting, within
 
 if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
     from torch import Tensor
@@ -88,47 +89,40 @@ class MethodConfig:
     algorithm: str = "grpo"
     name: str = "grpo"  # label of the runs and of their folder; no meaning
     title: str = ""  # row label in tables
-    kind: str = "on"  # "on" or "off" policy, the Type column of Table 1
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    dual_clip: float = 3.0  # 0: off
-    clip_centre: str = "one"  # "one": [1-low, 1+high]; "step-policy": centred at pi_k / alpha
-    ratio: str = "behaviour"  # pi / alpha (eq. 3); "truncated": pi / pi_k, weighted by min(pi_k / alpha, ratio_cap);
-    # "sequence": GSPO's geometric mean of pi / alpha over the response
-    ratio_cap: float = 3.0
-    kl_coef: float = 0.001
-    kl_to: str = "reference"  # "reference" (eq. 1), "rollout" (alpha, eq. 3), "step-policy" (pi_k), "none", or a
-    # "mixture" that the method defines
-    entropy_coef: float = 0.001
-    aggregation: str = "sequence-mean"  # "sequence-mean" (eq. 1) or "token-mean"
-    advantage_std: str = "population"  # "population" (eq. 2), "unbiased" (verl) or "none" (Dr. GRPO)
+    kind: str = setting("on", one_of("on", "off"))  # "on" or "off" policy, the Type column of Table 1
+    clip_low: float = setting(0.2, within(0, 1, "(0, 1)"))  # epsilon of eq. 1
+    clip_high: float = setting(0.2, POSITIVE)
+    #: verl's bound where the advantage is negative
+    dual_clip: float = setting(3.0, Rule(lambda bound: bound == 0 or bound > 1, "0 (off) or above 1"))
+    #: one: [1 - low, 1 + high]; step-policy: centred at pi_k / alpha
+    clip_centre: str = setting("one", one_of("one", "step-policy"))
+    #: behaviour: pi / alpha (eq. 3); truncated: pi / pi_k, weighted by min(pi_k / alpha, ratio_cap); sequence: GSPO's
+    #: geometric mean of pi / alpha over the response
+    ratio: str = setting("behaviour", one_of("behaviour", "truncated", "sequence"))
+    ratio_cap: float = setting(3.0, POSITIVE)
+    kl_coef: float = setting(0.001, at_least(0))  # beta, Table 3
+    #: reference (eq. 1), rollout (alpha, eq. 3), step-policy (pi_k), or a mixture that the method defines
+    kl_to: str = setting("reference", one_of("reference", "rollout", "step-policy", "mixture", "none"))
+    entropy_coef: float = 0.001  # Table 3
+    aggregation: str = setting("sequence-mean", one_of("sequence-mean", "token-mean"))  # eq. 1; verl: token-mean
+    #: population (eq. 2), unbiased (verl) or none (Dr. GRPO)
+    advantage_std: str = setting("population", one_of("population", "unbiased", "none"))
     advantage_eps: float = 1e-6
-    advantage_eps_inside: bool = True  # sqrt(var + eps) (eq. 2) or std + eps (verl)
+    advantage_eps_inside: bool = True  # sqrt(var + eps), eq. 2; std + eps (verl)
 
     def __post_init__(self) -> None:
-        self.one_of("kind", "on", "off")
-        self.one_of("clip_centre", "one", "step-policy")
-        self.one_of("ratio", "behaviour", "truncated", "sequence")
-        self.require(self.ratio_cap > 0, "ratio_cap", "must be positive")
+        for key, _, cure in broken_rules(type(self), lambda key: getattr(self, key)):
+            self.require(False, key, cure)
         self.require(
             self.ratio == "behaviour" or self.clip_centre == "one",
             "clip_centre",
             f"must be one with method.ratio={self.ratio}, which is not the token's pi / alpha",
         )
-        self.one_of("kl_to", "reference", "rollout", "step-policy", "mixture", "none")
-        self.one_of("aggregation", "sequence-mean", "token-mean")
-        self.one_of("advantage_std", "population", "unbiased", "none")
-        self.require(0 < self.clip_low < 1, "clip_low", "must be in (0, 1)")
-        self.require(self.clip_high > 0, "clip_high", "must be positive")
-        self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "0 (off) or above 1")
-        self.require(self.kl_coef >= 0, "kl_coef", "must be 0 or more")
 
-    def require(self, ok: bool, key: str, rule: str) -> None:
-        if not ok:
-            raise MethodError(f"method.{key}={getattr(self, key)}: {rule}")
-
-    def one_of(self, key: str, *allowed: str) -> None:
-        self.require(getattr(self, key) in allowed, key, f"must be one of {', '.join(allowed)}")
+    def require(self, holds: bool, key: str, cure: str) -> None:
+        """Raise MethodError for a rule that concerns several keys and does not hold."""
+        if not holds:
+            raise MethodError(f"method.{key}={getattr(self, key)}: {cure}")
 
 
 class Method:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from bapo.algorithm.rollouts import FRESH, Group
 from bapo.errors import UserError
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import ONE, one_of, setting
 
 
 @dataclass
@@ -17,13 +18,9 @@ class DAPOConfig(MethodConfig):
     kl_coef: float = 0.0
     entropy_coef: float = 0.0
     aggregation: str = "token-mean"
-    max_generation_batches: int = 4  # the BAPO paper's limit (Figure 9); the recipe's is 10
-    at_limit: str = "train"  # "train" on what there is, or "raise" as the recipe does
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.one_of("at_limit", "train", "raise")
-        self.require(self.max_generation_batches >= 1, "max_generation_batches", "must be at least 1")
+    max_generation_batches: int = setting(4, ONE)  # the BAPO paper's limit (Figure 9); the recipe's is 10
+    #: "train" on what there is, or "raise" as the recipe does
+    at_limit: str = setting("train", one_of("train", "raise"))
 
 
 class DAPO(Method):

@@ -12,6 +12,7 @@ import numpy as np
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
+from bapo.validate import ONE, POSITIVE, setting, within
 
 #: Success rates are kept this far from 0 and 1 before their logit is taken, as in the reference.
 MARGIN = 1e-4
@@ -23,23 +24,13 @@ PRIOR = 1.0
 class DOTSConfig(RolloutReplayConfig):
     """The reference's values (``final_ds_teacher_replay.sh``), where it has them."""
 
-    every: int = 2  # mu: steps between two selections
-    reference_share: float = 0.5  # of B: prompts that are rolled out at each selection; 256 of 512
-    candidates: int = (
-        8  # prompts of the stream that are predicted for each that is chosen; the reference: all there are
-    )
-    target: float = 0.5  # alpha: the success rate that is looked for
-    selection_temperature: float = 1e-3  # tau
-    attention_temperature: float = 1.0  # divides the attention's scores
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.every >= 1, "every", "must be at least 1")
-        self.require(self.reference_share > 0, "reference_share", "must be positive")
-        self.require(self.candidates >= 1, "candidates", "must be at least 1")
-        self.require(0 <= self.target <= 1, "target", "must be in [0, 1]")
-        for key in ("selection_temperature", "attention_temperature"):
-            self.require(getattr(self, key) > 0, key, "must be positive")
+    every: int = setting(2, ONE)  # mu: steps between two selections
+    reference_share: float = setting(0.5, POSITIVE)  # of B: prompts that are rolled out at each selection; 256 of 512
+    #: prompts of the stream that are predicted for each that is chosen; the reference: all there are
+    candidates: int = setting(8, ONE)
+    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # alpha: the success rate that is looked for
+    selection_temperature: float = setting(1e-3, POSITIVE)  # tau
+    attention_temperature: float = setting(1.0, POSITIVE)  # divides the attention's scores
 
 
 class DOTS(RolloutReplay):

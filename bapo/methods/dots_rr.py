@@ -9,6 +9,7 @@ from typing import Any
 from bapo.algorithm.batch import informative
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import at_least, setting, within
 
 
 @dataclass
@@ -16,16 +17,12 @@ class RolloutReplayConfig(MethodConfig):
     kind: str = "off"
     kl_to: str = "none"
     kl_coef: float = 0.0
-    fresh_share: float = 0.5  # sigma: share of the batch that is generated
+    fresh_share: float = setting(0.5, within(0, 1, "(0, 1]"))  # sigma: share of the batch that is generated
     entropy_coef: float = 0.0
-    capacity: int | None = None  # groups in the buffer; None: as many as a batch has (512 of 512 in the reference)
-    first_steps: int = 2  # mu: steps before the first replay
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 < self.fresh_share <= 1, "fresh_share", "must be in (0, 1]")
-        self.require(self.capacity is None or self.capacity >= 1, "capacity", "must be at least 1, or null")
-        self.require(self.first_steps >= 1, "first_steps", "must be at least 1: there is nothing to replay before")
+    #: groups in the buffer; None: as many as a batch has (512 of 512 in the reference)
+    capacity: int | None = setting(None, at_least(1, ", or null"))
+    #: mu: steps before the first replay
+    first_steps: int = setting(2, at_least(1, ": there is nothing to replay before"))
 
 
 class RolloutReplay(Method):

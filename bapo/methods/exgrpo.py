@@ -15,6 +15,7 @@ from bapo.methods.base import Batch, Sampler
 from bapo.methods.luffy import shaped_loss
 from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
 from bapo.methods.repo import merge
+from bapo.validate import OFF_OR_POSITIVE, ONE, POSITIVE, setting, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,18 +28,12 @@ TRIES = 4
 
 @dataclass
 class ExGRPOConfig(MixedConfig):
-    experience_ratio: float = 0.5  # rho: share of a batch's questions that bring back a response
+    #: rho: share of a batch's questions that bring back a response
+    experience_ratio: float = setting(0.5, within(0, 1, "[0, 1]"))
     start_reward: float = 0.35  # replay starts once a batch's mean reward is above this
-    bucket_std: float = 1.0  # sigma of the Gaussian over the number correct; its mean is G / 2
-    capacity: int = 32  # correct responses kept a question, the newest
-    shape: float = 0.1  # of the policy shaping x / (x + shape); 0: the plain ratio
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.experience_ratio <= 1, "experience_ratio", "must be in [0, 1]")
-        self.require(self.bucket_std > 0, "bucket_std", "must be positive")
-        self.require(self.capacity >= 1, "capacity", "must be at least 1")
-        self.require(self.shape >= 0, "shape", "must be 0 (off) or positive")
+    bucket_std: float = setting(1.0, POSITIVE)  # sigma of the Gaussian over the number correct; its mean is G / 2
+    capacity: int = setting(32, ONE)  # correct responses kept a question, the newest
+    shape: float = setting(0.1, OFF_OR_POSITIVE)  # of the policy shaping x / (x + shape); 0: the plain ratio
 
 
 class ExGRPO(MixedMethod):

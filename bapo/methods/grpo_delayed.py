@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bapo.methods.base import Method, MethodConfig
+from bapo.validate import at_least, one_of, setting
 
 
 @dataclass
 class DelayedConfig(MethodConfig):
     kind: str = "off"
-    v: int = 5  # steps between two refreshes of the rollout policy
-    sync_phase: str = "literal"  # "literal": t mod v = 0; "first": (t - 1) mod v = 0
+    #: steps between two refreshes of the rollout policy
+    v: int = setting(5, at_least(1, " (1 refreshes the rollout policy before every step)"))
+    #: "literal": t mod v = 0; "first": (t - 1) mod v = 0
+    sync_phase: str = setting("literal", one_of("literal", "first"))
     clip_centre: str = "step-policy"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.v >= 1, "v", "must be at least 1 (1 refreshes the rollout policy before every step)")
-        self.one_of("sync_phase", "literal", "first")
 
 
 def due(step: int, every: int, phase: str) -> bool:

@@ -8,15 +8,12 @@ import numpy as np
 
 from bapo.algorithm.rollouts import Group
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import setting, within
 
 
 @dataclass
 class RandomRewardConfig(MethodConfig):
-    chance: float = 0.5  # of a reward of 1
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 < self.chance < 1, "chance", "must be in (0, 1)")
+    chance: float = setting(0.5, within(0, 1, "(0, 1)"))  # of a reward of 1
 
 
 class RandomReward(Method):

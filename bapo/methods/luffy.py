@@ -10,6 +10,7 @@ from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod, mixed
+from bapo.validate import OFF_OR_POSITIVE, ONE, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,13 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass
 class LUFFYConfig(MixedConfig):
-    demonstrations: int = 1  # places of a group that the expert's solution takes (n_prefix)
-    shape: float = 0.1  # gamma of the policy shaping x / (x + gamma); 0: the plain ratio
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.demonstrations >= 1, "demonstrations", "must be at least 1")
-        self.require(self.shape >= 0, "shape", "must be 0 (off) or positive")
+    demonstrations: int = setting(1, ONE)  # places of a group that the expert's solution takes (n_prefix)
+    shape: float = setting(0.1, OFF_OR_POSITIVE)  # gamma of the policy shaping x / (x + gamma); 0: the plain ratio
 
 
 class LUFFY(MixedMethod):

@@ -10,6 +10,7 @@ import numpy as np
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import ONE, POSITIVE, setting, within
 
 
 @dataclass
@@ -20,19 +21,13 @@ class MoPPSConfig(MethodConfig):
     clip_high: float = 0.28
     kl_to: str = "none"
     kl_coef: float = 0.0
-    candidates: int = 8  # rho: candidates a prompt of the batch
-    memory: float = 0.5  # lambda: share of a posterior that the next one keeps; 1 forgets nothing
-    prior_successes: float = 1.0  # a0 of Beta(a0, b0)
-    prior_failures: float = 1.0  # b0
-    target: float = 0.5  # gamma*: the success probability that is looked for
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.candidates >= 1, "candidates", "must be at least 1")
-        self.require(0 <= self.memory <= 1, "memory", "must be in [0, 1]")
-        self.require(0 <= self.target <= 1, "target", "must be in [0, 1]")
-        for key in ("prior_successes", "prior_failures"):
-            self.require(getattr(self, key) > 0, key, "must be positive")
+    aggregation: str = "token-mean"  # the reference's
+    candidates: int = setting(8, ONE)  # rho: candidates a prompt of the batch
+    #: lambda: share of a posterior that the next one keeps; 1 forgets nothing
+    memory: float = setting(0.5, within(0, 1, "[0, 1]"))
+    prior_successes: float = setting(1.0, POSITIVE)  # a0 of Beta(a0, b0)
+    prior_failures: float = setting(1.0, POSITIVE)  # b0
+    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # gamma*: the success probability that is looked for
 
 
 class MoPPS(Method):

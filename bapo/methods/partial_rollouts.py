@@ -11,18 +11,16 @@ import numpy as np
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import one_of, setting, within
 
 
 @dataclass
 class PartialRolloutsConfig(MethodConfig):
     kind: str = "off"
-    share: float = 0.5  # of sampling.max_response_tokens, what a response may take in one step
-    segments: str = "all"  # which segments of a response have an advantage: "all", or the "current" step's only
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 < self.share <= 1, "share", "must be in (0, 1]; 1 cuts nothing off")
-        self.one_of("segments", "all", "current")
+    #: of sampling.max_response_tokens, what a response may take in one step
+    share: float = setting(0.5, within(0, 1, "(0, 1]", "; 1 cuts nothing off"))
+    #: which segments of a response have an advantage: "all", or the "current" step's only
+    segments: str = setting("all", one_of("all", "current"))
 
 
 class PartialRollouts(Method):

@@ -9,6 +9,7 @@ import numpy as np
 
 from bapo.algorithm import advantages
 from bapo.methods.base import Method, MethodConfig
+from bapo.validate import OFF_OR_POSITIVE, POSITIVE, at_least, setting, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,20 +23,16 @@ class PPOConfig(MethodConfig):
 
     algorithm: str = "ppo"
     name: str = "ppo"
-    gamma: float = 1.0
-    gae_lambda: float = 1.0  # Table 3
+    gamma: float = setting(1.0, within(0, 1, "[0, 1]"))
+    gae_lambda: float = setting(1.0, within(0, 1, "[0, 1]"))  # Table 3
     whiten_advantages: bool = True  # over the tokens of the whole batch
-    value_clip: float = 0.5  # 0: off
-    critic_rate_ratio: float = 10.0  # critic's learning rate / train.learning_rate: verl's 1e-5 to Table 3's 1e-6
-    critic_warmup: int = 0  # first steps in which only the critic is trained
+    value_clip: float = setting(0.5, OFF_OR_POSITIVE)  # 0: off
+    #: critic's learning rate / train.learning_rate: verl's 1e-5 to Table 3's 1e-6
+    critic_rate_ratio: float = setting(10.0, POSITIVE)
+    critic_warmup: int = setting(0, at_least(0, " steps"))  # first steps in which only the critic is trained
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(0 <= self.gamma <= 1, "gamma", "must be in [0, 1]")
-        self.require(0 <= self.gae_lambda <= 1, "gae_lambda", "must be in [0, 1]")
-        self.require(self.value_clip >= 0, "value_clip", "must be 0 (off) or positive")
-        self.require(self.critic_rate_ratio > 0, "critic_rate_ratio", "must be positive")
-        self.require(self.critic_warmup >= 0, "critic_warmup", "must be 0 or more steps")
         for key in ("advantage_std", "advantage_eps", "advantage_eps_inside"):
             self.require(
                 getattr(self, key) == getattr(MethodConfig, key),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod
+from bapo.validate import POSITIVE, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,11 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ReLIFTConfig(MixedConfig):
-    buffer_share: float = 1.0  # solutions in a supervised update, as a share of train.batch_size
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(self.buffer_share > 0, "buffer_share", "must be positive")
+    buffer_share: float = setting(1.0, POSITIVE)  # solutions in a supervised update, as a share of train.batch_size
 
 
 class ReLIFT(MixedMethod):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import ONE, at_least, setting, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,20 +22,13 @@ class ReMixConfig(MethodConfig):
     kind: str = "off"
     clip_centre: str = "step-policy"  # pi_k / pi_{k-i}
     kl_to: str = "mixture"  # lambda KL(reference) + (1 - lambda) KL(pi_k)
-    replay_share: float = 0.4  # p: share of a batch that comes from earlier policies
-    policies: int = 2  # N: how many of them
-    update_to_data: int = 2  # passes over a batch
-    switch_step: int = 50  # T: the last off-policy step; then the reference becomes pi_T
+    replay_share: float = setting(0.4, within(0, 1, "[0, 1)"))  # p: share of a batch that comes from earlier policies
+    policies: int = setting(2, ONE)  # N: how many of them
+    update_to_data: int = setting(2, ONE)  # passes over a batch
+    #: T: the last off-policy step; then the reference becomes pi_T
+    switch_step: int = setting(50, at_least(0, " (0 is on policy throughout)"))
     kl_decay: float = 0.1  # lambda falls by this every ten steps after T
-    kl_floor: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.require(0 <= self.replay_share < 1, "replay_share", "must be in [0, 1)")
-        self.require(self.policies >= 1, "policies", "must be at least 1")
-        self.require(self.update_to_data >= 1, "update_to_data", "must be at least 1")
-        self.require(self.switch_step >= 0, "switch_step", "must be 0 or more (0 is on policy throughout)")
-        self.require(0 <= self.kl_floor <= 1, "kl_floor", "must be in [0, 1]")
+    kl_floor: float = setting(0.5, within(0, 1, "[0, 1]"))
 
 
 class ReMix(Method):

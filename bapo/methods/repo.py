@@ -12,23 +12,27 @@ import numpy as np
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.validate import at_least, one_of, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from bapo.algorithm.losses import LossInputs
 
+MEASURABLE = at_least(2, ", or no advantage can be computed")
 STRATEGIES = ("full-scope", "recency", "reward", "variance")
 
 
 @dataclass
 class RePOConfig(MethodConfig):
     kind: str = "off"
-    strategy: str = "recency"
+    strategy: str = setting("recency", one_of(*STRATEGIES))
     capacity: int = 16  # responses kept a prompt
-    min_cached: int = 16  # replay a prompt only once this many are kept
-    replays: int = 8  # responses brought back a prompt (full-scope: all of them)
-    off_policy_weight: float = 1.0
+    #: replay a prompt only once this many are kept
+    min_cached: int = setting(16, MEASURABLE)
+    #: responses brought back a prompt (full-scope: all of them)
+    replays: int = setting(8, MEASURABLE)
+    off_policy_weight: float = setting(1.0, at_least(0))
     advantage_std: str = "unbiased"
     advantage_eps: float = 1e-4
     advantage_eps_inside: bool = False
@@ -37,11 +41,7 @@ class RePOConfig(MethodConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.one_of("strategy", *STRATEGIES)
-        self.require(self.replays >= 2, "replays", "must be at least 2, or no advantage can be computed")
-        self.require(self.min_cached >= 2, "min_cached", "must be at least 2, or no advantage can be computed")
         self.require(self.min_cached <= self.capacity, "min_cached", f"must be at most method.capacity={self.capacity}")
-        self.require(self.off_policy_weight >= 0, "off_policy_weight", "must be 0 or more")
 
 
 def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:

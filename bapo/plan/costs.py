@@ -15,8 +15,9 @@ from omegaconf import DictConfig
 from bapo import methods
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
+from bapo.experiments.cells import Cell
 from bapo.experiments.hardware import on_gpus
-from bapo.experiments.studies import Cell, Settings
+from bapo.experiments.settings import Settings
 from bapo.plan import estimates
 
 PAPER, MODEL, MEASURED, SCALED, UNKNOWN = "paper", "model", "measured", "scaled", "unknown"

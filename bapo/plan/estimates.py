@@ -30,6 +30,7 @@ from omegaconf import DictConfig
 from bapo import methods
 from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
+from bapo.experiments.cells import Cell
 
 VOCABULARY = 152_000  # Qwen2.5 and Qwen3
 
@@ -126,7 +127,7 @@ PAPERS_STUDIES = ("table1", "figure5", "figure6", "figure10", "figure16")
 
 def table() -> str:
     """Markdown, one row for every run of the paper's own studies at paper scale, studies that share it in one row."""
-    found: dict[studies.Cell, list[str]] = {}
+    found: dict[Cell, list[str]] = {}
     for name in PAPERS_STUDIES:
         study = studies.load_study(name, "paper")
         for cell in study.cells:

@@ -17,10 +17,12 @@ from omegaconf import DictConfig
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import budgets, places, products
+from bapo.experiments.cells import Cell
 from bapo.experiments.identity import base_identity, data_identity, identity_of_curve, identity_of_evaluation
 from bapo.experiments.places import options
 from bapo.experiments.products import Product
-from bapo.experiments.studies import Cell, Settings
+from bapo.experiments.settings import Settings
+from bapo.experiments.studies import study_of
 from bapo.plan import costs as plan_costs
 from bapo.plan.costs import Cost
 from bapo.store.files import SUMMARY, read_json
@@ -86,7 +88,7 @@ def wanted(target: str, settings: Settings) -> Wanted:
 def jobs(target: str, settings: Settings) -> list[Job]:
     """Return every job of ``target``, done or not. Raises UserError for what the names or files have wrong."""
     want = wanted(target, settings)
-    studies = {name: settings.study(name) for name in want.runs}
+    studies = {name: study_of(name, settings) for name in want.runs}
     evaluated = list(dict.fromkeys(cell for study in studies.values() for cell in study.cells))
     curved = dict.fromkeys(cell for name in want.curves for cell in studies[name].curved)
     listed = _List(settings)

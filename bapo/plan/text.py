@@ -11,8 +11,7 @@ import yaml
 from omegaconf import DictConfig
 
 from bapo.errors import UserError
-from bapo.experiments import studies
-from bapo.experiments.studies import Settings
+from bapo.experiments.settings import Settings, read_settings
 from bapo.plan import costs as plan_costs
 from bapo.plan.jobs import KINDS, jobs
 
@@ -126,7 +125,7 @@ def settings_of(words: Iterable[str]) -> Settings:
             given[key] = yaml.safe_load(value)
         except yaml.YAMLError:
             given[key] = value
-    return studies.read_settings(given, studies.SCHEMA)
+    return read_settings(given)
 
 
 def main(target: str, words: Iterable[str], as_json: bool = False) -> int:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from bapo.errors import UserError
+from bapo.experiments.cells import Cell
 from bapo.experiments.places import run_directory
 from bapo.experiments.products import TRIALS
-from bapo.experiments.studies import Cell, Settings
+from bapo.experiments.settings import Settings
 from bapo.store.files import write_json
 from bapo.sweeps import study as studies
 from bapo.sweeps import trials

@@ -24,10 +24,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Raises UserError for wrong input."""
-    from bapo.experiments import studies
+    from bapo.experiments.settings import read_settings
     from bapo.sweeps import collect, files, worker
 
-    settings = studies.read_settings(arguments.settings, studies.SCHEMA)
+    settings = read_settings(arguments.settings)
     sweep = files.load(arguments.name, settings)
     if arguments.action == "show":
         print(collect.show(sweep, settings))

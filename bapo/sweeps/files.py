@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-from omegaconf import MISSING, DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from bapo import methods
 from bapo.errors import UserError, unknown
-from bapo.experiments import compose as configuration
-from bapo.experiments import places
+from bapo.experiments import compose, places
+from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.identity import digest
 from bapo.experiments.places import options
-from bapo.experiments.studies import Cell, Settings
-from bapo.experiments.validate import checked, field_names, require_name
+from bapo.experiments.settings import Settings
 from bapo.sweeps import space
 from bapo.sweeps.space import Parameter
+from bapo.validate import DISTINCT, NOT_EMPTY, ONE, REQUIRED, at_least, one_of, parse_yaml, read, setting, within, wrong
 
 SAMPLERS = ("grid", "tpe")
 
@@ -29,39 +28,39 @@ SAMPLERS = ("grid", "tpe")
 class Pruning:
     """A trial ends early where Wilcoxon's signed-rank test says that it is worse than the best one so far."""
 
-    p: float = 0.05
-    seeds: int = 1  # a trial is not judged before so many of its seeds are trained
+    p: float = setting(0.05, within(0, 1, "(0, 1)"))
+    seeds: int = setting(1, ONE)  # a trial is not judged before so many of its seeds are trained
 
 
-@dataclass
+@dataclass(kw_only=True)
 class At:
     """A sweep at one scale."""
 
     model: str | None = None  # None: the default of the task's setting
-    seeds: list[int] = MISSING
-    trials: int | None = None  # of a free search; a grid has as many as it has cells
+    seeds: list[int] = setting(REQUIRED, NOT_EMPTY, DISTINCT)
+    trials: int | None = setting(None, ONE)  # of a free search; a grid has as many as it has cells
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SweepFile:
     """What ``experiments/sweep/<name>.yaml`` may say."""
 
-    name: str = MISSING
+    name: str = setting()
     like: str | None = None  # another sweep: what is not said here is as there
     title: str = ""
-    task: str = MISSING
+    task: str = setting()
     method: str = "bapo"
     reference: str = "grpo"  # the method above whose accuracy the region must stay
     named: list[str] = field(default_factory=list)  # methods that some of the trials are: their runs are used
-    sampler: str = MISSING  # grid | tpe
-    space: dict[str, Any] = MISSING
+    sampler: str = setting(REQUIRED, one_of(*SAMPLERS))
+    space: dict[str, Any] = setting(REQUIRED, NOT_EMPTY)
     start: dict[str, Any] = field(default_factory=dict)  # the first trial of a free search: Optuna's names -> values
     startup: int = 8  # trials at random before the search begins (tpe)
     seed: int = 1  # of the sampler
     pruning: Pruning | None = None
-    retries: int = 1  # how often a trial whose worker was killed is taken up again
+    retries: int = setting(1, at_least(0))  # how often a trial whose worker was killed is taken up again
     storage: str | None = None  # an Optuna storage URL; None: journal.log beside the sweep's results
-    scales: dict[str, Any] = MISSING  # scale -> At
+    scales: dict[str, At] = setting()
 
 
 @dataclass(frozen=True)
@@ -111,13 +110,8 @@ def load(name: str, settings: Settings) -> Sweep:
         raise UserError(
             f"{path}: scales has no '{settings.scale}'; it has {', '.join(content.scales)}: add seeds and trials of it"
         )
-    where = f"scales.{settings.scale}"
-    at = checked(At, content.scales[settings.scale], path, f"{where}.")
-    if not at.seeds or len(set(at.seeds)) < len(at.seeds):
-        raise UserError(f"{path}: {where}.seeds must name at least one seed, each once")
+    at = content.scales[settings.scale]
     parameters = tuple(_parameter(path, key, entry) for key, entry in content.space.items())
-    if not parameters:
-        raise UserError(f"{path}: space is empty; name at least one parameter")
     _check_intervals(path, parameters)
     _check_start(path, parameters, content.start)
     if content.sampler == "grid":
@@ -125,15 +119,15 @@ def load(name: str, settings: Settings) -> Sweep:
         if numbers:
             raise UserError(f"{path}: space.{numbers[0]}: a grid takes categorical parameters; list its choices")
         if at.trials is not None:
-            raise UserError(f"{path}: {where}.trials: a grid has as many trials as cells; leave trials out")
+            cure = "a grid has as many trials as cells; leave trials out"
+            raise wrong(path, f"scales.{settings.scale}.trials", at.trials, cure)
         trials = len(space.grid(parameters))
     else:
         trials = settings.trials or at.trials
-        if not trials or trials < 1:
-            raise UserError(f"{path}: {where}.trials must say how many trials a free search has, at least 1")
+        if not trials:
+            raise wrong(path, f"scales.{settings.scale}.trials", None, "must say how many trials a free search has")
     model = (
-        at.model
-        or configuration.run_config(settings.scale, content.task, "", "", 0, settings.overrides_of("")).model.name
+        at.model or compose.run_config(settings.scale, content.task, "", "", 0, settings.overrides_of("")).model.name
     )
     return Sweep(
         name=name,
@@ -165,37 +159,26 @@ def _plain(name: str) -> dict[str, Any]:
     path = _path(name)
     if not path.exists():
         raise UserError(unknown("sweep", f"no file {path}", name, names()))
-    try:
-        content = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
-    except (yaml.YAMLError, OmegaConfBaseException) as error:
-        raise UserError(f"{path}: not valid: {' '.join(str(error).split())}") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must be a mapping with {', '.join(field_names(SweepFile))}")
-    return content
+    content = parse_yaml(path)
+    return content if isinstance(content, dict) else read(SweepFile, content, path)  # which says what is wrong
 
 
 def _read(name: str) -> SweepFile:
-    path, given = _path(name), _plain(name)
-    if given.get("like"):
-        other = _plain(str(given["like"]))
+    path, content = _path(name), _plain(name)
+    if content.get("like"):
+        other = _plain(str(content["like"]))
         if other.get("like"):
-            raise UserError(f"{path}: like: {given['like']} is like another sweep itself; name {other['like']}")
-        given = other | given
-    content = checked(SweepFile, given, path)
-    if content.name != name:
-        raise UserError(f"{path}: name is '{content.name}' but the file is called {path.name}; make them equal")
-    if content.sampler not in SAMPLERS:
-        raise UserError(f"{path}: " + unknown("sampler", f"unknown '{content.sampler}'", content.sampler, SAMPLERS))
-    if content.pruning and not (0 < content.pruning.p < 1 and content.pruning.seeds >= 1):
-        raise UserError(f"{path}: pruning: p must be between 0 and 1, and seeds at least 1")
-    if content.retries < 0:
-        raise UserError(f"{path}: retries must be 0 or more")
-    wanted = [("task", "task", content.task), ("method", "method", content.method)]
-    wanted += [("reference", "method", content.reference), *(("named", "method", n) for n in content.named)]
-    wanted += [("scales", "scale", s) for s in content.scales]
-    for where, group, value in wanted:
+            raise UserError(f"{path}: like: {content['like']} is like another sweep itself; name {other['like']}")
+        content = other | content
+    sweep: SweepFile = read(SweepFile, content, path)
+    if sweep.name != name:
+        raise UserError(f"{path}: name is '{sweep.name}' but the file is called {path.name}; make them equal")
+    choices = [("task", "task", sweep.task), ("method", "method", sweep.method)]
+    choices += [("reference", "method", sweep.reference), *(("named", "method", n) for n in sweep.named)]
+    choices += [("scales", "scale", s) for s in sweep.scales]
+    for where, group, value in choices:
         require_name(path, where, group, value)
-    return content
+    return sweep
 
 
 # ------------------------------------------------------------------------------------------------ the space
@@ -209,7 +192,7 @@ def _parameter(path: Path, name: str, entry: Any) -> Parameter:
     kind = given.pop("type", None)
     if kind not in space.KINDS:
         raise UserError(f"{path}: " + unknown(f"{where}.type", f"unknown '{kind}'", str(kind), space.KINDS))
-    allowed = [f for f in field_names(Parameter) if f not in ("name", "kind")]
+    allowed = [f.name for f in dataclasses.fields(Parameter) if f.name not in ("name", "kind")]
     for key in given:
         if key not in allowed:
             raise UserError(f"{path}: " + unknown(f"{where}.{key}", "no such field", str(key), allowed))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
 from bapo.experiments.identity import digest, train_identity
-from bapo.experiments.studies import Settings
+from bapo.experiments.settings import Settings
 from bapo.seeds import key64
 from bapo.sweeps import space
 from bapo.sweeps.files import Sweep, check

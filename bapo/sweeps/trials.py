@@ -15,7 +15,7 @@ from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import run_directory
-from bapo.experiments.studies import Settings
+from bapo.experiments.settings import Settings
 from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files
 from bapo.store.lock import locked
 from bapo.sweeps import space

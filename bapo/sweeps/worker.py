@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
-from bapo.experiments.studies import Settings
+from bapo.experiments.settings import Settings
 from bapo.store.files import write_json
 from bapo.store.lock import locked
 from bapo.sweeps import space, trials

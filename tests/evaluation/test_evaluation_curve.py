@@ -20,7 +20,8 @@ from bapo.experiments import places
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_identity, curve_identity, data_identity, evaluation_identity, train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
-from bapo.experiments.studies import Settings, load_study, study_content
+from bapo.experiments.settings import Settings
+from bapo.experiments.studies import load_study, study_content
 from bapo.store.files import damaged_files, read_json
 
 SPLITS = ["cd34", "cd4", "probe"]

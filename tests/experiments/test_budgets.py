@@ -7,11 +7,12 @@ from omegaconf import OmegaConf
 
 from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
-from bapo.experiments import budgets, studies
+from bapo.experiments import budgets
 from bapo.experiments.budgets import Budget
 from bapo.experiments.compose import compose_config, run_config
 from bapo.experiments.identity import base_identity, train_identity
 from bapo.experiments.places import options, run_directory
+from bapo.experiments.settings import read_settings
 from bapo.store.files import PROBE, STEPS, read_table
 
 ROWS = [
@@ -101,8 +102,8 @@ def test_an_unknown_variant_is_named_with_those_there_are(tmp_path):
     with pytest.raises(UserError, match=r"method=bapo\+rolouts: unknown variant 'rolouts' \(did you mean 'rollouts'"):
         compose_config(["method=bapo+rolouts"])
     with pytest.raises(UserError, match="unknown variant 'x'"):
-        studies.read_settings({"methods": ["bapo+x"]}, studies.SCHEMA)
-    assert studies.read_settings({"methods": ["bapo+rollouts"]}, studies.SCHEMA).methods == ("bapo+rollouts",)
+        read_settings({"methods": ["bapo+x"]})
+    assert read_settings({"methods": ["bapo+rollouts"]}).methods == ("bapo+rollouts",)
 
 
 def test_a_variant_of_a_method_must_not_change_the_base_model():

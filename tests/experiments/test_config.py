@@ -162,7 +162,7 @@ def test_wrong_input_gives_one_sentence(overrides, message):
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "train.steps: .*laptop_countdown.*'many'"),
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: [100", r"laptop_countdown.yaml.*line \d+"),
         ("method/grpo.yaml", "algorithm: grpo", "algorithm: gpro", "method.algorithm=gpro: unknown algorithm; allowed"),
-        ("method/grpo.yaml", "clip_low:", "clip_lo:", "method.clip_lo: grpo has no .*; allowed: .*clip_low"),
+        ("method/grpo.yaml", "title:", "clip_lo: 0.1\ntitle:", "method.clip_lo: grpo has no .*; allowed: .*clip_low"),
         ("method/grpo.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
         ("config.yaml", "scale: laptop", "scale: laptpo", "Could not find 'scale/laptpo'.*laptop paper smoke"),
     ],

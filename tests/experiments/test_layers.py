@@ -1,4 +1,4 @@
-"""A method laid over its model's configuration against Hydra's composition of the same names."""
+"""The layers of a method over a task and a model, and what their files must not do."""
 
 from __future__ import annotations
 
@@ -8,91 +8,105 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from bapo.experiments import compose as configuration
+from bapo import methods
+from bapo.errors import UserError
 from bapo.experiments import layers, places
-from bapo.experiments.identity import train_identity
+from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.places import options
-from bapo.experiments.studies import load_study
-
-#: what no command line changes; keys that no file of a method sets; one that variants with a budget set, too
-ASKED = ((), ("tracking=none", "paths.results=elsewhere"), ("train.learning_rate=0.5",))
-#: methods whose files read another group
-HYDRAS = ("bapo_code", "bapo_corrected")
-
-
-def names(scale: str) -> list[tuple[str, ...]]:
-    """Every task, model and method of every study."""
-    found = {}
-    for study in options("study"):
-        if scale in OmegaConf.load(places.EXPERIMENTS / "study" / f"{study}.yaml").scales:
-            for cell in load_study(study, scale).cells:
-                found[(f"task={cell.task}", f"model={cell.model}", f"method={cell.method}")] = None
-    return [(f"scale={scale}", *cell) for cell in found]
-
-
-@pytest.mark.parametrize("scale", options("scale"))
-def test_what_hydra_composes(scale: str) -> None:
-    for number, overrides in enumerate(names(scale)):
-        asked = (*overrides, *ASKED[number % len(ASKED)])
-        found, expected = configuration._laid(asked), configuration.compose_config(asked)
-        method, *variants = overrides[-1].removeprefix("method=").split("+")
-        if method in HYDRAS or ("train.learning_rate=0.5" in asked and _set_train(variants)):
-            assert found is None, asked
-            continue
-        assert found is not None, asked
-        for resolve in (False, True):
-            contents = [OmegaConf.to_container(config, resolve=resolve) for config in (found, expected)]
-            assert contents[0] == contents[1], asked
-        assert train_identity(found) == train_identity(expected)
-
-
-def _set_train(variants: list[str]) -> bool:
-    return any("train" in OmegaConf.load(places.EXPERIMENTS / "variant" / f"{name}.yaml") for name in variants)
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "experiments"
     shutil.copytree(places.EXPERIMENTS, folder)
+    monkeypatch.setattr(places, "EXPERIMENTS", folder)
+    forget()
     return folder
 
 
-def lay(folder: Path, method: str = "bapo", variants: tuple[str, ...] = (), overrides: tuple[str, ...] = ()) -> object:
-    start = configuration.compose_config(["scale=smoke", "task=countdown"])
-    return layers.lay(start, folder, "countdown", method, variants, overrides)
+def test_the_class_is_the_setting_and_the_file_says_the_difference() -> None:
+    """A method's file repeats no default of its class, and what it leaves out is the class's."""
+    for name in options("method"):
+        content = OmegaConf.to_container(OmegaConf.load(places.EXPERIMENTS / "method" / f"{name}.yaml"))
+        if "defaults" in content:
+            continue
+        defaults = OmegaConf.to_container(methods.defaults(content["algorithm"]))
+        repeated = [k for k, v in content.items() if k not in ("algorithm", "name", "title") and v == defaults[k]]
+        assert repeated == [], name
+        node = compose_config(["task=geometry", f"method={name}"]).method  # no adjustments
+        assert {k: v for k, v in node.items() if k not in content} == {
+            k: v for k, v in defaults.items() if k not in content
+        }
 
 
-def test_what_is_left_to_hydra(tree: Path) -> None:
-    assert lay(tree) is not None
-    for override in ("method.v=3", "fidelity=code", "variant=[hard]", "+train.new=1", "~probe"):
-        assert lay(tree, overrides=(override,)) is None, override
-    assert lay(tree, variants=("rollouts",), overrides=("train.steps=3",)) is None  # the variant sets train.budget
-    assert lay(tree, variants=("rollouts",), overrides=("probe.samples=3",)) is not None
-    assert lay(tree, "no_such_method") is None
-    assert lay(tree, variants=("no_such_variant",)) is None
+def test_the_order_of_the_layers(tree: Path) -> None:
+    """Class, file, adjustment, fidelity, variant, override: each wins over those before it."""
+    (tree / "method" / "mine.yaml").write_text("defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n")
+    (tree / "adjustment" / "countdown_mine.yaml").write_text("# @package _global_\nmethod: {m: 7, high_steps: 7}\n")
+    (tree / "fidelity" / "other.yaml").write_text("# @package method\nhigh_steps: 8\nx2_weight: 8.0\nc1: 0.25\n")
+    text = "# @package _global_\nmethod: {x2_weight: 9.0, c1: 0.3}\nvariant: {nine: nine}\n"
+    (tree / "variant" / "nine.yaml").write_text(text)
+    method = compose_config(["method=mine+nine", "fidelity=other", "method.c1=0.4"]).method
+    assert (method.v, method.m, method.high_steps, method.x2_weight, method.c1) == (6, 7, 8, 9.0, 0.4)
+    assert method.bad_capacity is None and method.name == "mine+nine" and method.title == "+BAPO, nine"
+
+
+def test_a_layer_may_use_the_settings_values(tree: Path) -> None:
+    (tree / "variant" / "shared.yaml").write_text(
+        '# @package _global_\nmethod: {bad_capacity: "${share:2,${train.batch_size}}"}\nvariant: {shared: shared}\n'
+    )
+    assert compose_config(["method=bapo+shared", "train.batch_size=16"]).method.bad_capacity == 32
 
 
 @pytest.mark.parametrize(
-    ("file", "text"),
+    ("file", "text", "message"),
     [
-        ("method/bapo.yaml", "# @package _global_\nmethod: {algorithm: bapo}\n"),
-        ("method/bapo.yaml", "defaults: [_self_, grpo]\nalgorithm: bapo\n"),  # another's settings win over its own
-        ("method/bapo.yaml", "algorithm: [\n"),
-        ("variant/rollouts.yaml", "# @package train\nbudget: {unit: rollouts, like: grpo}\n"),
-        ("variant/rollouts.yaml", "# @package _global_\ntracking: {kind: none}\n"),  # wins over an override
-        ("adjustment/countdown_grpo.yaml", "# @package _global_\ntrain: {learning_rate: 1.0}\n"),
-        ("fidelity/paper.yaml", "# @package method\nv: 7\n"),
-        ("setting/smoke_geometry.yaml", "defaults:\n  - optional /exception: geometry_${method}\n"),
+        ("method/bapo.yaml", "# @package _global_\nmethod: {algorithm: bapo}\n", "bapo.yaml: has a package"),
+        ("method/bapo.yaml", "name: bapo\n", "bapo.yaml: algorithm has no value: name a class"),
+        ("method/bapo.yaml", "algorithm: [\n", "bapo.yaml: not valid YAML"),
+        ("method/bapo.yaml", "algorithm: bapo\ndefaults: [gripo]\n", r"unknown method 'gripo' \(did you mean 'grpo'"),
+        ("method/bapo.yaml", "algorithm: bapo\ndefaults: [{'a@b': c}]\n", "bapo.yaml: defaults: a@b: name a method"),
+        ("method/bapo.yaml", "algorithm: bapo\nvv: 3\n", r"method.vv: bapo has no such parameter.*'v'"),
+        ("variant/rollouts.yaml", "# @package train\nbudget: {unit: rollouts}\n", "rollouts.yaml: begin with"),
+        (
+            "variant/rollouts.yaml",
+            "# @package _global_\ntrian: {steps: 1}\n",
+            r"rollouts.yaml: trian: no such key \(did you mean 'train'",
+        ),
+        (
+            "variant/rollouts.yaml",
+            "# @package _global_\ntrain: {steps: many}\n",
+            "rollouts.yaml: train.steps: .*'many'",
+        ),
     ],
 )
-def test_files_that_do_more_than_it_knows(tree: Path, file: str, text: str) -> None:
+def test_what_is_wrong_in_a_layer_is_said_with_its_file(tree: Path, file: str, text: str, message: str) -> None:
     (tree / file).write_text(text, encoding="utf-8")
-    assert lay(tree, variants=("rollouts",)) is None
+    with pytest.raises(UserError, match=message):
+        compose_config(["method=bapo+rollouts"])
 
 
-def test_another_order_of_the_defaults(tree: Path) -> None:
-    path = tree / "config.yaml"
-    text = path.read_text(encoding="utf-8")
-    assert "  - variant: []" in text
-    path.write_text(text.replace("  - variant: []", "  - variant: [updates]"), encoding="utf-8")
-    assert lay(tree) is None
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["+train.extra=1"], r"train.extra: no such key 'extra'"),
+        (["+trian.extra=1"], r"trian: no such key 'trian' \(did you mean 'train'"),
+        (["~train.steps"], "~train.steps: a key of the configuration cannot be removed"),
+        (["+train.steps=3"], "Could not append to config. An item is already at 'train.steps'"),
+    ],
+)
+def test_keys_that_the_schema_does_not_have_cannot_be_added(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compose_config(overrides)
+
+
+def test_a_mapping_takes_new_keys() -> None:
+    config = compose_config(["+data.generator.extra=1", "+verl.gpus_per_node=2", "~data.generator.noise"])
+    assert (config.data.generator.extra, config.verl.gpus_per_node) == (1, 2)
+    assert "noise" not in config.data.generator
+
+
+def test_a_choice_is_read_from_the_tree_that_is_named(tree: Path) -> None:
+    assert layers.keys_of("rollouts") == {"train.budget.unit", "train.budget.like", "variant.rollouts"}
+    (tree / "variant" / "rollouts.yaml").write_text("# @package _global_\nvariant: {rollouts: none}\n")
+    assert layers.keys_of("rollouts") == {"variant.rollouts"}

@@ -18,9 +18,10 @@ from bapo import __main__
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
+from bapo.experiments.cells import Cell
 from bapo.experiments.identity import data_identity, identity_of_evaluation, train_identity
 from bapo.experiments.places import data_directory, run_directory
-from bapo.experiments.studies import Cell, Settings
+from bapo.experiments.settings import Settings
 from bapo.plan import costs as plan_costs
 from bapo.plan import estimates
 from bapo.plan import jobs as plan

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bapo.experiments.studies import Cell, Settings
+from bapo.experiments.cells import Cell
+from bapo.experiments.settings import Settings
 from bapo.plan import resources
 
 LAPTOP = (Settings(), Cell("countdown", "qwen2-112k", "bapo", 1))

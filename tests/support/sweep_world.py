@@ -15,7 +15,7 @@ import yaml
 
 from bapo.experiments import compose as configuration
 from bapo.experiments import places
-from bapo.experiments.studies import Settings
+from bapo.experiments.settings import Settings
 
 FREE: dict[str, Any] = {
     "name": "tiny",

@@ -17,7 +17,7 @@ from support.sweep_world import FREE, SweepWorld
 from bapo import methods
 from bapo.errors import UserError
 from bapo.experiments.places import options, run_directory
-from bapo.experiments.studies import Settings
+from bapo.experiments.settings import Settings
 from bapo.store.files import MANIFEST, PROBE, SUMMARY, read_json, read_table, verify_files
 from bapo.sweeps import collect, files, space, storage, study, trials, worker
 from bapo.sweeps.space import Parameter
@@ -133,17 +133,17 @@ def test_a_probe_of_training_problems_judges_no_trial():
         ({"samplr": "tpe"}, r"samplr: no such field \(did you mean 'sampler'\?\)"),
         ({"task": "count"}, r"task: unknown task 'count'"),
         ({"named": ["bapo+fast"]}, r"tiny.yaml: named: unknown variant 'fast'"),
-        ({"pruning": {"q": 1}}, r"tiny.yaml: pruning.q: Key 'q' not in 'Pruning'"),
-        ({"scales": {"smoke": [1]}}, r"tiny.yaml: scales.smoke must be a mapping with model, seeds, trials"),
+        ({"pruning": {"q": 1}}, r"tiny.yaml: pruning.q: no such field; allowed: p, seeds"),
+        ({"scales": {"smoke": [1]}}, r"tiny.yaml: scales.smoke: must be a mapping with model, seeds, trials"),
         ({"space": {"v": {"type": "int", "low": 1, "high": 3}}}, r"space.v.key must name what it sets"),
         ({"space": {"v": {"type": "int", "key": "method.v", "low": 5, "high": 3}}}, r"space.v needs low and high"),
         ({"space": {"v": {"type": "integer"}}}, r"space.v.type: unknown 'integer'"),
         ({"start": {"v": 9}}, r"start.v=9: must be in the space"),
-        ({"scales": {"smoke": {"seeds": []}}}, r"scales.smoke.seeds must name at least one seed"),
-        ({"scales": {"smoke": {"seeds": [1]}}}, r"scales.smoke.trials must say how many"),
+        ({"scales": {"smoke": {"seeds": []}}}, r"scales.smoke.seeds=\[\]: must name at least one"),
+        ({"scales": {"smoke": {"seeds": [1]}}}, r"scales.smoke.trials: must say how many"),
         ({"scales": {"laptop": {"seeds": [1]}}}, r"scales has no 'smoke'; it has laptop"),
-        ({"retries": -1}, r"retries must be 0 or more"),
-        ({"pruning": {"p": 2.0}}, r"pruning: p must be between 0 and 1"),
+        ({"retries": -1}, r"retries=-1: must be 0 or more"),
+        ({"pruning": {"p": 2.0}}, r"pruning.p=2.0: must be in"),
         ({"name": "x"}, r"x.yaml"),
     ],
 )

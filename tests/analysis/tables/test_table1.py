@@ -23,6 +23,7 @@ from analysis.results import Result, compare, marks
 from analysis.study import load
 from analysis.tables.table1 import files as table1
 from bapo.errors import UserError
+from bapo.experiments.settings import Settings, read_settings
 from bapo.store.files import read_table
 
 
@@ -353,9 +354,7 @@ def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
 
     from snakemake.cli import parse_config
 
-    from bapo.experiments import studies
-
-    settings = studies.Settings(
+    settings = Settings(
         scale="smoke",
         engine="verl",
         device="cpu",
@@ -369,7 +368,7 @@ def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
     study = load(write_study(tmp_path, methods=("grpo",), seeds=(1,), steps=2, scale="smoke", extra=extra), "table1")
     words = shlex.split(study.command)
     assert words[:6] == ["snakemake", "--cores", "all", "table1", "--config", "scale=smoke"]
-    again = studies.read_settings(parse_config(words[5:]), studies.SCHEMA)
+    again = read_settings(parse_config(words[5:]))
     assert again == dataclasses.replace(settings, device=None, tracking=None)  # neither has a meaning
     assert load(write_study(tmp_path, methods=("grpo",), seeds=(1,), steps=2), "table1").command == (
         "snakemake --cores all table1"

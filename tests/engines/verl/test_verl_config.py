@@ -26,6 +26,7 @@ from bapo.engines.verl.worker import CURRENT, DELAYED, MethodWorker, warm_up
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
+from bapo.experiments.cells import Cell
 from bapo.experiments.places import data_directory, options
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
@@ -65,7 +66,7 @@ def critic_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("cell", sorted(OTHER.values(), key=str), ids=lambda c: f"{c.task}-{c.method}")
-def test_verl_accepts_every_method_of_the_other_studies(cell: studies.Cell) -> None:
+def test_verl_accepts_every_method_of_the_other_studies(cell: Cell) -> None:
     config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
     verl = verl_config.resolve(config)
     validate(verl)
@@ -79,7 +80,7 @@ def test_verl_accepts_every_method_of_the_other_studies(cell: studies.Cell) -> N
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda c: f"{c.task}-{c.model}-{c.method}")
-def test_verl_accepts_every_run_of_the_paper(cell: studies.Cell, critic_folder: Path) -> None:
+def test_verl_accepts_every_run_of_the_paper(cell: Cell, critic_folder: Path) -> None:
     """Table 1, Figures 5, 6, 10 and 16."""
     config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
     verl = verl_config.resolve(config)

@@ -1,0 +1,167 @@
+"""Check what people write: a dataclass says what a file or a configuration may hold, and every mistake is told alike.
+
+An error names the file, the field, the value and the cure: ``FILE: FIELD=VALUE: CURE``. A field's type and its rules
+stand in the dataclass and nowhere else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING as REQUIRED
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
+
+from bapo.errors import UserError, unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """A condition on a field's value, and the cure to name where it does not hold."""
+
+    holds: Callable[[Any], bool]
+    cure: str
+
+
+def one_of(*allowed: Any) -> Rule:
+    return Rule(lambda value: value in allowed, f"must be one of {', '.join(map(str, allowed))}")
+
+
+def at_least(low: float, note: str = "") -> Rule:
+    """note: what to add to the cure."""
+    return Rule(lambda value: value >= low, f"must be {'0 or more' if low == 0 else f'at least {low}'}{note}")
+
+
+def within(low: float, high: float, interval: str, note: str = "") -> Rule:
+    """Allow an interval, written down as for example "(0, 1]": its brackets say which ends belong to it."""
+    first, last = interval[0] == "[", interval[-1] == "]"
+    cure = f"must be in {interval}{note}"
+    return Rule(lambda v: low < v < high or (first and v == low) or (last and v == high), cure)
+
+
+ONE = at_least(1)
+POSITIVE = Rule(lambda value: value > 0, "must be positive")
+OFF_OR_POSITIVE = Rule(lambda value: value >= 0, "must be 0 (off) or positive")
+NOT_EMPTY = Rule(bool, "must name at least one")
+DISTINCT = Rule(lambda value: len(set(value)) == len(value), "must name each once")
+
+
+def setting(default: Any = REQUIRED, *rules: Rule) -> Any:
+    """A dataclass field with rules. A rule is not asked about None, which only an optional field can hold."""
+    if isinstance(default, list | dict):
+        return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"rules": rules})
+    return dataclasses.field(default=default, metadata={"rules": rules})
+
+
+def wrong(file: Path | str | None, field: str, value: Any, cure: str) -> UserError:
+    """The error for one value. file: None for a configuration, whose field names the key. value: None is not shown."""
+    place = field if value is None else f"{field}={value}"
+    return UserError(": ".join([*([str(file)] if file else []), *([place] if place else []), cure]))
+
+
+def broken_rules(schema: type, get: Callable[[str], Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
+    """Yield (field, value, cure) for every rule of ``schema``, dataclasses below it included, that does not hold.
+
+    get: the value of a dotted field.
+    """
+    for field in dataclasses.fields(schema):
+        below = _dataclass_of(hints_of(schema)[field.name])
+        name = f"{prefix}{field.name}"
+        if below is not None:
+            yield from broken_rules(below, get, f"{name}.")
+        elif rules := rules_of(schema, field.name):
+            value = get(name)
+            yield from ((name, value, rule.cure) for rule in rules if value is not None and not rule.holds(value))
+
+
+def read(schema: type, content: Any, file: Path | str | None, field: str = "") -> Any:
+    """``content`` as an object of the dataclass ``schema``.
+
+    field: where in the file it stands, "" for all of it. Raises UserError for a field that does not exist or is
+    missing, for a value of another type, and for a rule that does not hold.
+    """
+    names = [f.name for f in dataclasses.fields(schema)]
+    if not isinstance(content, Mapping):
+        raise wrong(file, field, None, f"must be a mapping with {', '.join(names)}")
+    prefix = f"{field}." if field else ""
+    values = {}
+    for key, value in content.items():
+        if key not in names:
+            raise wrong(file, "", None, unknown(f"{prefix}{key}", "no such field", str(key), names))
+        values[key] = _typed(hints_of(schema)[key], value, file, f"{prefix}{key}")
+    for entry in dataclasses.fields(schema):
+        required = entry.default is REQUIRED and entry.default_factory is REQUIRED
+        if required and entry.name not in values:
+            raise wrong(file, f"{prefix}{entry.name}", None, "has no value; add it")
+        for rule in rules_of(schema, entry.name):
+            value = values.get(entry.name)
+            if value is not None and not rule.holds(value):
+                raise wrong(file, f"{prefix}{entry.name}", value, rule.cure)
+    return schema(**values)
+
+
+def rules_of(schema: type, name: str) -> tuple[Rule, ...]:
+    """The rules of a field; a subclass that only changes the default keeps those of the class above it."""
+    fields = (vars(cls).get("__dataclass_fields__", {}).get(name) for cls in schema.__mro__)
+    return next((f.metadata["rules"] for f in fields if f is not None and "rules" in f.metadata), ())
+
+
+def parse_yaml(path: Path, text: str | None = None) -> Any:
+    """The content of a YAML file, ``${...}`` resolved. text: what it holds, where that is read already.
+
+    Raises UserError naming the file where it is not valid.
+    """
+    try:
+        content = OmegaConf.create(path.read_text(encoding="utf-8") if text is None else text)
+        return OmegaConf.to_container(content, resolve=True)
+    except (YAMLError, OmegaConfBaseException, OSError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+@lru_cache(maxsize=64)
+def hints_of(schema: type) -> dict[str, Any]:
+    """The types of a dataclass's fields."""
+    return get_type_hints(schema)
+
+
+def _dataclass_of(kind: Any) -> type | None:
+    """The dataclass that a field holds, also an optional one."""
+    options = [k for k in (get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,))]
+    return next((k for k in options if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
+
+
+def _typed(kind: Any, value: Any, file: Path | str | None, field: str) -> Any:
+    """``value`` as ``kind``: a dataclass, a list, tuple or mapping of kinds, several kinds, or a plain type."""
+    origin, inner = get_origin(kind), get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in inner:
+            return None
+        kinds = [k for k in inner if k is not type(None)]
+        matching = [k for k in kinds if k in (bool, int, float, str) and type(value) is k]
+        return _typed((matching or kinds)[0], value, file, field)
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return read(kind, value, file, field)
+    if origin in (list, tuple):
+        if not isinstance(value, list | tuple):
+            raise wrong(file, field, value, "must be a list")
+        return origin(_typed(inner[0], v, file, f"{field}[{i}]") for i, v in enumerate(value))
+    if origin in (dict, Mapping) or getattr(origin, "__name__", "") == "Mapping":
+        if not isinstance(value, Mapping):
+            raise wrong(file, field, value, "must be a mapping")
+        return {k: _typed(inner[1], v, file, f"{field}.{k}") for k, v in value.items()}
+    if kind is float and type(value) is int:
+        return float(value)
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        names = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+        raise wrong(file, field, value, f"must be {names.get(kind, kind.__name__)}")
+    return value

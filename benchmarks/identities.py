@@ -1,0 +1,77 @@
+"""Write down what every run, study and sweep means: ``python benchmarks/identities.py FILE.json [--check]``.
+
+A change of the code that should change no result is proved by equal files before and after it. ``--check`` compares
+with FILE.json instead of writing it, and names every difference. ``tests/experiments/identities.json`` is such a file:
+tests/experiments/test_identities.py compares with it, so a changed identity is always a decision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bapo.experiments import identity
+from bapo.experiments.cells import Cell
+from bapo.experiments.places import options, run_directory
+from bapo.experiments.settings import Settings
+from bapo.experiments.studies import at_scale, study_content, study_of
+from bapo.sweeps import files, study
+
+
+def meanings(scale: str) -> dict[str, Any]:
+    """The identities of everything that ``scale`` has: {"runs", "studies", "sweeps"}."""
+    settings = Settings(scale=scale)
+    runs: dict[str, dict[str, Any]] = {}
+
+    def note(cell: Cell) -> None:
+        config, name = settings.run(cell), f"{cell.task}/{cell.model}/{cell.method}"
+        if name not in runs:
+            runs[name] = {
+                kind: getattr(identity, f"{kind}_identity")(config) for kind in ("data", "base", "evaluation", "curve")
+            } | {"folder": str(run_directory(config).parent), "train": {}}
+        runs[name]["train"][str(cell.seed)] = identity.train_identity(config)
+
+    studies = {name: study_of(name, settings) for name in at_scale(options("study"), scale)}
+    sweeps = {name: files.load(name, settings) for name in files.at_scale(scale)}
+    for cell in (cell for each in studies.values() for cell in each.cells):
+        note(cell)
+    for sweep in sweeps.values():
+        for method in dict.fromkeys([sweep.method, sweep.reference, *sweep.named]):
+            for seed in sweep.seeds:
+                note(sweep.cell(method, seed))
+    return {
+        "runs": runs,
+        "studies": {name: identity.digest(study_content(each, settings)) for name, each in studies.items()},
+        "sweeps": {name: study.identity(sweep, settings) for name, sweep in sweeps.items()},
+    }
+
+
+def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
+    """Yield a line for every leaf of the two trees that differs."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            yield from differences(before.get(key), after.get(key), f"{where}/{key}")
+    elif before != after:
+        yield f"{where}: {before} is now {after}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
+    arguments = parser.parse_args()
+    found = {scale: meanings(scale) for scale in options("scale")}
+    if not arguments.check:
+        arguments.file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        return 0
+    lines = list(differences(json.loads(arguments.file.read_text(encoding="utf-8")), found))
+    print("\n".join(lines) or "every identity is as it was")
+    return bool(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,25 @@
+"""What every run means is written down: a changed identity is a decision, never an accident."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support.paths import BENCHMARKS
+
+from bapo.experiments.places import options
+
+WRITTEN = Path(__file__).with_name("identities.json")
+
+
+@pytest.mark.parametrize("scale", options("scale"))
+def test_every_identity_is_the_one_written_down(scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one must change: raise a revision, say so, and `python benchmarks/identities.py` writes the file anew."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    sys.modules.pop("identities", None)
+    import identities
+
+    written = json.loads(WRITTEN.read_text(encoding="utf-8"))[scale]
+    assert list(identities.differences(written, identities.meanings(scale))) == []
