@@ -73,10 +73,10 @@ class Study:
 
     def summaries(self, home: Path, curves: bool) -> list[str]:
         """Return the summary of every run and base model in ``home`` and of its evaluations; curves: of the curves."""
-        folders = [places.run_folder(home, *dataclasses.astuple(cell)) for cell in self.cells]
+        folders = [places.run_folder(home, **vars(cell)) for cell in self.cells]
         folders += [places.base_folder(home, *start) for start in self.models]
         files = [f"{folder}/{name}" for folder in folders for name in (SUMMARY, f"eval/{SUMMARY}")]
-        runs = [places.run_folder(home, *dataclasses.astuple(cell)) for cell in self.curved] if curves else []
+        runs = [places.run_folder(home, **vars(cell)) for cell in self.curved] if curves else []
         return [*files, *(f"{run}/curve/{SUMMARY}" for run in runs)]
 
 

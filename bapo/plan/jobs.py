@@ -153,7 +153,7 @@ class _List:
             self.jobs.append(Job("sweep", path, cost, path.exists()))
 
     def _run(self, cell: Cell) -> Path:
-        return places.run_folder(self.home, *dataclasses.astuple(cell))
+        return places.run_folder(self.home, **vars(cell))
 
     def _evaluation(self, home: Path, config: DictConfig, exact: Callable[[], DictConfig], curve: bool = False) -> None:
         """Add the evaluation, or the curve, of what lies in ``home``. config: for costs; exact: for the identity."""

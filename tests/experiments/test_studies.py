@@ -13,7 +13,7 @@ from support.paper_runs import PAPER
 
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
-from bapo.experiments import places, products
+from bapo.experiments import places, products, studies
 from bapo.experiments.cells import Cell
 from bapo.experiments.identity import evaluation_identity, train_identity
 from bapo.experiments.places import options
