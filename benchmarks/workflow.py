@@ -1,4 +1,4 @@
-"""The whole of Table 1 at laptop scale, from nothing, and the DAGs of the paper scale.
+"""Time the whole of Table 1 at laptop scale, from nothing, and the DAGs of the paper scale.
 
     python benchmarks/workflow.py [--cores 2] [--dag-only]
 
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def timed(*words: str) -> tuple[float, str]:
-    """(wall seconds, standard output) of Snakemake with these words. Raises on failure, with its last lines."""
+    """Return (wall seconds, output) of Snakemake with these arguments. Raises on failure, with its last lines."""
     begun = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *words],
@@ -45,7 +45,7 @@ def timed(*words: str) -> tuple[float, str]:
 
 
 def cost(*words: str) -> tuple[float, float, str]:
-    """(CPU seconds, peak memory in GB of any command so far, output) of Snakemake with these words."""
+    """Return (CPU seconds, peak memory in GB of any command so far, output) of Snakemake with these arguments."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     _, output = timed(*words)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -53,7 +53,7 @@ def cost(*words: str) -> tuple[float, float, str]:
 
 
 def everything(folder: str) -> None:
-    """All tables, figures, studies and sweeps of the paper scale with five seeds: from nothing, then with all there."""
+    """Time all products and sweeps of the paper scale with five seeds: from nothing, then with all there."""
     asked = (
         "all",
         "comparisons",
@@ -80,7 +80,7 @@ def everything(folder: str) -> None:
 
 
 def analysis_start() -> None:
-    """What each analysis job pays before it reads anything."""
+    """Time what each analysis job pays before it reads anything."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     imports = "import matplotlib.pyplot, pandas; from analysis import __main__"
     subprocess.run([sys.executable, "-c", imports], cwd=ROOT, check=True, capture_output=True)

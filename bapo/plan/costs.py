@@ -1,4 +1,4 @@
-"""What one job costs: measured seconds at laptop scale, the paper's Table 2 or a stated model on GPUs. No torch."""
+"""Estimate what one job costs: measured seconds at laptop scale, the paper's Table 2 or a stated model on GPUs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bapo.experiments.settings import Settings
 from bapo.plan import estimates
 
 PAPER, MODEL, MEASURED, SCALED, UNKNOWN = "paper", "model", "measured", "scaled", "unknown"
-#: where the hours of a job are from, in words
+#: source of a job's hours -> the same in words
 SOURCES = {
     PAPER: "the paper's Table 2",
     MODEL: "the model of docs/paper_scale.md",
@@ -52,22 +52,22 @@ def measured() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def of_model(settings: Settings, task: str, model: str) -> DictConfig:
-    """The configuration of a task and a model, without a method's settings."""
+    """Compose the configuration of a task and a model, without a method's settings."""
     return configuration.run_config(settings.scale, task, model, "", 0, settings.overrides_of(""))
 
 
 @lru_cache(maxsize=512)
 def of_run(settings: Settings, task: str, model: str, method: str) -> DictConfig:
-    """The configuration of the runs of a method, whatever the seed."""
+    """Compose the configuration of the runs of a method, whatever the seed."""
     return settings.run(Cell(task, model, method, 0))
 
 
 def parameters(config: DictConfig) -> float | None:
-    """model.parameters, or what the model's name says (qwen2-112k: 112,000); None where neither does."""
+    """Return model.parameters, or what the model's name says (qwen2-112k: 112,000); None where neither does."""
     if config.model.parameters:
         return float(config.model.parameters)
-    found = re.search(r"(\d+(?:\.\d+)?)([kmb])$", config.model.name.split("+")[0])
-    return float(found[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[found[2]] if found else None
+    size = re.search(r"(\d+(?:\.\d+)?)([kmb])$", config.model.name.split("+")[0])
+    return float(size[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[size[2]] if size else None
 
 
 def expected_steps(config: DictConfig) -> float:
@@ -84,7 +84,7 @@ def data(config: DictConfig) -> Cost:
 
 
 def base(config: DictConfig) -> Cost:
-    """Nothing for a pretrained model, whose job only notes it."""
+    """Estimate a base model's training; a pretrained model costs nothing, as its job only notes it."""
     count = parameters(config)
     if config.model.kind != "scratch":
         return Cost(cpu_hours=measured()["start"] / 3600)
@@ -97,7 +97,7 @@ def base(config: DictConfig) -> Cost:
 
 @lru_cache(maxsize=512)
 def train_of(settings: Settings, task: str, model: str, method: str) -> Cost:
-    """Of one run of the method: every seed costs the same."""
+    """Estimate one run of the method: every seed costs the same."""
     return train(of_run(settings, task, model, method))
 
 
@@ -120,7 +120,7 @@ def train(config: DictConfig) -> Cost:
 
 
 def checkpoints(config: DictConfig) -> float:
-    """Bytes of a finished run: the model of every kept checkpoint, two whole states of the trainer, the tables.
+    """Estimate the bytes of a finished run: the kept checkpoints' models, two whole states of the trainer, the tables.
 
     A kept model has 2 bytes a parameter with verl (bfloat16), else those of its dtype; a state 12 (float32 weights and
     Adam's moments), 4 more with a delayed rollout policy, 12 more with a critic. What methods replay is not counted.
@@ -136,7 +136,7 @@ def checkpoints(config: DictConfig) -> float:
 
 
 def evaluate(config: DictConfig, curve: bool = False) -> Cost:
-    """Of one checkpoint on every benchmark; curve: of every kept one and the start, fewer samples a problem."""
+    """Estimate an evaluation on every benchmark; curve: of every kept checkpoint and the start, with fewer samples."""
     e = config.evaluation
     names = {*e.benchmarks, *([e.validation] if curve and e.validation else [])}
     models = 1 + -(-expected_steps(config) // config.checkpoint.every) if curve else 1

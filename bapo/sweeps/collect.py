@@ -1,4 +1,4 @@
-"""A finished sweep as one JSON file: what ``python -m analysis robustness`` reads."""
+"""Write a finished sweep as one JSON file, which ``python -m analysis robustness`` reads."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from bapo.sweeps.worker import RESULT, slot_folder, told
 
 
 def needed_methods(sweep: Sweep) -> list[str]:
-    """The methods whose runs of the same seeds a sweep uses as they are: those that trials are, and the reference."""
+    """List the methods whose runs a sweep uses as they are: those that some trials are, and the reference."""
     return list(dict.fromkeys([*sweep.named, sweep.reference]))
 
 
 def needed_cells(sweep: Sweep) -> list[Cell]:
-    """Their runs."""
+    """List the runs of these methods."""
     return [sweep.cell(method, seed) for method in needed_methods(sweep) for seed in sweep.seeds]
 
 
 def collect(sweep: Sweep, settings: Settings) -> Path:
     """Write ``trials.json``: every trial of the study with its runs. Raises UserError where the total is not exact."""
     study = studies.open_study(sweep, settings)
-    found: dict[int, Any] = {}
+    by_slot: dict[int, Any] = {}
     for trial in study.get_trials(deepcopy=False):
         slot = trial.user_attrs.get(studies.SLOT)
-        if slot is None or slot in found:
+        if slot is None or slot in by_slot:
             raise UserError(
                 f"sweep {sweep.name}: trial {trial.number} of the study is no slot's own; another program asked it"
             )
-        found[slot] = trial
-    open_slots = [s for s in range(sweep.trials) if s not in found or not found[s].state.is_finished()]
+        by_slot[slot] = trial
+    open_slots = [s for s in range(sweep.trials) if s not in by_slot or not by_slot[s].state.is_finished()]
     if open_slots:
         raise UserError(
             f"sweep {sweep.name}: slots {', '.join(map(str, open_slots))} of {sweep.trials} are not finished; run "
             f"`snakemake --cores all sweep_{sweep.name}`"
         )
     # after the budget was made smaller the study still has the other trials, and they are as good
-    rows = [told(t, sweep) for _, t in sorted(found.items()) if t.state.is_finished()]
+    rows = [told(t, sweep) for _, t in sorted(by_slot.items()) if t.state.is_finished()]
     for row in rows:
         row["settings"] = trials.overrides(sweep, settings, row["drawn"])
     path = studies.folder_of(sweep, settings) / TRIALS

@@ -16,14 +16,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     }
     for action, text in words.items():
         sub = actions.add_parser(action, help=text, description=text)
-        sub.add_argument("name", help="of a file in experiments/sweep/")
+        sub.add_argument("name", help="the name of a file in experiments/sweep/")
         sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
         if action == "slot":
             sub.add_argument("--slot", type=int, required=True, help="0 to trials - 1")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Raises UserError for wrong input."""
+    """Do what was asked; returns 0. Raises UserError for wrong input."""
     from bapo.experiments.settings import read_settings
     from bapo.sweeps import collect, files, worker
 
