@@ -15,9 +15,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from analysis import figures
 from analysis.report import markdown
 from bapo.errors import UserError
+from bapo.experiments.products import FIGURES
 from bapo.store.provenance import robustness_reports
 
 
@@ -120,7 +120,7 @@ def _spoken(name: str) -> str:
 
 def figure_list(folder: Path) -> list[Figure]:
     """Draw every figure in the paper's order, then the others by name: SVG, else PNG, with the data behind it."""
-    order = list(figures.FIGURES)
+    order = list(FIGURES)
     stems = {p.stem for s in ("svg", "png") for p in folder.glob(f"*.{s}")}
     known = sorted(stems, key=lambda s: (order.index(s) if s in order else len(order), s))
     return [_figure(folder, stem, folder / f"{stem}.csv") for stem in known]
@@ -136,7 +136,7 @@ def _figure(folder: Path, stem: str, *behind: Path) -> Figure:
         title, description = _said(text, "title"), _said(text, "dc:description|desc")
     else:
         kind, (width, height) = "png", _png_size(content, path)
-    if entry := figures.FIGURES.get(stem):
+    if entry := FIGURES.get(stem):
         title = f"{entry.number}: {entry.title}"
     title = _spoken(stem) if title in ("", stem) else title
     image = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

@@ -21,6 +21,7 @@ from analysis.audit import SETUP, audit, load
 from analysis.report import claims, files, markdown, page, provenance, write
 from analysis.text import MISSING
 from bapo.errors import UserError
+from bapo.experiments import products
 from bapo.store.provenance import inputs_of_report
 
 WORKFLOWS = ROOT / "workflows"
@@ -314,16 +315,13 @@ def test_a_study_without_runs_is_named(tmp_path: Path) -> None:
 def test_every_caption_of_snakemakes_report_is_there_and_valid() -> None:
     """The captions are Jinja2 templates of reStructuredText, which Snakemake fills in and turns into HTML."""
     core = pytest.importorskip("docutils.core")
-    job = SimpleNamespace(
-        config={"scale": "smoke"},
-        wildcards=SimpleNamespace(figure="figure4", table="table2", study="controls"),
-        input=SimpleNamespace(study="a.json"),
-    )
-    named = {
-        name for path in WORKFLOWS.glob("*.smk") for name in re.findall(r'"(report/\w+\.rst)"', path.read_text("utf-8"))
-    }
-    assert named == {f"report/{path.name}" for path in (WORKFLOWS / "report").glob("*.rst")}
-    for name in named:
+    every = [products.page("laptop"), *products.page("laptop").shown, products.robustness("thresholds")]
+    every += [products.comparison(study) for study in products.beyond("laptop")]
+    captions = {(caption, product.name) for product in every for caption in product.files.values() if caption}
+    captions.add(("report/workflow.rst", "all"))
+    assert {name for name, _ in captions} == {f"report/{path.name}" for path in (WORKFLOWS / "report").glob("*.rst")}
+    for name, rule in captions:
+        job = SimpleNamespace(config={"scale": "smoke"}, rule=rule, input=["run/summary.json", "studies/a.json"])
         template = jinja2.Template((WORKFLOWS / name).read_text("utf-8"), undefined=jinja2.StrictUndefined)
         text = template.render(snakemake=job)
         core.publish_parts(text, writer="html", settings_overrides={"halt_level": 2, "report_level": 2})  # 2: warnings
