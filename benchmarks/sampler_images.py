@@ -1,10 +1,10 @@
-"""Tokens a second of our sampler against Hugging Face ``generate`` where prompts have images, on the same model.
+"""Tokens per second of our sampler and of Hugging Face ``generate`` on prompts with images, on the same model.
 
     python benchmarks/sampler_images.py [--results FOLDER] [--rounds N]
 
-As ``sampler.py``, with the laptop's diagrams and its Qwen2.5-VL model. Ours runs the vision tower once a prompt;
-``generate`` is given each prompt once with ``num_return_sequences``, as one would, and runs it once a sequence: it
-repeats the pixels before it begins. Preparing the images is not counted on either side.
+As ``sampler.py``, with the laptop's diagrams and Qwen2.5-VL model. Ours runs the vision tower once per prompt;
+``generate``, called in the usual way with ``num_return_sequences``, runs it once per sequence, because it repeats the
+pixels first. Preparing the images is not counted on either side.
 """
 
 from __future__ import annotations

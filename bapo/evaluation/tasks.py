@@ -37,7 +37,8 @@ from lm_eval.api.task import ConfigurableTask
 
 from bapo.engines.shared.answers import grade
 from bapo.evaluation import documents, scores
-from bapo.tasks.base import Task, Verdict
+from bapo.graders.verdict import Verdict
+from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
 from bapo.tasks.real import golds
 

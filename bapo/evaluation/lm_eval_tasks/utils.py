@@ -122,7 +122,7 @@ def load(
             problems = [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
         else:
             task_hub = importlib.import_module(f"bapo.tasks.{task}.hub")
-            problems = task_hub.read(hub, split, prompt, data_folder, sources)[: sizes[split]]
+            problems = task_hub.SETS.read(hub, split, prompt, data_folder, sources)[: sizes[split]]
         sources.save()
         for problem in problems:
             check_images(problem, f"{split}: problem {problem.id}")
