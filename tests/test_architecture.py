@@ -26,7 +26,7 @@ ARROWS = {
     "bapo.store": {"bapo.algorithm", "bapo.methods"},
     "bapo.experiments": {"bapo.methods", "bapo.store", "bapo.tasks"},
     "bapo.engines": {"bapo.engines"},  # chooses one of them
-    "bapo.engines.shared": {"bapo.algorithm", "bapo.store", "bapo.tasks"},
+    "bapo.engines.shared": {"bapo.algorithm", "bapo.store", "bapo.graders", "bapo.tasks"},
     "bapo.engines.fast": {"bapo.engines.shared"},
     "bapo.engines.torch": TRAIN,
     "bapo.engines.verl": TRAIN,
