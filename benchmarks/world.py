@@ -12,9 +12,10 @@ import os
 import platform
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -22,6 +23,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
+
+    from bapo.algorithm.rollouts import Prompt
+    from bapo.engines.shared.sampler import SamplingParameters
 
 SMALL = (
     "base.iterations=200",
@@ -31,7 +35,7 @@ SMALL = (
 
 
 def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
-    """Return a parser with the options of every benchmark."""
+    """Return a parser of the options that every benchmark has."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--results", type=Path, help="results folder that holds a trained laptop base (default: make one)"
@@ -41,7 +45,7 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
 
 
 def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) -> DictConfig:
-    """Return the configuration of a laptop run, making its data and base model unless ``results`` holds them.
+    """Return the configuration of a laptop run whose data and base model exist.
 
     small: overrides for a base model made here.
     """
@@ -73,6 +77,61 @@ def interleave(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str,
             if number:
                 seconds[name].append(time.perf_counter() - begun)
     return {name: np.array(values) for name, values in seconds.items()}
+
+
+def against_generate(
+    label: str,
+    model: Any,
+    prompts: list[Prompt],
+    group_size: int,
+    parameters: SamplingParameters,
+    inputs: dict[str, Any],
+    rounds: int,
+) -> None:
+    """Print tokens a second of ``generate``, of our general sampler and of the fast forward, and ratios to the first.
+
+    inputs: what ``generate`` takes of the prompts, padded on the left. Useful tokens are counted: up to the end token.
+    """
+    import torch
+
+    from bapo import seeds
+    from bapo.engines.shared.answers import draw
+
+    calls: Counter[str] = Counter()
+    tokens: dict[str, list[int]] = {"generate": [], "general": [], "fast": []}
+    ends = torch.tensor(parameters.eos_ids)
+
+    def ours(name: str) -> None:
+        calls[name] += 1
+        groups = draw(
+            model, prompts, group_size, seeds.key64("benchmark", calls[name]), parameters, fast=name == "fast"
+        )
+        tokens[name].append(int(sum(g.lengths.sum() for g in groups)))
+
+    def theirs() -> None:
+        calls["generate"] += 1
+        torch.manual_seed(calls["generate"])
+        with torch.inference_mode():
+            whole = model.generate(
+                **inputs,
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                top_p=1.0,
+                num_return_sequences=group_size,
+                max_new_tokens=parameters.max_tokens,
+                eos_token_id=parameters.eos_ids[0] if parameters.eos_ids else None,
+                pad_token_id=parameters.pad_id,
+            )[:, inputs["input_ids"].shape[1] :]
+        ended = torch.isin(whole, ends)
+        tokens["generate"].append(int((ended.cumsum(1) - ended.long() == 0).sum()))
+
+    sides = {"generate": theirs, "general": lambda: ours("general"), "fast": lambda: ours("fast")}
+    seconds = interleave(sides, rounds)
+    rates = {name: np.array(tokens[name][1:]) / seconds[name] for name in sides}
+    for name, rate in rates.items():
+        ratio = spread(rate / rates["generate"])
+        print(f"{label:<34}{name:<10}{spread(rate / 1000, '{:.1f}'):>18} k  {ratio:>18}")
 
 
 def spread(values: np.ndarray, form: str = "{:.2f}") -> str:

@@ -20,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 
 from bapo import methods
-from bapo.engines.verl import checkpoints, launch, run_directory, settings, verl_config
+from bapo.engines.verl import checkpoints, devices, launch, run_directory, settings, verl_config
 from bapo.engines.verl.reward import compute_score
 from bapo.engines.verl.worker import CURRENT, DELAYED, MethodWorker, warm_up
 from bapo.errors import UserError
@@ -142,10 +142,10 @@ def test_a_misspelt_setting_is_named() -> None:
 
 
 def test_auto_puts_a_pretrained_model_on_gpus() -> None:
-    assert verl_config.device_of(configuration.compose_config(["scale=paper"])) == "cuda"
+    assert devices.device_of(configuration.compose_config(["scale=paper"])) == "cuda"
     expected = "cuda" if torch.cuda.is_available() else "cpu"
-    assert verl_config.device_of(configuration.compose_config(["scale=smoke"])) == expected
-    assert verl_config.device_of(configuration.compose_config(["scale=paper", "device=cpu"])) == "cpu"
+    assert devices.device_of(configuration.compose_config(["scale=smoke"])) == expected
+    assert devices.device_of(configuration.compose_config(["scale=paper", "device=cpu"])) == "cpu"
 
 
 def test_one_machine_has_a_ray_of_its_own() -> None:
