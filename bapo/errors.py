@@ -1,4 +1,4 @@
-"""Errors that a user can act on: one sentence that names the file, the field and the cure."""
+"""The errors that the command line reports without a traceback."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 
 class UserError(Exception):
-    """Wrong input or a broken file. The command line prints its text alone, without a traceback, and exits with 2."""
+    """Wrong input or a broken file, in one sentence: file, field and cure. The command line exits with 2."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C or SIGTERM ended a run, after a checkpoint if a step was done. The command line exits with 130."""
+
+
+class JobFailed(RuntimeError):
+    """A verl job ended with an error; the text is the worker's. The command line exits with 1."""
 
 
 def unknown(where: str, what: str, value: str, allowed: Sequence[str]) -> str:

@@ -13,13 +13,13 @@ import numpy as np
 
 
 def key64(*names: object) -> int:
-    """A 64-bit key from any sequence of names and numbers (BLAKE2b of their text)."""
+    """Return the 64-bit key of any sequence of names and numbers (BLAKE2b of their text)."""
     text = "\x1f".join(str(n) for n in names)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def prompt_keys(ids: Iterable[str]) -> list[int]:
-    """A key for each prompt of one call; a prompt that comes again in it has another, and so other samples."""
+    """Return one key per prompt; a prompt that occurs again gets a different key, and so different samples."""
     seen: Counter[str] = Counter()
     keys = []
     for name in ids:
@@ -29,7 +29,7 @@ def prompt_keys(ids: Iterable[str]) -> list[int]:
 
 
 def generator(seed: int, *names: object) -> np.random.Generator:
-    """A NumPy generator for one purpose, for example ``generator(seed, "batch order", step)``."""
+    """Return a NumPy generator for one purpose, for example ``generator(seed, "batch order", step)``."""
     return np.random.Generator(np.random.Philox(key=key64(seed, *names)))
 
 
@@ -39,7 +39,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def philox4x32(counter: np.ndarray, key: int) -> np.ndarray:
-    """Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
+    """Apply Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3").
 
     counter: uint64 [..., 4], each below 2**32; key: 64 bits. Returns uint64 [..., 4], each below 2**32.
     """
@@ -54,11 +54,11 @@ def philox4x32(counter: np.ndarray, key: int) -> np.ndarray:
 
 
 def uniforms(key: int, prompts: np.ndarray, samples: np.ndarray, length: int) -> np.ndarray:
-    """Uniform numbers in (0, 1) for the tokens of N sequences.
+    """Return uniform numbers in (0, 1) for the tokens of N sequences, float32 [N, length].
 
-    key: 64 bits, from :func:`key64` (seed, purpose, step); prompts: uint64 [N], one key a prompt;
-    samples: int [N], the number of the sample of that prompt. Returns float32 [N, length]: row i depends on nothing
-    but (key, prompts[i], samples[i]), and a longer ``length`` only appends.
+    key: 64 bits, from :func:`key64` (seed, purpose, step); prompts: uint64 [N], each prompt's key; samples: int [N],
+    the number of the sample among that prompt's. Row i depends only on (key, prompts[i], samples[i]), and a longer
+    ``length`` only appends.
     """
     n, blocks = len(prompts), -(-length // 4)
     prompts = np.asarray(prompts, dtype=np.uint64)

@@ -41,24 +41,24 @@ _WORD = re.compile(r"(?<![\\{a-zA-Z])[a-zA-Z]{3,}")
 
 
 def answer_of(text: str) -> str | None:
-    """The answer that a gold or a prediction is or holds: its box, its only formula, or all of it if not prose."""
+    """Return the answer in a gold or a prediction: its box, its only formula, or all of it if not prose."""
     boxed = last_box(text)
     if boxed is not None:
         after = re.search(r"[Ff]inal answer is(.{1,40})", text[text.rfind("boxed") :])
         digits = re.sub(r"\D", "", after[1]) if after else ""
         return boxed if digits in re.sub(r"\D", "", boxed) else None  # or it says something else behind the box
-    found = [next(g for g in groups if g) for groups in _SEGMENTS.findall(text)]
+    formulas = [next(g for g in groups if g) for groups in _SEGMENTS.findall(text)]
     rest = _SEGMENTS.sub(" ", text)
-    if not found and re.fullmatch(r"[a-zA-Z]+", text.strip()):
+    if not formulas and re.fullmatch(r"[a-zA-Z]+", text.strip()):
         return text
     prose = _WORD.search(re.sub(r"\\[a-zA-Z]+|(?<=[\d ])(?:percent|pct)\b|\b(?:and|or)\b", "", rest))
     if prose or "\n" in rest.strip():
-        return found[0] if len(found) == 1 and len(rest) < 60 and not re.search(r"\d", rest) else None
+        return formulas[0] if len(formulas) == 1 and len(rest) < 60 and not re.search(r"\d", rest) else None
     return text
 
 
 def left_out(row: dict[str, Any]) -> str | None:
-    """The key of RULES that excludes a pair, or None."""
+    """Return the key of RULES that excludes a pair, or None."""
     if row["kind"] not in ("equiv", "extract+equiv"):
         return "kind"
     if row["label_conflict_across_sources"]:
@@ -78,7 +78,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def grade_pairs(rows: list[dict[str, Any]]) -> tuple[Counter[str], list[dict[str, Any]], int]:
-    """(pairs left out by rule, disagreements, pairs graded)."""
+    """Return (pairs left out by rule, disagreements, pairs graded)."""
     rules: Counter[str] = Counter()
     wrong, graded = [], 0
     for row in rows:
@@ -95,7 +95,7 @@ def grade_pairs(rows: list[dict[str, Any]]) -> tuple[Counter[str], list[dict[str
 
 
 def grade_responses(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows on which the verdict is not the label."""
+    """Return the rows on which the verdict is not the label."""
     wrong = []
     for row in rows:
         try:
@@ -108,7 +108,7 @@ def grade_responses(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def speed(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """Checks a second: of the model outputs with a warm cache; of pairs that need algebra, the first time."""
+    """Measure checks a second: of model outputs with a warm cache; of pairs that need algebra, the first time."""
     for row in rows:
         mathematics.grade(row["response"], [row["gold"]])
     start, count = time.process_time(), 0
@@ -140,7 +140,7 @@ def report(
     graded: int,
     outputs: int,
 ) -> str:
-    """docs/grader_disagreements.md."""
+    """Write the text of docs/grader_disagreements.md."""
     lines = [
         "# Where the grader of mathematics and other people's labels disagree",
         "",

@@ -1,8 +1,8 @@
-"""Write down what every run, study and sweep means: ``python benchmarks/identities.py FILE.json [--check]``.
+"""Write the identities of every run, study and sweep: ``python benchmarks/identities.py FILE.json [--check]``.
 
-A change of the code that should change no result is proved by equal files before and after it. ``--check`` compares
-with FILE.json instead of writing it, and names every difference. ``tests/experiments/identities.json`` is such a file:
-tests/experiments/test_identities.py compares with it, so a changed identity is always a decision.
+Equal files before and after a change prove that it changes no result. ``--check`` compares with FILE.json instead of
+writing it and names every difference. tests/experiments/test_identities.py compares with such a file,
+``tests/experiments/identities.json``, so a changed identity is always a decision.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bapo.sweeps import files, study
 
 
 def meanings(scale: str) -> dict[str, Any]:
-    """The identities of everything that ``scale`` has: {"runs", "studies", "sweeps"}."""
+    """Return the identities of all {"runs", "studies", "sweeps"} of ``scale``."""
     settings = Settings(scale=scale)
     runs: dict[str, dict[str, Any]] = {}
 
@@ -64,12 +64,12 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     arguments = parser.parse_args()
-    found = {scale: meanings(scale) for scale in options("scale")}
+    identities = {scale: meanings(scale) for scale in options("scale")}
     if not arguments.check:
-        arguments.file.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        arguments.file.write_text(json.dumps(identities, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         return 0
-    lines = list(differences(json.loads(arguments.file.read_text(encoding="utf-8")), found))
-    print("\n".join(lines) or "every identity is as it was")
+    lines = list(differences(json.loads(arguments.file.read_text(encoding="utf-8")), identities))
+    print("\n".join(lines) or "no identity has changed")
     return bool(lines)
 
 

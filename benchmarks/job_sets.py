@@ -1,8 +1,8 @@
-"""Write down which files a dry run of every target makes: ``python benchmarks/job_sets.py FILE.json [--check]``.
+"""Write the files that a dry run of every target makes: ``python benchmarks/job_sets.py FILE.json [--check]``.
 
-Beside benchmarks/identities.py the second half of a proof that a change of the code changes no job. With ``--check``
-the files are compared with those in FILE.json. About 150 dry runs of some seconds each; nothing may exist in
-``results/``, or what is done is not listed. A target that a scale does not have is written down with its error.
+With benchmarks/identities.py this proves that a change of the code changes no job. ``--check`` compares with FILE.json
+instead of writing it. About 150 dry runs of some seconds each; ``results/`` must be empty, since finished files are not
+listed. A target that a scale does not have is recorded with its error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def files(target: str, scale: str) -> list[str]:
-    """The files that a dry run of ``target`` would write, sorted; or the last line of its error."""
+    """Return the files that a dry run of ``target`` would write, sorted, or the last line of its error."""
     command = [sys.executable, "-m", "snakemake", "-n", "--cores", "2", target, "--config", f"scale={scale}"]
     done = subprocess.run([*command, "--summary"], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
@@ -37,17 +37,17 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     parser.add_argument("--scale", nargs="+", choices=options("scale"), default=options("scale"))
     arguments = parser.parse_args()
-    found: dict[str, dict[str, list[str]]] = {}
+    outputs: dict[str, dict[str, list[str]]] = {}
     for scale in arguments.scale:
         for target in targets():
-            found.setdefault(scale, {})[target] = files(target, scale)
-            print(scale, target, len(found[scale][target]), file=sys.stderr)
+            outputs.setdefault(scale, {})[target] = files(target, scale)
+            print(scale, target, len(outputs[scale][target]), file=sys.stderr)
     if not arguments.check:
-        arguments.file.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+        arguments.file.write_text(json.dumps(outputs, indent=0) + "\n", encoding="utf-8")
         return 0
     before = json.loads(arguments.file.read_text(encoding="utf-8"))
-    lines = list(differences({scale: before.get(scale) for scale in found}, found))
-    print("\n".join(lines) or "every target makes the files that it made")
+    lines = list(differences({scale: before.get(scale) for scale in outputs}, outputs))
+    print("\n".join(lines) or "every target makes the same files as before")
     return bool(lines)
 
 

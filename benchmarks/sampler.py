@@ -1,16 +1,16 @@
-"""Tokens a second of our sampler against Hugging Face ``generate``, on the same model and prompts.
+"""Tokens per second of our sampler and of Hugging Face ``generate``, on the same model and prompts.
 
     python benchmarks/sampler.py [--results FOLDER] [--rounds N]
 
-Counted are useful tokens: up to and including the end token, not the padding behind it. Both sides sample at
-temperature 1 without filters, on one thread, and stop at the end token. Ours returns log-probabilities with the tokens;
-``generate`` is not asked for them. "general" is our sampler through the library's forward, as it runs for any model;
-"Qwen2" is the forward written by hand for small Qwen2 models. Medians and quartiles of ratios measured in turns; above
-1 is faster. The model is trained just long enough that responses end after 12 or 18 tokens (``world.py`` says how).
+Only useful tokens count: up to and including the end token, without the padding behind it. Both sides sample at
+temperature 1 without filters, on one thread, and stop at the end token. Only ours returns log-probabilities with the
+tokens. "general" is our sampler on the library's forward, as for any model; "Qwen2" uses the hand-written forward for
+small Qwen2 models. Ratios are measured in turns and shown as medians and quartiles; above 1 is faster. The model is
+trained just long enough that responses end after 12 or 18 tokens (see ``world.py``).
 
-What limits it: at 256 rows of a 112k-parameter model a token takes about 1.1 ms, half of it in matrix products that the
-CPU does near its peak, a quarter in attention over the cache, the rest in some 50 small operations. ``generate`` spends
-its time in Python and in small operations (about 3.5 ms a token), and goes on with rows that have finished.
+Limits: at 256 rows of a 112k-parameter model a token takes about 1.1 ms, half of it in matrix products near the CPU's
+peak, a quarter in attention over the cache, the rest in some 50 small operations. ``generate`` spends its time in
+Python and in small operations (about 3.5 ms per token), and keeps computing finished rows.
 """
 
 from __future__ import annotations

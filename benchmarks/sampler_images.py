@@ -1,10 +1,10 @@
-"""Tokens a second of our sampler against Hugging Face ``generate`` where prompts have images, on the same model.
+"""Tokens per second of our sampler and of Hugging Face ``generate`` on prompts with images, on the same model.
 
     python benchmarks/sampler_images.py [--results FOLDER] [--rounds N]
 
-As ``sampler.py``, with the laptop's diagrams and its Qwen2.5-VL model. Ours runs the vision tower once a prompt;
-``generate`` is given each prompt once with ``num_return_sequences``, as one would, and runs it once a sequence: it
-repeats the pixels before it begins. Preparing the images is not counted on either side.
+As ``sampler.py``, with the laptop's diagrams and Qwen2.5-VL model. Ours runs the vision tower once per prompt;
+``generate``, called in the usual way with ``num_return_sequences``, runs it once per sequence, because it repeats the
+pixels first. Preparing the images is not counted on either side.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     prompts, keys = [r.tokens for r in rows], np.array([r.key for r in rows], dtype=np.uint64)
     images = [r.images for r in rows]
     ids = torch.tensor(prompts)
-    given = {
+    image_inputs = {
         "pixel_values": torch.from_numpy(np.concatenate([i.pixel_values for i in images])),
         "image_grid_thw": torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])),
         "mm_token_type_ids": (ids == model.config.image_token_id).int(),
@@ -72,7 +72,7 @@ def main() -> None:
                     max_new_tokens=longest,
                     eos_token_id=end,
                     pad_token_id=pad,
-                    **given,
+                    **image_inputs,
                 )[:, ids.shape[1] :]
             ended = whole == end
             tokens["generate"].append(int((ended.cumsum(1) - ended.long() == 0).sum()))

@@ -1,13 +1,13 @@
-"""Seconds from typing a command to its first result.
+"""Seconds from the start of a command to its first result.
 
     python benchmarks/startup.py [--results FOLDER] [--rounds N]
 
-"train" is a whole `python -m bapo train`, from the start of the process to the line that reports its first step; the
-probe of the base model before it is switched off, the step itself (about 0.2 s on a quiet machine) is included.
+"train" is `python -m bapo train` from the start of the process to the line that reports the first step. The probe of
+the base model is switched off; the step itself (about 0.2 s on a quiet machine) is included.
 
-What limits it: imports. torch itself and torch._dynamo, which every optimiser loads, take 0.9 s each on the machine
-where this was written, transformers' model classes 1.0 s, pandas 0.45 s. Left to itself transformers would also load
-scikit-learn and with it the whole of scipy, another second (`bapo/engines/shared/imports.py` says how it is kept out).
+Imports are the limit. On the machine where this was written torch and torch._dynamo, which every optimiser loads, take
+0.9 s each, transformers' model classes 1.0 s, pandas 0.45 s. By default transformers would also load scikit-learn and
+all of scipy, another second; `bapo/engines/shared/imports.py` keeps them out.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ def seconds_until(command: list[str], text: str) -> float:
     """Run ``command`` until it writes a line that contains ``text`` to its standard error (or ends, for "")."""
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        seen, found = [], None
+        lines, seconds = [], None
         for line in process.stderr:
-            seen.append(line)
-            if text and text in line and found is None:
-                found = time.perf_counter() - begun
-    if process.returncode or (text and found is None):
-        raise SystemExit(f"{' '.join(command)} failed:\n{''.join(seen)}")
-    return found or time.perf_counter() - begun
+            lines.append(line)
+            if text and text in line and seconds is None:
+                seconds = time.perf_counter() - begun
+    if process.returncode or (text and seconds is None):
+        raise SystemExit(f"{' '.join(command)} failed:\n{''.join(lines)}")
+    return seconds or time.perf_counter() - begun
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def main() -> None:
     print(f"\n{world.machine()}")
 
     def train(number: int) -> list[str]:
-        """A run of its own in a results folder that shares the problems and the base model."""
+        """Return the command of a new run, in a results folder that shares the problems and the base model."""
         results = runs / str(number)
         for part in ("data", f"{config.model.name}/base"):
             link = results / config.scale.name / config.task.name / part

@@ -1,4 +1,4 @@
-"""One step of reinforcement learning: our torch engine against TRL's GRPOTrainer.
+"""Milliseconds per step of our torch engine and of TRL's GRPOTrainer.
 
     pip install -e '.[benchmark]'
     python benchmarks/trainer_vs_trl.py [--results FOLDER] [--rounds N]
@@ -6,13 +6,13 @@
 Both start from the same checkpoint and do the same work on one thread: 32 prompts x 8 responses of at most 20 tokens,
 our verifier as the reward, 4 updates of 8 prompts each, GRPO loss with clip 0.2, KL to the base and an entropy bonus,
 AdamW. The two are separate trainers in one process and take turns: after each of TRL's steps (4 optimiser steps and one
-generation) our engine makes one. Median and quartiles of the ratio; above 1 means that ours is faster.
+generation) our engine makes one. The ratio is shown by median and quartiles; above 1 ours is faster.
 
-TRL's settings are the fast ones for this case: float32, no gradient checkpointing, fused AdamW, nothing logged or
-saved, a mini-batch in one piece. What limits each: ours spends four fifths of a step in the updates (forward and
-backward of the policy and the forward of the reference, half of it matrix products at the CPU's speed), on 0.6 of
-TRL's tokens, because responses share their prompt and padding is left out. TRL needs one more forward for the old
-log-probabilities, because its generation returns none, and its generation is the library's ``generate``.
+TRL has the fast settings for this case: float32, no gradient checkpointing, fused AdamW, nothing logged or saved, a
+mini-batch in one piece. Limits: ours spends four fifths of a step in the updates (forward and backward of the policy
+and the forward of the reference, half of it matrix products at the CPU's speed), on 0.6 of TRL's tokens, because
+responses share their prompt and padding is left out. TRL needs one more forward for the old log-probabilities, because
+its generation, the library's ``generate``, returns none.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main() -> None:
     seconds: dict[str, list[float]] = {"trl": [], "ours": []}
 
     class TakeTurns(TrainerCallback):
-        """Measures TRL's steps and lets our engine make one after each."""
+        """A callback that times TRL's steps and runs one of ours after each."""
 
         begun = 0.0
 
@@ -124,13 +124,13 @@ def main() -> None:
     trl, own = (np.array(seconds[name][1:]) for name in ("trl", "ours"))  # the first step warms up
     rows = ours.rows[STEPS][1:]
     print(f"\n{world.machine()}")
-    print(f"TRL GRPOTrainer  {world.spread(trl * 1000, '{:.0f}')} ms a step")
-    print(f"our engine       {world.spread(own * 1000, '{:.0f}')} ms a step")
+    print(f"TRL GRPOTrainer  {world.spread(trl * 1000, '{:.0f}')} ms per step")
+    print(f"our engine       {world.spread(own * 1000, '{:.0f}')} ms per step")
     for phase in ("rollout", "reward", "update"):
         print(f"    {phase:<12} {world.spread(1000 * np.array([r[f'seconds_{phase}'] for r in rows]), '{:.0f}')} ms")
     lengths = np.mean([r["response_length"] for r in rows])
     updates = {r["updates"] for r in rows}
-    print(f"    responses of {lengths:.1f} tokens, {sorted(updates)} updates a step")
+    print(f"    responses of {lengths:.1f} tokens, {sorted(updates)} updates per step")
     print(f"ratio            {world.spread(trl / own)}")
 
 

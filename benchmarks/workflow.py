@@ -1,16 +1,14 @@
-"""Time the whole of Table 1 at laptop scale, from nothing, and the DAGs of the paper scale.
+"""Seconds and memory of all of Table 1 at laptop scale, from nothing, and of the DAGs at paper scale.
 
     python benchmarks/workflow.py [--cores 2] [--dag-only]
 
-Prints seconds against the targets (35 minutes for the table; 5 and 15 for the DAGs of Table 1 and of everything with
-five seeds, 10 for the latter with nothing to do, 2 for an analysis to start) and memory against 1.5 GB a job and 1 GB a
-DAG. The seconds of DAGs are CPU time, so other work on the machine hardly counts. Results go to a temporary folder, so
-nothing of an earlier run is used.
+The targets are 35 minutes for the table; 5 s and 15 s for the DAGs of Table 1 and of everything with five seeds, 10 s
+for the latter with nothing to do; 2 s for the start of an analysis; 1.5 GB per job and 1 GB per DAG. DAGs are measured
+in CPU time, so other work on the machine hardly matters. Results go to a temporary folder, so no earlier run is used.
 
-What limits the whole: training is arithmetic in small matrices (about 60% of the CPU time), then the imports of torch
-and transformers in 140 processes; the base models come first.
-What limits the DAGs: Snakemake's own start (about 2 seconds) and bookkeeping, Hydra's 0.1 seconds for the configuration
-of each task and model, and 0.03 for each method laid over it.
+The table is limited by arithmetic in small matrices (about 60% of the CPU time), then by the imports of torch and
+transformers in 140 processes; the base models come first. The DAGs are limited by Snakemake's start (about 2 s) and
+bookkeeping, Hydra's 0.1 s for the configuration of each task and model, and 0.03 s for each method on top.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def timed(*words: str) -> tuple[float, str]:
-    """Return (wall seconds, output) of Snakemake with these arguments. Raises on failure, with its last lines."""
+    """Run Snakemake; return (wall seconds, output). Raises SystemExit with its last lines on failure."""
     begun = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *words],
@@ -45,7 +43,7 @@ def timed(*words: str) -> tuple[float, str]:
 
 
 def cost(*words: str) -> tuple[float, float, str]:
-    """Return (CPU seconds, peak memory in GB of any command so far, output) of Snakemake with these arguments."""
+    """Run Snakemake; return (CPU seconds, peak memory in GB of any command so far, output)."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     _, output = timed(*words)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -53,8 +51,8 @@ def cost(*words: str) -> tuple[float, float, str]:
 
 
 def everything(folder: str) -> None:
-    """Time all products and sweeps of the paper scale with five seeds: from nothing, then with all there."""
-    asked = (
+    """Measure the DAG of everything at paper scale with five seeds, from nothing, then with nothing to do."""
+    options = (
         "all",
         "comparisons",
         "sweep",
@@ -63,24 +61,24 @@ def everything(folder: str) -> None:
         "seeds=[1,2,3,4,5]",
         f"results={folder}/everything",
     )
-    seconds, memory, output = cost("-n", *asked)
+    seconds, memory, output = cost("-n", *options)
     (jobs,) = re.findall(r"^total +(\d+)$", output, re.MULTILINE)[:1]
     print(f"everything, {jobs:>5} jobs      {seconds:7.1f} s    target 15 s     {seconds / 15:.2f} of it")
     print(f"its memory                  {memory:7.2f} GB   target 1 GB     {memory:.2f} of it")
-    _, listing = timed("--summary", *asked)
+    _, listing = timed("--summary", *options)
     for line in listing.splitlines():
         if line.startswith(folder):
             path = Path(line.split("\t")[0])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-    timed("--touch", "--forceall", "--cores", "1", *asked)
-    seconds, _, output = cost("-n", *asked)
+    timed("--touch", "--forceall", "--cores", "1", *options)
+    seconds, _, output = cost("-n", *options)
     assert "Nothing to be done" in output, output[-2000:]
     print(f"everything, nothing to do   {seconds:7.1f} s    target 10 s     {seconds / 10:.2f} of it")
 
 
 def analysis_start() -> None:
-    """Time what each analysis job pays before it reads anything."""
+    """Measure the imports of an analysis job."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     imports = "import matplotlib.pyplot, pandas; from analysis import __main__"
     subprocess.run([sys.executable, "-c", imports], cwd=ROOT, check=True, capture_output=True)

@@ -1,8 +1,8 @@
-"""What the benchmarks share: the laptop's model and problems, and timing as ratios.
+"""Shared parts of the benchmarks: the laptop's model and problems, and timing as ratios.
 
-The model is the laptop scale's own, trained by the product's own commands for 200 iterations instead of 2400 (about ten
-seconds): enough that responses end where trained ones do, after 12 or 18 tokens, which a random model's do not.
-``--results FOLDER`` takes the finished base model and problems of a real run instead.
+The laptop's model is trained by the usual commands for 200 iterations instead of 2400 (about ten seconds), enough for
+responses to end where trained ones do, after 12 or 18 tokens, unlike a random model's. ``--results FOLDER`` takes the
+finished base model and problems of a real run instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SMALL = (
 
 
 def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
-    """The options that every benchmark has."""
+    """Return a parser with the options of every benchmark."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--results", type=Path, help="results folder that holds a trained laptop base (default: make one)"
@@ -41,9 +41,9 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
 
 
 def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) -> DictConfig:
-    """The configuration of a laptop run whose data and base model exist.
+    """Return the configuration of a laptop run, making its data and base model unless ``results`` holds them.
 
-    small: how a base model that is made here differs.
+    small: overrides for a base model made here.
     """
     from bapo.experiments.compose import compose_config
 
@@ -61,9 +61,9 @@ def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) 
 
 
 def interleave(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
-    """Seconds of each side, float [rounds], measured in turns (A B A B) so that a busy machine slows all alike.
+    """Measure each side's seconds, float [rounds], in turns (A B A B) so that a busy machine slows all alike.
 
-    One round before the first is not counted.
+    An extra round before the first is not counted.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
@@ -76,7 +76,7 @@ def interleave(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str,
 
 
 def spread(values: np.ndarray, form: str = "{:.2f}") -> str:
-    """Median and quartiles, for example ``3.01 (2.95-3.10)``."""
+    """Format median and quartiles, for example ``3.01 (2.95-3.10)``."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return f"{form.format(middle)} ({form.format(low)}-{form.format(high)})"
 

@@ -25,7 +25,7 @@ MODULES = {
 
 def write(command: str, study: Study, out: Path) -> list[Path]:
     """Write one of MODULES into the folder ``out``; returns the files. Raises UserError naming missing runs."""
-    from analysis.figures.common import require_runs
+    from analysis.reading import require_runs
 
     if command not in ("table1", "checkpoint-choice", "theory"):  # these say what is missing themselves
         require_runs(study)

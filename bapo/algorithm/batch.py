@@ -1,4 +1,4 @@
-"""Which groups make up X1 (paper, eq. 5 and A.3), and how a batch is cut into mini-batches."""
+"""The filters that select X1 (paper, eq. 5 and A.3), and the cut of a batch into mini-batches."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def informative(group: Group) -> bool:
-    """1/G <= mu <= (G-1)/G: not all wrong and not all correct."""
+    """Return whether 1/G <= mu <= (G-1)/G: some responses right, some wrong."""
     return between(group.mean, 1 / group.size, (group.size - 1) / group.size)
 
 
 def range_filter(groups: list[Group]) -> list[Group]:
-    """Mode 1: drop only the groups without an advantage."""
+    """Drop only the groups without an advantage (mode 1)."""
     return [g for g in groups if informative(g)]
 
 
 def gaussian_filter(groups: list[Group], mean: float, std: float, rng: np.random.Generator) -> list[Group]:
-    """Mode 2: of the informative groups, keep each with probability N(mu | mean, std) / N(mean | mean, std).
+    """Keep each informative group with probability N(mu | mean, std) / N(mean | mean, std) (mode 2).
 
-    The paper gives mean 0.5 and std 0.2 (Table 3) and no formula; its glossary calls the density a weight for sampling.
+    The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
     """
     draws = rng.random(len(groups))
     return [
@@ -39,14 +39,14 @@ def gaussian_filter(groups: list[Group], mean: float, std: float, rng: np.random
 
 
 def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) -> list[Group]:
-    """Mode 3: ``share`` of all groups at random, also those without an advantage, in their order."""
+    """Keep a random ``share`` of all groups in their order, even those without an advantage (mode 3)."""
     count = round(share * len(groups))
     chosen = sorted(rng.choice(len(groups), size=count, replace=False)) if count else []
     return [groups[i] for i in chosen]
 
 
 def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
-    """The mini-batches of a step, as often through the batch as the method says."""
+    """Cut the batch of a step into mini-batches, once for each pass that the method makes over it."""
     passes = range(method.passes(step))
     return [part for number in passes for part in _one_pass(method, train, seed, step, groups, number)]
 
@@ -54,10 +54,10 @@ def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups
 def _one_pass(
     method: Method, train: DictConfig, seed: int, step: int, groups: list[Group], number: int
 ) -> list[list[Group]]:
-    """The batch, shuffled and cut; the method says which groups stay together.
+    """Shuffle the batch and cut it; the method says which groups stay together.
 
-    train: the configuration's ``train`` node. An underfilled batch gives fewer updates of the usual size, or as many
-    updates as ever on smaller mini-batches; an empty one gives none.
+    train: the configuration's ``train`` node. An underfilled batch gives fewer updates of the usual size, or the usual
+    number of updates on smaller mini-batches; an empty one gives none.
     """
     purpose = ("mini-batches", step) if number == 0 else ("mini-batches", step, "pass", number)
     rng = seeds.generator(seed, *purpose)
@@ -70,7 +70,7 @@ def _one_pass(
 
 
 def _cut(units: list[list[Group]], train: DictConfig, rng: np.random.Generator) -> list[list[Group]]:
-    """Units in a random order, as mini-batches."""
+    """Shuffle the units and cut them into mini-batches."""
     units = [units[i] for i in rng.permutation(len(units))]
     if train.underfilled == "fewer-updates":
         size = train.mini_batch_size

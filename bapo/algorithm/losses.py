@@ -1,4 +1,4 @@
-"""Policy losses as pure functions of tensors: used by the torch engine and registered with verl by the verl engine."""
+"""Policy losses as pure functions of tensors; the torch engine calls them, the verl engine registers them with verl."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ class LossInputs:
     """One mini-batch of N sequences of T response tokens.
 
     logprobs [N, T]: current policy, carries the gradient. behaviour_logprobs [N, T]: the policy that sampled the
-    tokens (alpha for fresh groups, alpha_B for replayed ones). advantages [N], or [N, T] where a critic gave one to
-    each token. mask [N, T]: 1 on response tokens.
-    replayed [N]: True for groups taken from a buffer. reference_logprobs, step_logprobs [N, T]: the reference policy
-    and the policy at the start of this step (pi_k), where the method asks for them. entropy [N, T]: of the current
-    policy's distribution, where the method asks for it. weights [N]: of each sequence's loss, None for 1. step: of the
-    training, for terms that change with it; phase: ``Method.phase`` of the step. recorded [N]: the sequences that the
-    metrics are about, None for all.
+    tokens (alpha for fresh groups, alpha_B for replayed ones). advantages [N], or [N, T] from a critic. mask [N, T]:
+    1 on response tokens. replayed [N]: True for groups taken from a buffer. reference_logprobs, step_logprobs [N, T]:
+    the reference policy and the policy at the start of this step (pi_k), if the method needs them. entropy [N, T]: the
+    current policy's, if the method needs it. weights [N]: factors of each sequence's loss, None for 1. step: the
+    training step, for terms that change with it. phase: ``Method.phase`` of the step. recorded [N]: the sequences that
+    metrics cover, None for all.
 
-    The denominators of the means, where the rows are only a part (micro-batch) of the mini-batch, or the mini-batch
-    is not full: nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).
+    If the rows are only part (a micro-batch) of the mini-batch, or the mini-batch is not full, these divide the means:
+    nominal_sequences, nominal_tokens for all rows; part_sequences, part_tokens for (fresh, replayed).
     """
 
     logprobs: Tensor
@@ -47,14 +46,14 @@ class LossInputs:
 
     @property
     def recorded_mask(self) -> Tensor:
-        """[N, T]: 1 on the tokens that the metrics are about."""
+        """Return the mask [N, T] of the tokens that metrics cover."""
         return self.mask if self.recorded is None else self.mask * self.recorded[:, None].to(self.mask.dtype)
 
 
 @dataclass
 class ValueInputs:
-    """One mini-batch for the critic, all [N, T]: values carry the gradient, old_values and returns are of the step's
-    start, mask is 1 on response tokens. The denominators are those of :class:`LossInputs`.
+    """One mini-batch for the critic, all [N, T]: values carry the gradient, old_values and returns date from the start
+    of the step, mask is 1 on response tokens. The denominators are those of :class:`LossInputs`.
     """
 
     values: Tensor
@@ -66,12 +65,12 @@ class ValueInputs:
 
 
 def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
-    """rho = pi_theta / alpha a token (paper, below eq. 3), the log clamped to +-20 as in verl."""
+    """Return rho = pi_theta / alpha for each token (paper, below eq. 3), its log clamped to +-20 as in verl."""
     return torch.exp((logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
 
 
 def sequence_ratio(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """GSPO's ratio [N, T]: exp of the sequence's mean log-ratio, with the gradient of each token's log-probability.
+    """Return GSPO's ratio [N, T]: exp of the sequence's mean log-ratio, with each token's log-probability gradient.
 
     s(y) pi(y_t) / sg[pi(y_t)] (Zheng et al. 2507.18071, eq. 7 and GSPO-token; the log clamped at 10 as in verl's
     ``gspo``).
@@ -81,7 +80,7 @@ def sequence_ratio(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -
 
 
 def shaped_ratio(ratio: Tensor, shape: float) -> Tensor:
-    """x / (x + shape): steep where the policy finds a token unlikely, so that an expert's rare tokens are learnt.
+    """Return x / (x + shape), steep where the policy finds a token unlikely: an expert's rare tokens are learnt.
 
     LUFFY's policy shaping (Yan et al. 2504.14945; ``p_div_p_0.1`` of ElliottYan/LUFFY for shape 0.1).
     """
@@ -91,7 +90,7 @@ def shaped_ratio(ratio: Tensor, shape: float) -> Tensor:
 def clipped_surrogate(
     ratio: Tensor, advantages: Tensor, low: float, high: float, dual: float = 0.0, centre: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """-min(rho A, clip(rho) A) a token (eq. 1), and whether the clip was active.
+    """Return -min(rho A, clip(rho) A) for each token (eq. 1), and whether the clip was active.
 
     ratio, centre [N, T]; advantages [N, 1] or [N, T]. Without ``centre`` the interval is [1 - low, 1 + high]; with
     it, [max(centre - low, 0), centre + high] (Mroueh et al. 2505.22257; there centre = pi_k / alpha). ``dual`` > 1
@@ -108,9 +107,9 @@ def clipped_surrogate(
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """Half the squared error of a value, and whether the clip was active; all [N, T].
+    """Return half the squared error of each value, and whether the clip was active; all [N, T].
 
-    As verl's ``compute_value_loss`` before its mean: the worse of the value and the value clipped to
+    As in verl's ``compute_value_loss`` before its mean: the worse of the value and the value clipped to
     old_values +- clip, so that a step cannot profit from moving further. ``clip`` 0 is off.
     """
     error = (values - returns) ** 2
@@ -122,7 +121,7 @@ def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip
 
 
 def low_variance_kl(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
-    """k3 estimate of KL(pi_theta || other) a token: exp(d) - d - 1 with d = log other - log pi (verl "low_var_kl")."""
+    """Estimate KL(pi_theta || other) per token by k3: exp(d) - d - 1, d = log other - log pi (verl "low_var_kl")."""
     d = (other_logprobs - logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
     return (torch.exp(d) - d - 1.0).clamp(-10.0, 10.0)
 
@@ -130,11 +129,11 @@ def low_variance_kl(logprobs: Tensor, other_logprobs: Tensor) -> Tensor:
 def aggregate(
     values: Tensor, mask: Tensor, kind: str, nominal_sequences: int | None = None, nominal_tokens: int | None = None
 ) -> Tensor:
-    """One number from [N, T] values.
+    """Reduce [N, T] values to one number. Raises ValueError for another ``kind``.
 
-    "sequence-mean": the mean over sequences of their token means (eq. 1), divided by ``nominal_sequences`` where that
-    is given, so that a partial mini-batch weighs by its share (as verl's seq-mean does). "token-mean": over all tokens
-    (DAPO), or ``nominal_tokens`` of them.
+    "sequence-mean": the mean over sequences of their token means (eq. 1), divided by ``nominal_sequences`` if set, so
+    that a partial mini-batch weighs by its share (as in verl's seq-mean). "token-mean": the mean over all tokens
+    (DAPO), or the sum divided by ``nominal_tokens``.
     """
     if kind == "token-mean":
         return (values * mask).sum() / (nominal_tokens or mask.sum().clamp(min=1.0))

@@ -1,4 +1,4 @@
-"""Replay buffers. Each is a few lines over an ordered container, with ``state``/``restore`` for checkpoints."""
+"""The replay buffers of BAPO, RePO, ARPO and ExGRPO, each a few lines over an ordered container."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class HardPrompt:
 class HardPrompts:
     """B_bad (paper, section 3.2): prompts with a group mean of at most c1, first in, first out.
 
-    One entry a prompt: a prompt seen again moves to the back. Only prompts are kept, since X2 regenerates the
-    responses with the current policy (eq. 6).
+    A prompt has one entry and moves to the back when it is seen again. Only prompts are kept, since X2 regenerates
+    their responses with the current policy (eq. 6).
     """
 
     def __init__(self, capacity: int) -> None:
@@ -35,11 +35,8 @@ class HardPrompts:
     def __iter__(self) -> Iterator[HardPrompt]:
         return iter(self._entries.values())
 
-    def __contains__(self, key: str) -> bool:
-        return key in self._entries
-
     def add(self, prompt: Prompt, mean: float = 0.0, key: str | None = None) -> None:
-        """``key`` tells entries apart (default: the prompt's id)."""
+        """Put a prompt at the back. key: identifies its entry (default: the prompt's id)."""
         entry = HardPrompt(key or prompt.id, prompt, mean)
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
@@ -50,7 +47,7 @@ class HardPrompts:
         self._entries.pop(key, None)
 
     def candidates(self, limit: int, order: str = "oldest") -> list[HardPrompt]:
-        """At most ``limit`` entries to re-evaluate, from the front ("oldest") or the back ("newest") of the queue."""
+        """Return at most ``limit`` entries to re-evaluate, from the front ("oldest") or back ("newest") of it."""
         entries = list(self._entries.values())
         return entries[:limit] if order == "oldest" else entries[::-1][:limit]
 
@@ -58,7 +55,7 @@ class HardPrompts:
 class HighQuality:
     """B_high (paper, section 3.2): whole groups of the last ``steps`` steps, first in, first out.
 
-    ``capacity`` (groups) bounds it as well, whichever is tighter; None means no further bound.
+    ``capacity`` (groups) bounds it too, whichever is tighter; None sets no further bound.
     """
 
     def __init__(self, steps: int, capacity: int | None = None, eviction: str = "age") -> None:
@@ -81,9 +78,9 @@ class HighQuality:
             self._groups.popleft()
 
     def drop_stale(self, step: int) -> None:
-        """Forget groups that were generated before step ``step - steps``: at step t, steps t-3 .. t-1 remain.
+        """Drop groups generated before step ``step - steps``: with 3 steps, those of t-3 .. t-1 remain at step t.
 
-        With ``eviction="overflow"`` (the authors' code) age counts only when the buffer is over its capacity.
+        With ``eviction="overflow"`` (the authors' code) age counts only when the buffer exceeds its capacity.
         """
         if self.eviction == "age":
             self._drop_before(step - self.steps)
@@ -93,7 +90,7 @@ class HighQuality:
             self._groups.popleft()
 
     def within(self, low: float, high: float) -> list[Group]:
-        """Groups whose *stored* mean reward lies in [low, high] (eq. 5, third term)."""
+        """Return the groups whose *stored* mean reward lies in [low, high] (eq. 5, third term)."""
         return [g for g in self._groups if between(g.mean, low, high)]
 
     def remove(self, groups: Iterable[Group]) -> None:
@@ -105,7 +102,7 @@ class HighQuality:
 
 
 class ResponseCache:
-    """RePO's memory: for each prompt the last ``capacity`` single responses (SihengLi99/RePO, replay_grpo_trainer)."""
+    """The last ``capacity`` single responses to each prompt, as in RePO (SihengLi99/RePO, replay_grpo_trainer)."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -116,7 +113,7 @@ class ResponseCache:
         entries.extend(group.select([i]) for i in range(group.size))
 
     def of(self, prompt_id: str) -> list[Group]:
-        """Single-response groups, oldest first."""
+        """Return the responses to a prompt as groups of one, oldest first."""
         return list(self._responses.get(prompt_id, ()))
 
     def forget(self, prompt_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What a rollout produces: the one data type that methods, replay buffers and both engines share."""
+"""Prompts and groups of responses: the data type that methods, replay buffers and both engines share."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-#: Where a group in a training batch came from (X1, X2 and X3 of the paper's equation 5).
+#: The origin of a group in a training batch (X1, X2 and X3 of the paper's equation 5).
 FRESH, REEVALUATED, REPLAYED = "fresh", "re-evaluated", "replayed"
 ORIGINS = (FRESH, REEVALUATED, REPLAYED)
-#: A group of expert solutions (LUFFY, ReLIFT): none of X1, X2, X3.
+#: The origin of a group of expert solutions (LUFFY, ReLIFT), outside X1, X2 and X3.
 DEMONSTRATED = "demonstration"
 
 
@@ -19,8 +19,8 @@ DEMONSTRATED = "demonstration"
 class Prompt:
     """One problem of the training set.
 
-    ``id`` is persistent: the same problem has the same id in every epoch, step and run (the paper's u_i, eq. 4).
-    ``row`` is whatever the engine needs to generate from it and to grade it.
+    id: the same for this problem in every epoch, step and run (the paper's u_i, eq. 4).
+    row: the data that the engine needs to generate from it and to grade it.
     """
 
     id: str
@@ -29,7 +29,7 @@ class Prompt:
 
 @dataclass
 class Samples:
-    """G responses in token form (the torch engine's payload of a Group).
+    """G responses as tokens: ``Group.samples`` in the torch engine.
 
     tokens: int32 [G, T], padded on the right; lengths: int32 [G], the end token included;
     logprobs: float32 [G, T], log-probability of each token under the policy that sampled it (alpha or alpha_B).
@@ -45,7 +45,7 @@ class Samples:
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
-        """All responses of the parts, in order, padded on the right with zeros to the longest."""
+        """Join the responses of the parts in order, padded on the right with zeros to the longest."""
         width = max(p.tokens.shape[1] for p in parts)
 
         def padded(array: np.ndarray) -> np.ndarray:
@@ -62,13 +62,14 @@ class Samples:
 class Group:
     """One prompt, G responses, their rewards and the policy that generated them (paper, eq. 4).
 
-    rewards: float32 [G] in [0, 1]; version: how many updates-steps old the sampling policy's weights are counted from
-    the start of the run (0 = the base model); step: the training step that generated the responses.
-    ``samples`` is opaque to the methods: token arrays in the torch engine, row keys in the verl engine.
-    off_policy: bool [G], which responses this step's rollout did not sample, where only some of them are such
-    (a replayed or an expert's response among fresh ones); None: all of a replayed group, none of another.
+    rewards: float32 [G] in [0, 1]. version: the training step after which the sampling weights were taken (0: base).
+    step: the training step that generated the responses.
+    samples: opaque to the methods; token arrays in the torch engine, row keys in the verl engine.
+    off_policy: bool [G], True for a replayed or an expert's response among fresh ones; None: all responses of a
+    replayed or a demonstrated group, none of any other.
     unfinished: bool [G], responses cut off by ``Method.rollout_budget``, whose reward is not known yet (0 here).
-    earlier: int [G], how many tokens of each response earlier steps sampled, in the batch of a step that resumed them.
+    earlier: int [G], tokens of each response that earlier steps sampled, in the batch of a step that resumed it.
+    Raises ValueError for rewards of another shape or outside [0, 1].
     """
 
     prompt: Prompt
@@ -93,7 +94,7 @@ class Group:
 
     @property
     def mean(self) -> float:
-        """mu(x): the group's mean reward, estimated from its G responses."""
+        """Return mu(x), the mean reward, estimated from the G responses."""
         return float(self.rewards.mean(dtype=np.float64))
 
     @property
@@ -102,21 +103,21 @@ class Group:
 
     @property
     def replayed(self) -> np.ndarray:
-        """bool [G]: the responses that this step's rollout did not sample."""
+        """Mark the responses that this step's rollout did not sample, bool [G]."""
         if self.off_policy is not None:
             return self.off_policy
         return np.full(self.size, self.origin in (REPLAYED, DEMONSTRATED))
 
     @property
     def finished(self) -> bool:
-        """Whether all rewards are known."""
+        """Return whether all rewards are known."""
         return self.unfinished is None or not bool(self.unfinished.any())
 
     def as_origin(self, origin: str) -> Group:
         return replace(self, origin=origin)
 
     def select(self, index: Sequence[int]) -> Group:
-        """The group made of the given responses only (RePO retrieves single responses)."""
+        """Return the group reduced to the responses of these indices (RePO retrieves single ones)."""
         i = np.asarray(index, dtype=np.int64)
         chosen = {
             name: None if getattr(self, name) is None else getattr(self, name)[i]
@@ -127,10 +128,10 @@ class Group:
 
 
 def between(value: float, low: float, high: float, tolerance: float = 1e-6) -> bool:
-    """low <= value <= high for mean rewards, which are multiples of 1/G only up to rounding."""
+    """Return whether low <= value <= high, for mean rewards, which are multiples of 1/G up to rounding."""
     return low - tolerance <= value <= high + tolerance
 
 
 def above(value: float, low: float, tolerance: float = 1e-6) -> bool:
-    """value > low, strictly, with the same tolerance as :func:`between`."""
+    """Return whether value > low strictly, with the tolerance of :func:`between`."""
     return value > low + tolerance

@@ -1,21 +1,19 @@
-"""The constants and terms of Theorem 3.2, to be logged beside a run (paper, section 3.3 and A.2).
+"""The constants and terms of Theorem 3.2 (paper, section 3.3 and A.2), to watch along a run.
 
-mu is an *expected* reward there; a group of G responses only estimates it, so a constant computed from group means
+There, mu is an *expected* reward; a group of G responses only estimates it, so a constant computed from group means
 describes the samples that were admitted, not the theorem's guarantee. Binary rewards: sigma^2 = mu (1 - mu).
 """
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 
 def stability(mu: float, epsilon: float = 0.0) -> float:
-    """K(mu) = (1 - sigma) / sigma, sigma = sqrt(mu (1 - mu) + epsilon) (eq. 36); smallest, 1, at mu = 1/2.
+    """Return K(mu) = (1 - sigma) / sigma, sigma = sqrt(mu (1 - mu) + epsilon) (eq. 36); at least 1, at mu = 1/2.
 
-    inf where sigma is 0. Raises ValueError outside [0, 1].
+    It is inf for sigma = 0. Raises ValueError outside [0, 1].
     """
     if not 0 <= mu <= 1:
         raise ValueError(f"a mean reward lies in [0, 1], got {mu}")
@@ -28,14 +26,14 @@ def _constant(variance: float, epsilon: float) -> float:
 
 
 def k1(group_size: int, epsilon: float = 0.0) -> float:
-    """K1 of the fresh samples, 1/G <= mu <= (G-1)/G (eq. 11, 17)."""
+    """Return K1 of the fresh samples, 1/G <= mu <= (G-1)/G (eq. 11, 17). Raises ValueError for G < 2."""
     if group_size < 2:
         raise ValueError(f"X1 is empty for groups of fewer than 2 responses, got {group_size}")
     return _constant((group_size - 1) / group_size**2, epsilon)
 
 
 def k2(c1: float, epsilon: float = 0.0) -> float:
-    """K2 of the re-evaluated samples as printed (eq. 12, 18).
+    """Return K2 of the re-evaluated samples as printed (eq. 12, 18).
 
     Its premise sigma^2 > c1 (1 - c1) (eq. 30) does not hold for 1 - c1 <= mu < 1: see :func:`k2_worst`.
     """
@@ -43,11 +41,11 @@ def k2(c1: float, epsilon: float = 0.0) -> float:
 
 
 def k2_worst(c1: float, group_size: int | None = None, epsilon: float = 0.0) -> float:
-    """The largest K over what eq. 6 admits, c1 < mu < 1.
+    """Return the largest K over the means that eq. 6 admits, c1 < mu < 1.
 
-    Without ``group_size`` it is the supremum over the open interval, reached as mu tends to 1: inf for epsilon = 0.
-    With it mu is a mean of G binary rewards, and the worst is at one end of {k/G : c1 < k/G < 1}.
-    Raises ValueError if nothing is admitted.
+    Without ``group_size`` it is the supremum over the open interval, approached as mu tends to 1: inf for epsilon = 0.
+    With it, mu is a mean of G binary rewards, and the worst lies at one end of {k/G : c1 < k/G < 1}.
+    Raises ValueError for c1 outside [0, 1), or if no mean is admitted.
     """
     if not 0 <= c1 < 1:
         raise ValueError(f"c1 must be in [0, 1), got {c1}")
@@ -60,52 +58,19 @@ def k2_worst(c1: float, group_size: int | None = None, epsilon: float = 0.0) -> 
 
 
 def k3(c2: float, c3: float, epsilon: float = 0.0) -> float:
-    """K3 of the replayed samples, c2 <= mu <= c3 (eq. 13, 19): mu (1 - mu) is concave, so the worst is at an end."""
+    """Return K3 of the replayed samples, c2 <= mu <= c3 (eq. 13, 19): mu (1 - mu) is concave, so worst at an end."""
     return max(stability(c2, epsilon), stability(c3, epsilon))
-
-
-class Estimate(NamedTuple):
-    """A sample mean, its standard error (nan below 2 values) and the number of values (value nan at 0)."""
-
-    value: float
-    standard_error: float
-    count: int
-
-
-def total_variation(log_ratios: ArrayLike) -> Estimate:
-    """TV(pi, alpha) = 1/2 E_alpha |pi(y)/alpha(y) - 1| from whole responses y sampled from alpha.
-
-    log_ratios [N]: log pi(y) - log alpha(y), summed over the tokens of y. The estimate is unbiased for independent y,
-    but its weight lies in rare responses that alpha seldom draws and pi likes: few samples usually miss them and come
-    out low (and one hit can push the value above 1), while the standard error, estimated from the same sample, looks
-    too small. Responses kept *because of* their rewards (X1, X2, X3) are no plain sample of alpha, so there it
-    describes the batch. Responses to one prompt are not independent draws over prompts: average by prompt first if
-    the standard error has to cover the choice of prompts.
-    """
-    return _estimate(0.5 * np.abs(np.expm1(np.asarray(log_ratios, dtype=np.float64))))
-
-
-def _estimate(values: np.ndarray) -> Estimate:
-    n = values.size
-    error = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return Estimate(float(values.mean()) if n else float("nan"), error, n)
-
-
-def surrogate(log_ratios: ArrayLike, advantages: ArrayLike) -> np.ndarray:
-    """L_alpha(pi | x) = E_alpha[pi/alpha * A] for each prompt (eq. 22). Both [P, G], of sequences; returns [P]."""
-    ratios = np.exp(np.asarray(log_ratios, dtype=np.float64))
-    return (ratios * np.asarray(advantages, dtype=np.float64)).mean(axis=1)
 
 
 def lower_bound(
     surrogates: ArrayLike, k: float, tv_new: ArrayLike, tv_current: ArrayLike, factor: float = 2.0
 ) -> float:
-    """L_i of Theorem 3.2 for one subset: the mean over its prompts of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha).
+    """Return L_i of Theorem 3.2 for one subset: the mean over its prompts of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha).
 
-    surrogates, tv_new, tv_current [P] (or one number): :func:`surrogate`, TV of the new and of the current policy to
-    alpha_i. An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once each is weighted
-    by its share of the prompts, which eq. 34 leaves out. factor: in the place of both 2s of eq. 20 and 21, which hold
-    for |r| <= 1; rewards in [0, 1], as here, allow 1 (|E_p r - E_q r| <= TV then, not 2 TV).
+    surrogates, tv_new, tv_current [P] (or one number): L = E_alpha[pi/alpha * A] (eq. 22), TV of the new and of the
+    current policy to alpha_i. An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once
+    each is weighted by its share of the prompts, which eq. 34 leaves out. factor: replaces both 2s of eq. 20 and 21,
+    which hold for |r| <= 1; rewards in [0, 1], as here, allow 1 (|E_p r - E_q r| <= TV then, not 2 TV).
     """
     gain = np.asarray(surrogates, dtype=np.float64)
     if not gain.size:
@@ -116,7 +81,7 @@ def lower_bound(
 
 
 def ceiling(k: float, tv_new: float, tv_current: float = 0.0, factor: float = 2.0) -> float:
-    """The largest value that :func:`lower_bound` of one subset can take, whatever its policies gain.
+    """Return the largest value that :func:`lower_bound` of one subset can take, whatever its policies gain.
 
     With rewards in [0, 1] J(pi) - J(alpha) <= TV(pi, alpha), and sigma >= 1 / (1 + K) in the subset that K belongs to,
     so L <= (1 + K) TV (eq. 24) and the bound is at most (1 + K - factor K) TV(pi, alpha) - factor TV(pi_t, alpha).

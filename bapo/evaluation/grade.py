@@ -10,7 +10,8 @@ from typing import TextIO
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.tasks import Task, Verdict
+from bapo.graders.verdict import Verdict
+from bapo.tasks.base import Task
 
 
 def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> int:

@@ -36,7 +36,8 @@ from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
 from bapo.evaluation import documents, scores
-from bapo.tasks.base import Task, Verdict
+from bapo.graders.verdict import Verdict
+from bapo.tasks.base import Task
 from bapo.tasks.real import golds
 
 

@@ -6,7 +6,7 @@ import re
 
 
 def split(latex: str, separator: str) -> list[str]:
-    """``latex`` cut at a separator outside all brackets. The separator may be a command such as ``\\cup``."""
+    """Cut ``latex`` at a separator outside all brackets; it may be a command such as ``\\cup``."""
     parts, level, start, i = [], 0, 0, 0
     while i < len(latex):
         if level == 0 and latex.startswith(separator, i):
@@ -27,7 +27,7 @@ def split(latex: str, separator: str) -> list[str]:
 
 
 def balanced(inside: str) -> bool:
-    """Whether brackets, of whatever kinds, close in order and none is left open."""
+    """Return whether brackets, of whatever kinds, close in order and none is left open."""
     level = 0
     for token in re.findall(r"\\[{}]|[()\[\]{}]", inside):
         level += 1 if token in ("(", "[", "{", r"\{") else -1
@@ -37,7 +37,7 @@ def balanced(inside: str) -> bool:
 
 
 def depth(text: str) -> int:
-    """The deepest nesting of brackets, whatever their kinds; 10**6 where they do not balance."""
+    """Return the deepest nesting of brackets of all kinds; 10**6 where they do not balance."""
     level = deepest = 0
     for character in re.findall(r"[()\[\]{}]", text):
         level += 1 if character in "([{" else -1
@@ -48,6 +48,6 @@ def depth(text: str) -> int:
 
 
 def closed(text: str) -> str:
-    """``text`` with the braces closed that it leaves open."""
+    """Close the braces that ``text`` leaves open."""
     braces = re.findall(r"(?<!\\)[{}]", re.sub(r"\\\\", "", text))
     return text + "}" * (braces.count("{") - braces.count("}"))

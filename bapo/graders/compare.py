@@ -19,12 +19,12 @@ class NeedsAlgebra(Exception):
 
 
 def ask(gold: str, answer: str) -> bool:
-    """The ``algebra`` of a caller that has none."""
+    """Raise NeedsAlgebra: the ``algebra`` of a caller that has none."""
     raise NeedsAlgebra
 
 
 def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
-    """Whether ``answer`` is ``gold``. Lists and sets are unordered, tuples are ordered; see the tests for the rest.
+    """Return whether ``answer`` is ``gold``. Lists and sets are unordered, tuples ordered; the tests show the rest.
 
     Raises what ``algebra`` raises.
     """
@@ -62,7 +62,7 @@ def same(gold: Form, answer: Form, algebra: Algebra = ask) -> bool:
 
 
 def _hundredth(gold: Form, answer: Form, algebra: Algebra) -> bool:
-    """One of the two carries a percent sign: compare its hundredth with the other."""
+    """Compare the hundredth of the one that carries a percent sign with the other."""
     form, other = (gold, answer) if gold.percent else (answer, gold)
     if form.number is not None:
         value = form.number._replace(value=form.number.value / 100)
@@ -91,7 +91,7 @@ def _literal(form: Form) -> bool:
 
 
 def _words(gold: Form, answer: Form) -> bool:
-    """Words and letters of choices, without regard to case, wrappers and punctuation."""
+    """Compare words and letters of choices, ignoring case, wrappers and punctuation."""
     if "choice" in (gold.kind, answer.kind):
         if gold.kind == answer.kind:
             return gold.text == answer.text
@@ -113,7 +113,7 @@ def _letters(form: Form) -> str:
 
 
 def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
-    """a:b equals c:d where the quotients do (not for times of day), and equals the number a/b."""
+    """Compare by quotient (not times of day): a:b equals c:d, and the number a/b."""
     if gold.kind == answer.kind:
         if len(gold.parts) != len(answer.parts):
             return False
@@ -150,7 +150,7 @@ def _ordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra)
 
 
 def _unordered(gold: tuple[Form, ...], answer: tuple[Form, ...], algebra: Algebra) -> bool:
-    """Every part of one has its own equal in the other; repeated parts count."""
+    """Return whether every part of one has an equal of its own in the other; repeated parts count."""
     if len(gold) != len(answer):
         return False
     left, open_golds = list(answer), []
@@ -198,7 +198,7 @@ def _collections(gold: Form, answer: Form, algebra: Algebra) -> bool:
 
 
 def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
-    """Two equations, or a named value against the value alone."""
+    """Compare two equations, or a named value with the value alone."""
     if gold.kind == answer.kind:
         if gold.name and answer.name and _same_name(gold.name, answer.name):
             if same(gold.parts[0], answer.parts[0], algebra):
@@ -214,7 +214,7 @@ def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
 
 
 def _same_name(a: str, b: str) -> bool:
-    """Equal, or a function of one variable and the y that graphs it."""
+    """Return whether names are equal, or a function of one variable and the y that graphs it."""
     a, b = (re.sub(r"^(?:y|[fgh]\([a-z]\))$", "y", name) if {a, b} & {"y"} else name for name in (a, b))
     bare = [re.sub(r"\\text|[(){}\\_]", "", name) for name in (a, b)]
     return bare[0] == bare[1]
@@ -232,7 +232,7 @@ def _ranges(gold: Form, answer: Form, algebra: Algebra) -> bool:
 
 
 def canonical(form: Form) -> str:
-    """One text for answers that are equal without algebra; what a majority vote compares."""
+    """Write answers that are equal without algebra as one text, for majority votes."""
     if form.number is not None:
         value: Fraction = form.number.value
         return f"{value}%" if form.percent else str(value)

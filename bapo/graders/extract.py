@@ -10,14 +10,14 @@ from bapo.graders.brackets import closed
 TAIL = 20_000
 
 _TOKEN = re.compile(r"\\{1,4}(?:boxed|fbox)\s{0,9}\{|\\.|[{}]", re.DOTALL)
-#: What may stand between two boxes that are one answer: "and", "or", commas, the ends of formulas, another name.
+#: Allowed between two boxes that are one answer: "and", "or", commas, the ends of formulas, another name.
 _LINK = r"(?:,|;|&|\\q?quad|\\text\s?\{[ ,]*(?:and|or)[ ,]*\}|\band\b|\bor\b)"
 _JOINT = re.compile(rf"[ $)\]}}\\]*(?:{_LINK} ?)*[ $(\[\\]*(?:[^=.]{{1,15}}=)?[ $(\[\\]*")
 _LINKED = re.compile(_LINK)
 
 
 def without_thinking(response: str) -> str:
-    """What follows the last ``</think>``, up to a ``<think>`` that is never closed.
+    """Return what follows the last ``</think>``, up to a ``<think>`` that is never closed.
 
     Only the end tag may stand in a response (chat templates open the thinking in the prompt), so a start tag is not
     asked for.
@@ -27,7 +27,7 @@ def without_thinking(response: str) -> str:
 
 
 def last_box(response: str) -> str | None:
-    """The content of the last balanced box outside the thinking, stripped; None where there is none.
+    """Return the content of the last balanced box outside the thinking, stripped; None where there is none.
 
     Of nested boxes the outermost counts. Boxes that are one answer (:func:`last_boxes`) are the list of them.
     """
@@ -36,9 +36,9 @@ def last_box(response: str) -> str | None:
 
 
 def last_boxes(response: str) -> list[str]:
-    """The last box and those before it that are one answer with it, without repetitions; [] where there is none.
+    """Return the last box and those before it that form one answer with it, each once; [] where there is none.
 
-    One answer are boxes on one line, or with "and", "or" or a comma between them, and no sentence's end: a response
+    Boxes form one answer on one line, or joined by "and", "or" or a comma, without the end of a sentence: a response
     may not offer several. One pass over at most TAIL characters.
     """
     text = without_thinking(response)[-TAIL:]
@@ -72,7 +72,7 @@ def last_boxes(response: str) -> list[str]:
 
 
 def boxed(answer: str) -> str:
-    """A response that is nothing but ``answer`` in a box, from which :func:`last_box` takes it again.
+    """Write ``answer`` as a response of nothing but its box, from which :func:`last_box` takes it again.
 
     Braces that ``answer`` leaves open are closed (two golds of DeepScaleR end too early).
     """
@@ -80,6 +80,6 @@ def boxed(answer: str) -> str:
 
 
 def last_boxed(response: str) -> str:
-    """:func:`last_box` in a box again: what of a response is kept for grading; "" where there is none."""
-    found = last_box(response)
-    return "" if found is None else boxed(found)
+    """Keep of a response what is needed to grade it: :func:`last_box` in a box again; "" where there is none."""
+    content = last_box(response)
+    return "" if content is None else boxed(content)

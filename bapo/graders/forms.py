@@ -16,7 +16,7 @@ MAX_LENGTH = 500
 MAX_DEPTH = 40
 MAX_PARTS = 64
 
-#: What the left side of an equation may be for the right side to be the answer: a name, not an expression.
+#: Left sides of equations whose right side is the answer: names, not expressions.
 _NAME = re.compile(
     r"(?:m\s*)?(?:\\(?:angle|measuredangle|triangle|overline|overrightarrow|vec|hat|bar|mathbf|mathbb|mathcal|Delta)\s*)*"
     r"(?:\{?\s*(?:[A-Za-z]|[A-Z][A-Za-z\s]{0,5}|[a-z]{3,12}|\\[a-zA-Z]+|\\text\{[^{}]*\})\s*\}?)'*"
@@ -72,7 +72,7 @@ class Form:
 
 @lru_cache(maxsize=8192)
 def read(text: str) -> Form:
-    """The form of a gold or an answer. Raises Unreadable."""
+    """Read the form of a gold or an answer. Raises Unreadable."""
     latex = closed(normalise(text))
     if not compact(latex).strip("{}()[]$\\"):
         if compact(latex) in (r"\{\}", r"\emptyset"):
@@ -86,7 +86,7 @@ def read(text: str) -> Form:
 
 
 def _sets(latex: str) -> int:
-    """How deep sets are nested; one that is never closed counts."""
+    """Return how deep sets are nested; one that is never closed counts."""
     level = deepest = 0
     for brace in re.findall(r"\\[{}]", latex):
         level = max(0, level + (1 if brace[1] == "{" else -1))
@@ -99,7 +99,7 @@ def _form(kind: str, latex: str, **more: object) -> Form:
 
 
 def _whole(latex: str) -> Form:
-    """A whole answer: one part, or a list of them."""
+    """Read a whole answer: one part, or a list of them."""
     groups = [_expand(group) for group in split(latex, ";")]
     if len(groups) > 1 and all(groups):
         parts = [_list(g, "tuple") if len(g) > 1 else _part(g[0]) for g in groups]
@@ -109,16 +109,16 @@ def _whole(latex: str) -> Form:
         raise Unreadable("empty")
     if len(pieces) == 1:
         return _part(pieces[0])
-    made = _list(pieces, "list", latex)
+    whole = _list(pieces, "list", latex)
     number = numbers.read(latex)
     if number is not None:  # 1,234 is a number, and the list of 1 and 234 to whoever writes it so
-        return _form("number", latex, number=number, other=made)
+        return _form("number", latex, number=number, other=whole)
     body, unit = units.split(latex)
     if body != latex and (number := numbers.read(body)) is not None:
         return _form("number", body, number=number, unit=unit)
     if _DECIMAL_COMMA.fullmatch(latex):
-        return replace(made, other=scalar(latex.replace(",", ".")))
-    return made
+        return replace(whole, other=scalar(latex.replace(",", ".")))
+    return whole
 
 
 def _list(pieces: list[str], kind: str, latex: str | None = None) -> Form:
@@ -128,26 +128,26 @@ def _list(pieces: list[str], kind: str, latex: str | None = None) -> Form:
 
 
 def _named(parts: list[Form]) -> tuple[Form, ...]:
-    """``a = 4, -8, -10`` names the list once."""
+    """Take the name off the first part where it names the whole list: ``a = 4, -8, -10``."""
     if parts[0].kind == "equation" and parts[0].name and not any(p.kind in ("equation", "relation") for p in parts[1:]):
         parts = [parts[0].parts[0], *parts[1:]]
     return tuple(parts)
 
 
 def _expand(latex: str) -> list[str]:
-    """The parts between commas, each with a plus-minus sign written out as two."""
-    found: list[str] = []
+    """Return the parts between commas; one with a plus-minus sign becomes two."""
+    parts: list[str] = []
     for piece in split(latex, ","):
         if r"\pm" in piece and not re.match(r"\s*\\\{|\s*\(", piece):
-            found += [re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", piece))]
-            found += [re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", piece))]
+            parts += [re.sub(r"\\mp(?![a-zA-Z])", "-", re.sub(r"\\pm(?![a-zA-Z])", "+", piece))]
+            parts += [re.sub(r"\\mp(?![a-zA-Z])", "+", re.sub(r"\\pm(?![a-zA-Z])", "-", piece))]
         elif piece.strip():
-            found.append(piece.strip())
-    return [re.sub(r"^([^=]*=)?\s*\+\s*", r"\1", piece.strip()) for piece in found]
+            parts.append(piece.strip())
+    return [re.sub(r"^([^=]*=)?\s*\+\s*", r"\1", piece.strip()) for piece in parts]
 
 
 def _part(latex: str) -> Form:
-    """One part, which holds no comma outside brackets."""
+    """Read one part, which holds no comma outside brackets."""
     latex = _MEMBER.sub("", latex.strip()).strip().removeprefix("=").strip()
     left, approx, right = (side.strip() for side in latex.partition(r"\approx"))
     if approx:  # the exact side, unless that is only a name
@@ -190,7 +190,7 @@ _PAIRS = {"(": ")", "[": "]", "{": "}", r"\{": r"\}", r"\langle": r"\rangle"}
 
 
 def _bracketed(latex: str) -> Form | None:
-    """A part that is one pair of brackets: tuple, interval, set, or something in needless brackets."""
+    """Read a part that is one pair of brackets: tuple, interval, set, or something in needless brackets."""
     opening = next((b for b in (r"\{", r"\langle", "(", "[", "{") if latex.startswith(b)), None)
     closing = next((b for b in (r"\}", r"\rangle", ")", "]", "}") if latex.endswith(b)), None)
     if opening is None or closing is None or len(latex) < len(opening) + len(closing):
@@ -243,7 +243,7 @@ def _sides(latex: str) -> tuple[Form, ...]:
 
 
 def _is_name(latex: str) -> bool:
-    """A variable, a function of variables, a length |AB|, a ratio or a tuple of names."""
+    """Return whether a text is a variable, a function of variables, a length |AB|, a ratio or a tuple of names."""
     text = latex.strip()
     if _EVALUATED.match(text) and not re.search(r"[+<>,]", text):
         return True
@@ -266,7 +266,7 @@ def _relation(latex: str) -> Form | None:
 
 
 def scalar(latex: str) -> Form:
-    """A number, a ratio, words, or an expression; percent signs and units are taken off and kept aside."""
+    """Read a number, ratio, words or expression; percent signs and units are taken off and kept aside."""
     if (number := numbers.read(latex)) is not None:
         return _form("number", latex, number=number)
     if latex.endswith("%"):
@@ -276,9 +276,9 @@ def scalar(latex: str) -> Form:
         parts = [piece.strip() for piece in latex.split(":")]
         if all(parts):
             return _form("ratio", latex, parts=tuple(scalar(p) for p in parts), name=_TIME.fullmatch(latex) and "time")
-    words = plain_words(latex)
-    if words is not None:
-        return Form("text", latex, words)
+    text = plain_words(latex)
+    if text is not None:
+        return Form("text", latex, text)
     body, unit = units.split(latex)
     if unit == units.SPOKEN:  # 5 factorial is neither 5 nor worked out
         said = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
@@ -297,12 +297,12 @@ _LARGE = re.compile(
 
 
 def too_large(latex: str) -> bool:
-    """Whether a text asks for a number that no answer needs and that takes seconds to write out."""
+    """Return whether a text asks for a number that no answer needs and that takes seconds to write out."""
     return _LARGE.search(latex) is not None
 
 
 def plain_words(latex: str) -> str | None:
-    """The words, in lower case, of a part that is \\text{} throughout or plain words of four letters and more."""
+    """Return the words, in lower case, of a part that is all \\text{} or plain words of four and more letters."""
     inner = re.sub(r"\\text\{([^{}]*)\}", r" \1 ", latex)
     wrapped = inner != latex
     if re.search(r"[\\{}^_=+/<>|]", inner):
@@ -312,12 +312,12 @@ def plain_words(latex: str) -> str | None:
         return None
     if not wrapped and (re.match(r"\s*-?[\d.]", inner) or not re.search(r"[a-zA-Z]{4}", inner)):
         return None
-    words = re.sub(r"^(?:an?|the) (?=\w)", "", " ".join(re.findall(r"[^\W_]+", inner.lower())))
-    return words or None
+    text = re.sub(r"^(?:an?|the) (?=\w)", "", " ".join(re.findall(r"[^\W_]+", inner.lower())))
+    return text or None
 
 
 def ratio_value(form: Form) -> Fraction | None:
-    """a:b as a / b, where both are numbers."""
+    """Return a:b as a / b where both are numbers, else None."""
     if form.kind != "ratio" or len(form.parts) != 2 or form.name == "time":
         return None
     a, b = (part.number for part in form.parts)

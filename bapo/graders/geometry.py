@@ -14,10 +14,8 @@ from typing import Any
 from bapo.errors import UserError
 from bapo.graders import mathematics, pool, second
 from bapo.graders.extract import last_boxes
-from bapo.graders.mathematics import answer, check_golds
-from bapo.tasks.base import Verdict
-
-__all__ = ["answer", "check_choices", "check_golds", "grade", "grade_line", "second_line", "second_opinion"]
+from bapo.graders.mathematics import check_golds
+from bapo.graders.verdict import NO_ANSWER, UNREADABLE, WRONG, Verdict
 
 _LETTER = re.compile(r"\(?\s*([A-H])\s*[).]?")
 _LETTER_AND_VALUE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])\s*[.:)])\s*(\S.*)", re.DOTALL)
@@ -25,7 +23,7 @@ _WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{([^{}]*)\}")
 
 
 def grade(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
-    """The verdict on a response. golds: values, any of which is right, or the letter of a choice.
+    """Grade a response. golds: values, any of which is right, or the letter of a choice.
 
     choices: the values that A, B, C, ... stand for, if the problem offered any. Raises UserError for unusable golds
     or choices, and for a gold that is a letter without a choice.
@@ -37,63 +35,62 @@ def grade(response: str, golds: Sequence[str], choices: Sequence[str] | None = N
     golds = tuple(_gold_value(gold, choices) for gold in golds)
     deadline = pool.deadline()
     boxes = last_boxes(response)
-    return mathematics.judge_boxes(boxes, golds, lambda found, golds: _judge(found, golds, choices, deadline))
+    return mathematics.judge_boxes(boxes, golds, lambda content, golds: _judge(content, golds, choices, deadline))
 
 
-def _judge(found: str, golds: Sequence[str], choices: Sequence[str], deadline: pool.Deadline) -> Verdict:
-    letter, value = _split(found, choices)
+def _judge(content: str, golds: Sequence[str], choices: Sequence[str], deadline: pool.Deadline) -> Verdict:
+    letter, value = _split(content, choices)
     if letter is None:
-        return mathematics.judge(found, golds, deadline)
+        return mathematics.judge(content, golds, deadline)
     index = ord(letter) - ord("A")
     if index >= len(choices):
-        return Verdict(False, True, mathematics.WRONG)
+        return Verdict(False, True, WRONG)
     verdict = mathematics.judge(choices[index], golds, deadline)
     if verdict.correct and value:
         return mathematics.judge(value, golds, deadline)
-    return verdict if verdict.correct else Verdict(False, True, mathematics.WRONG)
+    return verdict if verdict.correct else Verdict(False, True, WRONG)
 
 
 def check_choices(choices: Any, where: str) -> tuple[str, ...]:
-    """The choices as a tuple. Raises UserError naming ``where``."""
+    """Return the choices as a tuple. Raises UserError naming ``where``."""
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not 2 <= len(choices) <= 8:
         raise UserError(f"{where}: must be a list of two to eight texts, got {choices!r:.80}")
     return check_golds(choices, where)
 
 
 def second_opinion(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
-    """The verdict of an independent grader (:mod:`bapo.graders.second`), for listing where the two disagree."""
+    """Grade a response by an independent grader (:mod:`bapo.graders.second`), to list where the two disagree."""
     golds = check_golds(golds, "golds")
-    found = second.boxed(response)
-    if found is None or not second.readable(found):
-        return Verdict(False, False, mathematics.NO_ANSWER if found is None else mathematics.UNREADABLE)
+    content = second.boxed(response)
+    if content is None or not second.readable(content):
+        return Verdict(False, False, NO_ANSWER if content is None else UNREADABLE)
     if choices:
-        letter = second.strip(found).strip("().").upper()
+        letter = second.strip(content).strip("().").upper()
         if len(letter) == 1 and letter.isalpha() and ord(letter) - ord("A") < len(choices):
-            found = choices[ord(letter) - ord("A")]
+            content = choices[ord(letter) - ord("A")]
         golds = tuple(_gold_value(gold, choices) for gold in golds)
-    correct = any(second.equal(gold, found) for gold in golds)
-    return Verdict(correct, True, "" if correct else mathematics.WRONG)
+    correct = any(second.equal(gold, content) for gold in golds)
+    return Verdict(correct, True, "" if correct else WRONG)
 
 
-def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:
+def grade_line(line: Mapping[str, Any]) -> Verdict:
     """Grade {"gold": text or list of texts, "response": text} with optional "choices". Raises UserError."""
-    return grade(*_read(line, where))
+    return grade(*_read(line))
 
 
-def second_line(line: Mapping[str, Any], where: str = "") -> Verdict:
-    """The second opinion on the same line."""
-    return second_opinion(*_read(line, where))
+def second_line(line: Mapping[str, Any]) -> Verdict:
+    """Grade the same line by the independent grader."""
+    return second_opinion(*_read(line))
 
 
-def _read(line: Mapping[str, Any], where: str) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
-    response = mathematics.read_response(line, where)
-    golds = check_golds(line["gold"], mathematics.place(where, "gold"))
-    choices = line.get("choices")
-    return response, golds, None if choices is None else check_choices(choices, mathematics.place(where, "choices"))
+def _read(line: Mapping[str, Any]) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:
+    response, choices = mathematics.read_response(line), line.get("choices")
+    golds = check_golds(line["gold"], "field 'gold'")
+    return response, golds, None if choices is None else check_choices(choices, "field 'choices'")
 
 
 def _gold_value(gold: str, choices: Sequence[str]) -> str:
-    """A gold that is a choice's letter, as that choice's value (unless it is itself one of the values)."""
+    """Return the value of a gold that is a choice's letter (unless it is itself one of the values)."""
     match = _LETTER.fullmatch(_bare(gold))
     if match is None or gold in choices:
         return gold
@@ -103,9 +100,9 @@ def _gold_value(gold: str, choices: Sequence[str]) -> str:
     return choices[index]
 
 
-def _split(found: str, choices: Sequence[str]) -> tuple[str | None, str]:
-    """(letter of a choice or None, the value beside it or "")."""
-    text = _bare(found)
+def _split(content: str, choices: Sequence[str]) -> tuple[str | None, str]:
+    """Return (letter of a choice or None, the value beside it or "")."""
+    text = _bare(content)
     small = re.fullmatch(r"\(?\s*([a-h])\s*[).]?", text)
     if small and not any(small[1] == _bare(choice) for choice in choices):
         return small[1].upper(), ""

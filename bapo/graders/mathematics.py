@@ -15,19 +15,15 @@ from bapo.graders import compare, forms, numbers, pool
 from bapo.graders.brackets import closed
 from bapo.graders.extract import last_boxes
 from bapo.graders.normalise import compact, normalise
-from bapo.tasks.base import Verdict
+from bapo.graders.verdict import DIFFERENT, EQUAL, NO_ANSWER, RIGHT, TIME_LIMIT, TOO_LONG, UNREADABLE, WRONG, Verdict
 
-#: Reasons of a verdict that is not correct; all but "wrong" mean that the response holds no answer that can be read.
-NO_ANSWER, TOO_LONG, UNREADABLE, TIME_LIMIT, WRONG = "no_answer", "too_long", "unreadable", "time_limit", "wrong"
 LONGEST = 2000  #: characters; longer answers are compared as they stand
 CACHE = 32_768  #: outcomes kept, one for a gold and an answer
 MAX_BOXES = 8  #: of one answer that are also looked at alone
 
-_RIGHT = Verdict(True, True, "")
-
 
 def grade(response: str, golds: Sequence[str]) -> Verdict:
-    """The verdict on a response. Never raises because of the response; at most about two seconds for all golds.
+    """Grade a response, in two seconds at most for all golds. Never raises because of the response.
 
     golds: texts or LaTeX, any of which is right. Raises UserError for empty or unreadable golds.
     """
@@ -37,29 +33,29 @@ def grade(response: str, golds: Sequence[str]) -> Verdict:
 
 
 def judge_boxes(boxes: list[str], golds: Sequence[str], judge: Callable[[str, Sequence[str]], Verdict]) -> Verdict:
-    """The verdict on the boxes of one answer: on the list of them, or right where each alone is the same gold."""
+    """Grade the boxes of one answer as a list; right also where each alone is the same gold."""
     if not boxes:
         return _NONE
     verdict = judge(", ".join(boxes), golds)
     if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
         return verdict
-    return _RIGHT if any(all(judge(box, (gold,)).correct for box in boxes) for gold in golds) else verdict
+    return RIGHT if any(all(judge(box, (gold,)).correct for box in boxes) for gold in golds) else verdict
 
 
 def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = None) -> Verdict:
-    """The verdict on an answer that stands alone, without a box around it; for all golds by one deadline."""
+    """Grade an answer without a box around it; one deadline holds for all golds."""
     deadline = deadline or pool.deadline()
     if _empty(answer):
         return _NONE
     if answer.strip() in [gold.strip() for gold in golds]:
-        return _RIGHT  # before any of them is asked of algebra
+        return RIGHT  # before any of them is asked of algebra
     outcomes = []
     for gold in golds:
         outcome = compare_texts(gold, answer, deadline)
-        if outcome == pool.EQUAL:
-            return _RIGHT
+        if outcome == EQUAL:
+            return RIGHT
         outcomes.append(outcome)
-    if pool.DIFFERENT in outcomes:
+    if DIFFERENT in outcomes:
         return Verdict(False, True, WRONG)
     return Verdict(False, False, outcomes[0])
 
@@ -72,18 +68,18 @@ def _empty(answer: str) -> bool:
 
 
 def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None) -> str:
-    """ "equal", "different", "unreadable", "too_long" or "time_limit"."""
+    """Return an outcome of :mod:`bapo.graders.verdict`."""
     gold, answer = gold.strip(), answer.strip()
     if gold == answer or closed(gold) == answer:
-        return pool.EQUAL
+        return EQUAL
     a, b = numbers.integer(gold), numbers.integer(answer)
     if a is not None and b is not None:
-        return pool.EQUAL if a == b else pool.DIFFERENT
+        return EQUAL if a == b else DIFFERENT
     if len(answer) > LONGEST or len(gold) > LONGEST:
         same = "".join(answer.split()) == "".join(gold.split())
-        return pool.EQUAL if same else TOO_LONG if len(answer) > LONGEST else pool.DIFFERENT
+        return EQUAL if same else TOO_LONG if len(answer) > LONGEST else DIFFERENT
     try:
-        return _outcome(gold, answer, deadline or pool.deadline())
+        return outcome_of(gold, answer, deadline or pool.deadline())
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
         return TIME_LIMIT
     except RecursionError:  # not cached: it depends on how deep the caller is
@@ -91,36 +87,27 @@ def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None)
 
 
 @lru_cache(maxsize=CACHE)
-def _outcome(gold: str, answer: str, deadline: pool.Deadline) -> str:
+def outcome_of(gold: str, answer: str, deadline: pool.Deadline) -> str:
     try:
         form = forms.read(answer)
     except forms.Unreadable:
-        return pool.EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else UNREADABLE
+        return EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else UNREADABLE
     try:
         right = forms.read(gold)
     except forms.Unreadable:
-        return pool.EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else pool.DIFFERENT
+        return EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else DIFFERENT
     if len(form.latex) > forms.MAX_LENGTH:
-        return pool.EQUAL if form.text == right.text else TOO_LONG
+        return EQUAL if form.text == right.text else TOO_LONG
     try:
-        return pool.EQUAL if compare.same(right, form) else pool.DIFFERENT
+        return EQUAL if compare.same(right, form) else DIFFERENT
     except compare.NeedsAlgebra:
         if forms.too_large(form.latex):
             return UNREADABLE
         return pool.shared().judge(gold, answer, deadline)
 
 
-def cache_info() -> Any:
-    """Hits, misses and size of the cache of outcomes."""
-    return _outcome.cache_info()
-
-
-def cache_clear() -> None:
-    _outcome.cache_clear()
-
-
 def answer(response: str) -> str | None:
-    """The boxed answer in one form for equal answers, for a majority vote; None where there is none."""
+    """Return the boxed answer, in one form for equal answers, for majority votes; None where there is none."""
     boxes = last_boxes(response)
     alone = {_canonical(box) for box in boxes[:MAX_BOXES]}
     if len(alone) == 1 and len(boxes) <= MAX_BOXES:
@@ -128,19 +115,19 @@ def answer(response: str) -> str | None:
     return _canonical(", ".join(boxes))
 
 
-def _canonical(found: str) -> str | None:
-    if _empty(found):
+def _canonical(text: str) -> str | None:
+    if _empty(text):
         return None
-    if len(found) > LONGEST:
-        return " ".join(found.split())
+    if len(text) > LONGEST:
+        return " ".join(text.split())
     try:
-        return compare.canonical(forms.read(found))
+        return compare.canonical(forms.read(text))
     except (forms.Unreadable, RecursionError):
-        return compact(normalise(found)) or None
+        return compact(normalise(text)) or None
 
 
 def check_golds(golds: Any, where: str) -> tuple[str, ...]:
-    """The golds as a tuple. Raises UserError naming ``where`` for none, an empty one, or one that cannot be read."""
+    """Return the golds as a tuple. Raises UserError naming ``where`` for none, an empty or an unreadable one."""
     if isinstance(golds, str):
         golds = (golds,)
     if isinstance(golds, int | float):
@@ -168,19 +155,16 @@ def _readable(gold: str) -> bool:
     return True
 
 
-def grade_line(line: Mapping[str, Any], where: str = "") -> Verdict:
-    """Grade {"gold": text or list of texts, "response": text}. Raises UserError naming ``where`` and the field."""
-    return grade(read_response(line, where), check_golds(line["gold"], place(where, "gold")))
+def grade_line(line: Mapping[str, Any]) -> Verdict:
+    """Grade {"gold": text or list of texts, "response": text}. Raises UserError naming the field."""
+    return grade(read_response(line), check_golds(line["gold"], "field 'gold'"))
 
 
-def read_response(line: Mapping[str, Any], where: str) -> str:
+def read_response(line: Mapping[str, Any]) -> str:
+    """Return a line's response. Raises UserError naming the field that is missing or wrong."""
     for field in ("gold", "response"):
         if field not in line:
-            raise UserError(f"{place(where, field)} is missing; a line needs gold, response")
+            raise UserError(f"field '{field}' is missing; a line needs gold, response")
     if not isinstance(line["response"], str):
-        raise UserError(f"{place(where, 'response')} must be text, got {type(line['response']).__name__}")
-    return str(line["response"])
-
-
-def place(where: str, field: str) -> str:
-    return f"{where}: field '{field}'" if where else f"field '{field}'"
+        raise UserError(f"field 'response' must be text, got {type(line['response']).__name__}")
+    return line["response"]

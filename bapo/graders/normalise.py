@@ -6,72 +6,20 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-_UNICODE = {
-    "−": "-",
-    "–": "-",
-    "—": "-",
-    "﹣": "-",
-    "－": "-",
-    "×": r"\cdot ",
-    "⋅": r"\cdot ",
-    "·": r"\cdot ",
-    "∙": r"\cdot ",
-    "÷": "/",
-    "∕": "/",
-    "⁄": "/",
-    "π": r"\pi ",
-    "θ": r"\theta ",
-    "α": r"\alpha ",
-    "β": r"\beta ",
-    "λ": r"\lambda ",
-    "ω": r"\omega ",
-    "∞": r"\infty ",
-    "≤": r"\le ",
-    "⩽": r"\le ",
-    "≥": r"\ge ",
-    "⩾": r"\ge ",
-    "≠": r"\ne ",
-    "±": r"\pm ",
-    "∓": r"\mp ",
-    "∪": r"\cup ",
-    "∩": r"\cap ",
-    "∈": r"\in ",
-    "→": r"\to ",
-    "≈": r"\approx ",
-    "≅": r"\cong ",
-    "∠": r"\angle ",
-    "△": r"\triangle ",
-    "°": "°",
-    "º": "°",
-    "½": r"\frac{1}{2}",
-    "⅓": r"\frac{1}{3}",
-    "⅔": r"\frac{2}{3}",
-    "¼": r"\frac{1}{4}",
-    "¾": r"\frac{3}{4}",
-    "，": ",",
-    "；": ";",
-    "：": ":",
-    "（": "(",
-    "）": ")",
-    "［": "[",
-    "］": "]",
-    "｛": "{",
-    "｝": "}",
-    "％": "%",
-    "．": ".",
-    "∅": r"\emptyset ",
-    "ℝ": r"\mathbb{R}",
-    "\u00a0": " ",
-    "\u2009": " ",
-    "\u202f": " ",
-    "\u3000": " ",
-    "′": "'",
-    "⟨": r"\langle ",
-    "⟩": r"\rangle ",
-}
+#: Signs and the commands that they become.
+_COMMANDS = (
+    "× cdot ⋅ cdot · cdot ∙ cdot π pi θ theta α alpha β beta λ lambda ω omega ∞ infty ≤ le ⩽ le ≥ ge ⩾ ge ≠ ne ± pm "
+    "∓ mp ∪ cup ∩ cap ∈ in → to ≈ approx ≅ cong ∠ angle △ triangle ∅ emptyset ⟨ langle ⟩ rangle"
+)
+_FRACTIONS = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4)}
+_TABLE = (
+    str.maketrans("−–—﹣－÷∕⁄º，；：（）［］｛｝％．′\u00a0\u2009\u202f\u3000", "-----///°,;:()[]{}%.'    ")
+    | str.maketrans("０１２３４５６７８９", "0123456789")
+    | str.maketrans({sign: rf"\{name} " for sign, name in re.findall(r"(\S) (\S+)", _COMMANDS)})
+    | str.maketrans({sign: rf"\frac{{{n}}}{{{d}}}" for sign, (n, d) in _FRACTIONS.items()} | {"ℝ": r"\mathbb{R}"})
+)
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
-_TABLE = str.maketrans(_UNICODE | {chr(0xFF10 + d): str(d) for d in range(10)})
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u200b-\u200f\u2060\ufeff]")
 
 _TEXT = r"(?:text|mbox|hbox|textbf|textit|textrm|textnormal|textsf|texttt|emph|mathrm|mathbf|mathit|mathsf|mathtt|bold)"
@@ -147,7 +95,7 @@ _BOX = re.compile(r"\\+(?:boxed|fbox)\s*\{")
 
 @lru_cache(maxsize=8192)
 def normalise(text: str) -> str:
-    """``text`` with one notation for one thing, still LaTeX. Text of any length; callers bound it.
+    """Write ``text``, of any length, with one notation for one thing, still as LaTeX.
 
     Currency and dollar signs, spacing commands, \\left and \\right go; text wrappers become \\text{}; fractions get
     their braces; and/or become commas; e-notation becomes a power of ten; degrees become the sign °.
@@ -165,13 +113,13 @@ def normalise(text: str) -> str:
 
 
 def compact(latex: str) -> str:
-    """The same without spaces and needless braces, for comparing as text."""
+    """Take out spaces and needless braces, for comparing as text."""
     text = re.sub(r"\s+", "", re.sub(r"(?<=\d)\s+(?=\d)", "~", latex))  # 1 2 is not 12
     return re.sub(r"([_^])\{([a-zA-Z\d])\}", r"\1\2", text)
 
 
 def _unbox(text: str) -> str:
-    """Without ``\\boxed{`` and the brace that closes it."""
+    """Take out every ``\\boxed{`` and the brace that closes it."""
     for _ in range(20):
         match = _BOX.search(text)
         if match is None:

@@ -30,12 +30,12 @@ class Value(NamedTuple):
 
 
 def integer(text: str) -> int | None:
-    """The fast path: a plain integer with at most a sign, leading zeros allowed; else None."""
+    """Read a plain integer with at most a sign, leading zeros allowed; else None. The fast path."""
     return int(text) if _INTEGER.fullmatch(text) else None
 
 
 def read(latex: str) -> Value | None:
-    """The number that a normalised text is, or None."""
+    """Read the number that a normalised text is; else None."""
     text = latex.strip()
     while text.startswith("{") and text.endswith("}") and text.count("{") == 1:
         text = text[1:-1].strip()
@@ -62,7 +62,7 @@ def read(latex: str) -> Value | None:
 
 
 def agree(gold: Value, answer: Value, whole: bool | None = None) -> bool:
-    """Whether two numbers are the same answer.
+    """Return whether two numbers are the same answer.
 
     Exact numbers only where equal. A decimal of at least six significant digits stands for any number that it is the
     rounding or the truncation of (0.333333 for 1/3), but not for an integer gold, which can be written out; and
@@ -87,7 +87,7 @@ def _stands_for(short: Value, exact: Value) -> bool:
 
 
 def within_last_digit(short: Value, exact: Fraction) -> bool:
-    """Whether the decimal ``short`` is ``exact`` rounded, or cut off, at its last significant digit."""
+    """Return whether the decimal ``short`` is ``exact`` rounded, or cut off, at its last significant digit."""
     if not short.value or not exact or (short.value < 0) != (exact < 0):
         return False
     # a unit of the last significant digit: rounded differs by at most half of it, cut off by less than all of it
@@ -97,7 +97,7 @@ def within_last_digit(short: Value, exact: Fraction) -> bool:
 
 
 def _magnitude(value: Fraction) -> int:
-    """Floor of log10 |value|."""
+    """Return the floor of log10 |value|."""
     power = len(str(abs(value.numerator))) - len(str(value.denominator))
     return power if abs(value) >= Fraction(10) ** power else power - 1
 

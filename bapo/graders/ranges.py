@@ -16,7 +16,7 @@ _INFINITE = {r"\infty", r"-\infty"}
 
 
 def same(gold: Form, answer: Form, same_part: SamePart) -> bool | None:
-    """Whether two ranges are the same; None where one of them cannot be read as intervals.
+    """Return whether two ranges are the same; None where one of them cannot be read as intervals.
 
     The variable matters between two inequalities, and not between an inequality and an interval.
     """

@@ -10,7 +10,7 @@ from typing import Any
 from bapo.graders import compare, forms, numbers
 
 _SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
-#: What the grammar's tables are filled with before checkers are forked.
+#: Parsed before checkers are forked, to fill the grammar's tables.
 _WARM = (
     r"\frac{x+1}{2}-3\sqrt{5}",
     r"2\sin b\cos a",
@@ -44,12 +44,12 @@ def load() -> None:
 
 
 def judge(gold: str, answer: str) -> bool:
-    """:func:`compare.same` of two texts with algebra. Raises forms.Unreadable for an answer that cannot be read."""
+    """Compare two texts with algebra. Raises forms.Unreadable for an answer that cannot be read."""
     return compare.same(forms.read(gold), forms.read(answer), algebra)
 
 
 def algebra(gold: str, answer: str) -> bool:
-    """Whether two LaTeX expressions are equal. Raises forms.Unreadable where ``answer`` cannot be parsed."""
+    """Return whether two LaTeX expressions are equal. Raises forms.Unreadable where ``answer`` cannot be parsed."""
     from math_verify import verify
     from sympy import Basic, MatrixBase
     from sympy.logic.boolalg import BooleanAtom
@@ -71,19 +71,19 @@ def algebra(gold: str, answer: str) -> bool:
         verdict = _numeric(a, b, decimals)
         if verdict is not None:
             return verdict
-    found = bool(verify(a, b, numeric_precision=60, allow_set_relation_comp=True, timeout_seconds=None))
-    return found and not _vetoed(a, b)
+    accepted = bool(verify(a, b, numeric_precision=60, allow_set_relation_comp=True, timeout_seconds=None))
+    return accepted and not _vetoed(a, b)
 
 
 @lru_cache(maxsize=256)
 def parse(latex: str) -> Any | None:
-    """The sympy object of a text, its symbols real and told apart by name only; None where it cannot be parsed."""
+    """Parse a text into a sympy object whose symbols are real and known by name only; None where that fails."""
     from latex2sympy2_extended import NormalizationConfig
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy, normalize_latex
     from math_verify.grader import should_treat_as_complex
     from sympy import Expr, MatrixBase, Symbol
 
-    # What math_verify.parse does with one formula, but for two things. units: it would take the t of 3t for a unit.
+    # As math_verify.parse does with one formula, except for two options. units: it would take the t of 3t for a unit.
     # lowercase_symbols: it would take R^2 - r^2 for zero.
     text = _COMPLEX_I.sub(" i ", latex.replace("°", "")).replace("%", "")
     text = re.sub(r"_\s*\{?\s*\\(odot|oplus|star|ast)(?![a-zA-Z])\s*\}?", r"_{\1}", text)  # unknown to its grammar
@@ -117,13 +117,13 @@ def _scalar(expression: Any) -> bool:
 
 
 def _digits(latex: str) -> int | None:
-    """Significant digits of the decimal that the text is as a whole; None where it is anything else."""
+    """Return the significant digits of a text that is one decimal; None for anything else."""
     value = numbers.read(latex)
     return value.digits if value is not None else None
 
 
 def _numeric(a: Any, b: Any, decimals: tuple[int | None, int | None]) -> bool | None:
-    """Equality by evaluation at many digits: of constants, and of functions at sample points. None: cannot say."""
+    """Compare at many digits: constants, and functions at sample points. None: cannot say."""
     from sympy import Float, nsimplify
 
     symbols = sorted(a.free_symbols | b.free_symbols, key=lambda s: s.name)
@@ -152,7 +152,7 @@ def _sample(index: int, shift: int) -> Any:
 
 
 def _at(a: Any, b: Any, point: dict[Any, Any], inexact: bool) -> bool | None:
-    """Whether a and b agree at a point, to 25 digits; None where they have no value there."""
+    """Return whether a and b agree at a point, to 25 digits; None where they have no value there."""
     from sympy import I, im, re
 
     try:
@@ -204,7 +204,7 @@ def _value(rational: Any, digits: int | None) -> numbers.Value:
 
 
 def _vetoed(a: Any, b: Any) -> bool:
-    """What math-verify accepts and is not equal: equations without real solutions, an interval for a set of points."""
+    """Return whether math-verify was wrong to accept: equations without real solutions, an interval for points."""
     from sympy import Eq, FiniteSet, Interval, Set, Tuple, simplify
 
     kinds = [next((k for k in (Interval, FiniteSet, Tuple, Set) if isinstance(x, k)), None) for x in (a, b)]
@@ -225,5 +225,5 @@ def _same_solutions(a: Any, b: Any) -> bool:
     from sympy import solve
 
     symbols = sorted(a.free_symbols, key=lambda s: s.name)
-    found = [solve(x, symbols[0]) for x in (a, b)]
-    return bool(found[0]) and len(found[0]) == len(found[1]) and set(map(str, found[0])) == set(map(str, found[1]))
+    first, second = (solve(x, symbols[0]) for x in (a, b))
+    return bool(first) and len(first) == len(second) and set(map(str, first)) == set(map(str, second))

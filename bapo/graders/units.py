@@ -60,26 +60,8 @@ _NAMES = {
     "gallon": "gal gallon",
     "percent": "percent",
 }
-_SHORT = {
-    "m": "m",
-    "s": "s",
-    "g": "g",
-    "h": "h",
-    "N": "N",
-    "J": "J",
-    "W": "W",
-    "V": "V",
-    "K": "K",
-    "Pa": "Pa",
-    "in": "in",
-    "L": "L",
-    "A": "A",
-    "u": "unit",
-    "C": "C",
-    "°C": "C",
-    "°F": "F",
-    "F": "F",
-}
+_LETTERS = "m s g h N J W V K Pa in L A C F"
+_SHORT = {unit: unit for unit in _LETTERS.split()} | {"u": "unit", "°C": "C", "°F": "F"}
 _KNOWN = {word: unit for unit, words in _NAMES.items() for word in words.split()}
 #: Words that stand alone after a number without \text{}. Single letters do not: they may be variables.
 _PLAIN = "|".join(
@@ -101,22 +83,8 @@ _ARC = re.compile(r"(-?[\d.]+)\s*(''?|\")")
 _AREA = {"square": "^2", "sq": "^2", "cubic": "^3", "cu": "^3"}
 
 _SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-_PARTS = {
-    "half": 2,
-    "halve": 2,
-    "third": 3,
-    "quarter": 4,
-    "fourth": 4,
-    "fifth": 5,
-    "sixth": 6,
-    "seventh": 7,
-    "eighth": 8,
-    "ninth": 9,
-    "tenth": 10,
-    "hundredth": 100,
-    "thousandth": 1000,
-    "millionth": 10**6,
-}
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7}
+_PARTS |= {"eighth": 8, "ninth": 9, "tenth": 10, "hundredth": 100, "thousandth": 1000, "millionth": 10**6}
 _NUMERALS = (
     "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety"
@@ -128,31 +96,12 @@ _POWERS = {"squared", "cubed"}
 SPOKEN = "!"
 _FILLERS = {"a", "an", "the", "of", "in", "on", "at", "each", "total"}
 #: Words that make one unit another.
-_CHANGING = {
-    "per",
-    "squared",
-    "cubed",
-    "square",
-    "cubic",
-    "nautical",
-    "north",
-    "south",
-    "east",
-    "west",
-    "am",
-    "pm",
-    "not",
-    "left",
-    "right",
-    "up",
-    "down",
-    "bc",
-    "ad",
-}
+_CHANGE = "per squared cubed square cubic nautical north south east west am pm not left right up down bc ad"
+_CHANGING = set(_CHANGE.split())
 
 
 def split(latex: str) -> tuple[str, str | None]:
-    """(the answer without its unit, the unit as of :func:`name`, None for none, SPOKEN for arithmetic in words).
+    """Return (answer without its unit, unit as :func:`name` writes it); None: no unit, SPOKEN: arithmetic in words.
 
     latex: what :func:`bapo.graders.normalise.normalise` returns. Only a unit behind something else counts. A number
     and its scale (5 million) come back as one number.
@@ -194,7 +143,7 @@ def _scaled(latex: str, body: str, unit: str) -> tuple[str, str | None]:
 
 
 def _timed(words: list[str]) -> bool:
-    """Three times two; but three times is three."""
+    """Return whether words multiply: "three times two" does, "three times" is three."""
     return any(a == "times" and (b in _DIGITS or b.isdigit()) for a, b in pairwise(words))
 
 
@@ -203,7 +152,7 @@ def _words(unit: str) -> str:
 
 
 def name(unit: str) -> str:
-    """One name for a known unit with its power ("cm^2", "degree"); "?" and the words of any other; "" for no word."""
+    """Return the one name of a known unit and its power ("cm^2"), "?" and the words of any other, "" for no word."""
     words = " ".join(_words(unit).strip(".").split())
     words = re.sub(r"^(?:°|degrees?(?![a-zA-Z]))\s*(?=[a-zA-Z])", "", words)
     words = re.sub(r"\s*\^\s*", "^", re.sub(r"\s*/\s*", "/", words)).replace(" per ", "/")
@@ -211,12 +160,12 @@ def name(unit: str) -> str:
     if known := _product(words):
         return known
     power, whole = "", words
-    found = re.fullmatch(r"(square|sq|cubic|cu)\.?\s+(.*)", words)
-    if found:
-        power, words = _AREA[found[1]], found[2]
-    found = re.fullmatch(r"(.*?)\s*(\^-?\d|²|³)", words)
-    if found:
-        power, words = found[2], found[1]
+    match = re.fullmatch(r"(square|sq|cubic|cu)\.?\s+(.*)", words)
+    if match:
+        power, words = _AREA[match[1]], match[2]
+    match = re.fullmatch(r"(.*?)\s*(\^-?\d|²|³)", words)
+    if match:
+        power, words = match[2], match[1]
     if known := _word(words):
         return known + power
     others = re.findall(r"([^\W\d_]+|°)(\^-?\d)?", whole.replace(".", ""))
@@ -225,20 +174,20 @@ def name(unit: str) -> str:
 
 
 def _product(words: str) -> str:
-    """Known units with their powers, in order: kJ mol^-1 for kJ/mol; "" where one is not known."""
+    """Return known units with their powers, in order: kJ mol^-1 for kJ/mol; "" where one is not known."""
     powers: dict[str, int] = {}
     for place, part in enumerate(words.replace("(", "").replace(")", "").split("/")):
         for factor in part.replace("\\cdot", " ").split():
-            found = re.fullmatch(r"([^\W\d_]+|°)(?:\^(-?\d))?\.?", factor)
-            unit = _word(found[1]) if found else ""
-            if not found or not unit:
+            match = re.fullmatch(r"([^\W\d_]+|°)(?:\^(-?\d))?\.?", factor)
+            unit = _word(match[1]) if match else ""
+            if not match or not unit:
                 return ""
-            powers[unit] = powers.get(unit, 0) + int(found[2] or 1) * (-1 if place else 1)
+            powers[unit] = powers.get(unit, 0) + int(match[2] or 1) * (-1 if place else 1)
     return " ".join(sorted(unit if power == 1 else f"{unit}^{power}" for unit, power in powers.items()))
 
 
 def same(a: str | None, b: str | None) -> bool:
-    """Whether answers with these units may be equal: no unit, and the word "unit", go with any.
+    """Return whether answers with these units may be equal: no unit, and the word "unit", go with any.
 
     Of two unknown ones, one may say more (apples, red apples), but not another unit or direction.
     """

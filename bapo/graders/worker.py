@@ -1,69 +1,54 @@
-"""The process behind :mod:`bapo.graders.pool`: imports math-verify once, then forks a checker whenever it is asked to.
+"""The helper behind :mod:`bapo.graders.pool`: imports math-verify once, then forks a checker whenever it is asked to.
 
-``python -m bapo.graders.worker FD``. Over the socket FD come 9-byte messages: ``F`` with the socket of a new checker,
-answered by its pid; ``K`` and a pid: kill and reap it, answered by its exit status. At the end of the stream, or when
-the parent is gone, everything here ends. A checker reads length-prefixed JSON ``[gold, answer]`` and answers with one
-byte; it lives until it is killed, or has made CHECKS checks.
+``python -m bapo.graders.worker FD``. The connection FD brings None and the descriptor of a new checker's connection,
+answered by its pid; or a pid to kill and reap, answered by its exit status. When it closes, or the parent is gone,
+everything here ends. A checker receives (gold, answer) and sends an outcome, until it has made CHECKS checks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import resource
-import select
 import signal
-import socket
-import struct
 import sys
+from multiprocessing.connection import Connection
+from multiprocessing.reduction import recv_handle
 
-MESSAGE = struct.Struct("=cq")
-REPLY = struct.Struct("=q")
-LENGTH = struct.Struct("=I")
-EQUAL, DIFFERENT, UNREADABLE = b"1", b"0", b"u"
+from bapo.graders.verdict import DIFFERENT, EQUAL, UNREADABLE
 
-CPU_SECONDS = 1.4  #: of one check; then the kernel kills the checker, however busy the machine is
+CPU_SECONDS = 1.4  #: for one check; then the kernel kills the checker, however busy the machine is
 ADDRESS_SPACE = 1 << 30  #: bytes
 CHECKS = 2000
 
 
 def main() -> None:
-    server = socket.socket(fileno=int(sys.argv[1]))
-    parent = os.getppid()
+    server, parent = Connection(int(sys.argv[1])), os.getppid()
     from bapo.graders import symbolic
 
     symbolic.load()
-    server.sendall(REPLY.pack(os.getpid()))
+    server.send(os.getpid())
     children: set[int] = set()
-    try:
+    with contextlib.suppress(OSError, EOFError):
         while os.getppid() == parent:
-            if not select.select([server], [], [], 2.0)[0]:
+            if not server.poll(2.0):
                 continue
-            data, handles, _, _ = socket.recv_fds(server, MESSAGE.size, 1)
-            if len(data) < MESSAGE.size:
-                break
-            operation, pid = MESSAGE.unpack(data)
-            if operation == b"F":
-                child = os.fork()
-                if child == 0:
+            pid = server.recv()
+            if pid is None:
+                handle = recv_handle(server)
+                pid = os.fork()
+                if pid == 0:
                     server.close()
-                    _serve(socket.socket(fileno=handles[0]))
-                children.add(child)
-                server.sendall(REPLY.pack(child))
-            elif pid in children:
-                children.remove(pid)
-                server.sendall(REPLY.pack(_end(pid)))
-            else:
-                server.sendall(REPLY.pack(0))
-            for handle in handles:
+                    serve(Connection(handle))
                 os.close(handle)
-    except OSError:
-        pass
-    finally:
-        for child in children:
-            _end(child)
+                children.add(pid)
+                server.send(pid)
+            else:
+                server.send(_end(pid) if pid in children else 0)
+                children.discard(pid)
+    for child in children:
+        _end(child)
     os._exit(0)
 
 
@@ -73,9 +58,9 @@ def _end(pid: int) -> int:
     return os.waitpid(pid, 0)[1]
 
 
-def _serve(stream: socket.socket) -> None:
-    """A checker's life. Ends the process."""
-    from bapo.graders import forms, symbolic
+def serve(stream: Connection) -> None:
+    """Check what comes over ``stream`` under the limits of a checker, then end the process."""
+    from bapo.graders import symbolic
 
     with contextlib.suppress(Exception):  # die with the parent, where the system can
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -85,39 +70,19 @@ def _serve(stream: socket.socket) -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setrecursionlimit(3000)
-    for _ in range(CHECKS):
-        head = _receive(stream, LENGTH.size)
-        if head is None:
-            break
-        body = _receive(stream, LENGTH.unpack(head)[0])
-        if body is None:
-            break
-        gold, answer = json.loads(body)
-        signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
-        try:
-            reply = EQUAL if symbolic.judge(gold, answer) else DIFFERENT
-        except (forms.Unreadable, RecursionError, ValueError, ArithmeticError, TypeError, AttributeError):
-            reply = UNREADABLE
-        except MemoryError:
-            break  # its state is not to be trusted
-        except Exception:
-            reply = UNREADABLE
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        stream.sendall(reply)
+    with contextlib.suppress(OSError, EOFError, MemoryError):  # after a lack of memory no state is to be trusted
+        for _ in range(CHECKS):
+            gold, answer = stream.recv()
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            try:
+                outcome = EQUAL if symbolic.judge(gold, answer) else DIFFERENT
+            except MemoryError:
+                raise
+            except Exception:
+                outcome = UNREADABLE
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            stream.send(outcome)
     os._exit(0)
-
-
-def _receive(stream: socket.socket, size: int) -> bytes | None:
-    data = b""
-    while len(data) < size:
-        try:
-            part = stream.recv(size - len(data))
-        except OSError:
-            return None
-        if not part:
-            return None
-        data += part
-    return data
 
 
 if __name__ == "__main__":

@@ -43,11 +43,11 @@ _BUILT_IN = {
 
 
 def table() -> dict[str, type[Method]]:
-    """Every method by the name of its algorithm: the built-in ones and those of the entry point ``bapo.methods``."""
-    found = {name: _load(target) for name, target in _BUILT_IN.items()}
+    """Return every method by the name of its algorithm, built in or from the entry point ``bapo.methods``."""
+    classes = {name: _load(target) for name, target in _BUILT_IN.items()}
     for entry in entry_points(group="bapo.methods"):
-        found[entry.name] = entry.load()
-    return found
+        classes[entry.name] = entry.load()
+    return classes
 
 
 def _load(target: str) -> type[Method]:
@@ -56,7 +56,7 @@ def _load(target: str) -> type[Method]:
 
 
 def get(algorithm: str) -> type[Method]:
-    """The class of an algorithm. Raises MethodError listing the names that exist."""
+    """Return the class of an algorithm. Raises MethodError listing the names that exist."""
     if algorithm in _BUILT_IN:
         return _load(_BUILT_IN[algorithm])
     for entry in entry_points(group="bapo.methods", name=algorithm):
@@ -65,14 +65,14 @@ def get(algorithm: str) -> type[Method]:
 
 
 def defaults(algorithm: str) -> DictConfig:
-    """The defaults of an algorithm's class, which are its vetted setting. Raises MethodError for an unknown one."""
+    """Return the defaults of an algorithm's class, its vetted setting. Raises MethodError for an unknown algorithm."""
     return OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(get(algorithm).Config)))
 
 
 def checked(node: Mapping[str, Any]) -> DictConfig:
-    """A ``method`` node with every default filled in, checked against its class's configuration.
+    """Fill in a ``method`` node's defaults and check it against its class's configuration.
 
-    Raises MethodError naming the key, the value and what is allowed.
+    Raises MethodError naming the key, the value and the allowed ones.
     """
     values = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
     if not values.get("algorithm"):
@@ -84,14 +84,14 @@ def checked(node: Mapping[str, Any]) -> DictConfig:
         raise MethodError(unknown(f"method.{key}", what, key, sorted(schema.__dataclass_fields__)))
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), values)
-        OmegaConf.to_object(merged)  # runs the class's own checks
+        OmegaConf.to_object(merged)  # runs the class's checks
     except OmegaConfBaseException as error:
         raise MethodError(f"method.{error.full_key or ''}: {str(error).splitlines()[0]}") from None
     return OmegaConf.create(OmegaConf.to_container(merged))
 
 
 def build(node: Mapping[str, Any], batch_size: int, seed: int) -> Method:
-    """The method object for a run with ``batch_size`` prompts a step."""
+    """Build a run's method for ``batch_size`` prompts per step. Raises MethodError for a wrong ``method`` node."""
     values = checked(node)
     cls = get(values.algorithm)
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), values))
@@ -99,5 +99,5 @@ def build(node: Mapping[str, Any], batch_size: int, seed: int) -> Method:
 
 
 def of_run(config: DictConfig) -> Method:
-    """The method object of a run, ready for its hooks. config: the composed configuration."""
+    """Build the method of a run from its composed configuration."""
     return build(config.method, batch_size=config.train.batch_size, seed=config.seed)

@@ -17,19 +17,19 @@ class AReaLConfig(MethodConfig):
     kl_to: str = "none"
     kl_coef: float = 0.0
     ratio: str = "truncated"  # the decoupled objective: pi / pi_k, weighted by pi_k / alpha
-    ratio_cap: float = 5.0  # of that weight
+    ratio_cap: float = 5.0  # the largest such weight
     #: eta: steps between the policy that generates a group and the one that trains on it
     staleness: int = setting(4, at_least(0, " (0 is on policy)"))
 
 
 class AReaL(Method):
-    """Asynchronous rollouts (Fu et al. 2505.24298), as a schedule: what they do to the data, not to the clock.
+    """Asynchronous rollouts (Fu et al. 2505.24298) as a schedule: their effect on the data, not on the clock.
 
-    The generator fills the queue up to eta batches ahead: with the base model at first, then a batch a step with the
-    newest weights. So step t trains on groups of policy max(0, t - 1 - eta), the most that eta allows. Decoupled PPO
-    (eq. 5 there): the clip is around pi_k, and pi_k / alpha enters as a weight. Interrupted generation, where one
-    response has tokens of several policies, is not simulated. The last eta batches are generated and never trained on,
-    and count as rollouts.
+    The generator fills the queue up to eta batches ahead, at first with the base model, then one batch per step with
+    the newest weights. So step t trains on groups of policy max(0, t - 1 - eta), the oldest that eta allows. In
+    decoupled PPO (its eq. 5) the clip is around pi_k, and pi_k / alpha enters as a weight. Interrupted generation,
+    which mixes the tokens of several policies in one response, is not simulated. The last eta batches are generated and
+    count as rollouts, but are never trained on.
     """
 
     Config = AReaLConfig

@@ -1,4 +1,4 @@
-"""ARPO: where all responses to a prompt are wrong, one gives way to an earlier correct response."""
+"""ARPO: if all responses to a prompt are wrong, an earlier correct response replaces one of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class ARPOConfig(MethodConfig):
     clip_high: float = 0.3
     kl_to: str = "none"
     kl_coef: float = 0.0
-    capacity: int = setting(8, ONE)  # correct responses kept a prompt
+    capacity: int = setting(8, ONE)  # correct responses kept per prompt
     positive: float = 0.1  # a response with a reward above this is kept
     max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this
     max_mean: float = 0.2  # and their mean below this
@@ -31,9 +31,9 @@ class ARPO(Method):
     """Agentic replay policy optimization (Lu et al. 2505.16282; dvlab-research/ARPO ``ray_trainer.apply_replay``).
 
     The first response of a failed group is replaced by one of the prompt's stored correct responses, drawn at random;
-    this step's correct responses enter the store after that. The reference computes old log-probabilities anew under
-    the current policy, stored responses included; here the ratio of a stored response is the true one, to the policy
-    that sampled it. Clip 0.2/0.3, no KL.
+    this step's correct responses enter the store afterwards. The reference recomputes old log-probabilities under the
+    current policy, even for stored responses; here the ratio of a stored response is to the policy that sampled it.
+    Clip 0.2/0.3, no KL.
     """
 
     Config = ARPOConfig

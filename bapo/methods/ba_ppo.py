@@ -14,7 +14,7 @@ class BAPPOConfig(PPOConfig, BAPOConfig):
 
     algorithm: str = "ba_ppo"
     name: str = "ba_ppo"
-    kind: str = "off"  # BAPO's, like kl_to: PPOConfig comes first and would bring back MethodConfig's
+    kind: str = "off"  # as kl_to, BAPO's value: PPOConfig comes first and would bring back MethodConfig's
     kl_to: str = "rollout"
     bad_capacity: int | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256
 
@@ -25,7 +25,7 @@ class BAPPO(PPO, BAPO):
     Which groups are "without an advantage" in X1 is still decided by their mean rewards (A.9: "removing only
     all-correct and all-wrong groups"). Rows of X2 and X3 get their values, advantages and returns from the critic of
     the step that trains on them, like fresh ones: with lambda = 1 the return is the reward, which does not depend on
-    the policy, and the ratio pi_theta / alpha corrects the policy's part (eq. 3). A.9's "initial values" of c1, c2 and
+    the policy, and the ratio pi_theta / alpha corrects for the policy (eq. 3). A.9's "initial values" of c1, c2 and
     c3 are read as BAPO's, moving with eq. 8; ``c2_range=[0.125,0.125] c3_range=[0.25,0.25]`` fixes them. Its buffer
     size is read as B_bad's, as BAPO does with Table 3's.
     """

@@ -20,12 +20,12 @@ COUNT = at_least(1, ", or null for the default")
 
 @dataclass
 class BAPOConfig(MethodConfig):
-    """The paper's values (Table 3). Where the paper leaves a choice, the first option named is the default."""
+    """The paper's values (Table 3). If the paper leaves a choice, the first option named is the default."""
 
     algorithm: str = "bapo"
     name: str = "bapo"
     kind: str = "off"
-    kl_to: str = "rollout"  # eq. 3 constrains to alpha; "reference" is eq. 1's
+    kl_to: str = "rollout"  # eq. 3's alpha; "reference": eq. 1's
 
     # Delayed rollout policy alpha (Algorithm 1, lines 3-5)
     #: steps between two refreshes
@@ -42,7 +42,7 @@ class BAPOConfig(MethodConfig):
     threshold_direction: str = setting("rising", one_of("rising", "falling"))
     #: r_tot: mean reward of this batch, its moving average, or the mean of B_high
     average_reward: str = setting("batch", one_of("batch", "moving-average", "buffer"))
-    average_decay: float = setting(0.9, within(0, 1, "[0, 1)"))  # of the moving average
+    average_decay: float = setting(0.9, within(0, 1, "[0, 1)"))  # for moving-average
 
     # X1: fresh groups (A.3)
     online_filter: str = setting("range", one_of("range", "gaussian", "uniform"))  # range: 1/G <= mu <= (G-1)/G
@@ -51,14 +51,14 @@ class BAPOConfig(MethodConfig):
     filter_share: float = setting(0.6, within(0, 1, "(0, 1]"))  # uniform
 
     # X2: re-evaluated hard prompts (eq. 6)
-    bad_capacity: int | None = setting(None, COUNT)  # |B_bad|; None: the batch size (Table 3: 256 = 256)
-    max_reevaluated: int | None = setting(None, COUNT)  # at once; None: half the batch size (Table 3: 128 of 256)
+    bad_capacity: int | None = setting(None, COUNT)  # |B_bad|; None: the batch size (256 in Table 3)
+    max_reevaluated: int | None = setting(None, COUNT)  # at once; None: half the batch size (128 of 256 in Table 3)
     reevaluation_order: str = setting("oldest", one_of("oldest", "newest"))
-    insert_before_reevaluation: bool = False  # also re-evaluate this very step's hard prompts
+    insert_before_reevaluation: bool = False  # also re-evaluate this step's hard prompts
     #: eq. 6: c1 < mu < 1; above-c1: eq. 5, mu = 1 too; above-stored: any gain (the authors' code)
     x2_admission: str = setting("improved", one_of("improved", "above-c1", "above-stored"))
     keep_promoted: bool = False  # an improved prompt stays in B_bad (the authors' code)
-    #: u_i; per-draw: a prompt may sit in B_bad many times (the authors' code)
+    #: persistent: u_i; per-draw: a prompt may sit in B_bad many times (the authors' code)
     prompt_identity: str = setting("persistent", one_of("persistent", "per-draw"))
     x2_weight: float = setting(1.0, at_least(0))  # weight of X2's loss; 3 in one of the authors' scripts
 
@@ -69,7 +69,7 @@ class BAPOConfig(MethodConfig):
     high_admission: str = setting("thresholds", one_of("thresholds", "informative"))
     #: overflow: age counts only when B_high is over its capacity (the authors' code)
     high_eviction: str = setting("age", one_of("age", "overflow"))
-    #: the accuracy that must lie in [c2, c3]: the stored one, or the current policy's
+    #: which accuracy must lie in [c2, c3]: the stored one, or the current policy's
     x3_choice: str = setting("stored", one_of("stored", "re-evaluated"))
     remove_replayed: bool = True  # a replayed group leaves B_high
 
@@ -89,7 +89,7 @@ class BAPO(Method):
     """Batch Adaptation Policy Optimization (the paper's section 3 and Algorithm 1).
 
     The batch is X1 + X2 + X3 (eq. 5): fresh groups with a signal, hard prompts that the current policy has learnt to
-    solve sometimes, and recent groups of middling accuracy that fill what is left of B. The ratio is
+    solve sometimes, and recent groups of middling accuracy that fill the rest of B. The ratio is
     pi_theta / alpha with the log-probabilities stored at generation, for all three (eq. 3).
     """
 
@@ -109,11 +109,11 @@ class BAPO(Method):
         return self.config.v > 1
 
     def syncs_rollout_policy(self, step: int) -> bool:
-        """Algorithm 1, lines 3-5."""
+        """Apply Algorithm 1, lines 3-5."""
         return due(step, self.config.v, self.config.sync_phase)
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        """Algorithm 1, lines 8-17. |X1| + |X2| may exceed B when many hard prompts improve at once."""
+        """Apply Algorithm 1, lines 8-17. |X1| + |X2| may exceed B when many hard prompts improve at once."""
         c2, c3 = self.thresholds(fresh)
         self.high.drop_stale(step)
         if self.config.insert_before_reevaluation:
@@ -139,7 +139,7 @@ class BAPO(Method):
 
     # ------------------------------------------------------------------ the three parts of I(x), eq. 5
     def filtered_fresh(self, step: int, fresh: list[Group]) -> list[Group]:
-        """X1: 1/G <= mu <= (G-1)/G, or another filter of A.3."""
+        """Select X1: 1/G <= mu <= (G-1)/G, or another filter of A.3."""
         c = self.config
         if c.online_filter == "gaussian":
             return gaussian_filter(fresh, c.filter_mean, c.filter_std, self.random("x1", step))
@@ -148,9 +148,9 @@ class BAPO(Method):
         return range_filter(fresh)
 
     def improved_hard(self, step: int, sampler: Sampler) -> tuple[list[Group], list[Group]]:
-        """X2 (eq. 6): every m steps, hard prompts that the current policy now solves sometimes; and the other groups.
+        """Re-evaluate hard prompts every m steps; return X2 (eq. 6), those now solved sometimes, and the other groups.
 
-        A prompt above c1 leaves B_bad even where it is all correct and so not admitted.
+        A prompt above c1 leaves B_bad even if it is all correct and therefore not admitted.
         """
         if step % self.config.m or not len(self.bad):
             return [], []
@@ -170,7 +170,7 @@ class BAPO(Method):
         return above(group.mean, self.config.c1) and not (all_correct and self.config.x2_admission == "improved")
 
     def high_quality(self, step: int, c2: float, c3: float, room: int, sampler: Sampler) -> list[Group]:
-        """X3 (eq. 7): a random fill, without replacement, from B_high with accuracy in [c2, c3]."""
+        """Draw X3 (eq. 7) without replacement: at most ``room`` groups of B_high with accuracy in [c2, c3]."""
         if room <= 0 or not len(self.high):
             return []
         if self.config.x3_choice == "stored":
@@ -193,7 +193,7 @@ class BAPO(Method):
 
     # ------------------------------------------------------------------ thresholds and buffers
     def thresholds(self, fresh: list[Group]) -> tuple[float, float]:
-        """(c2, c3) of this step (eq. 8)."""
+        """Update r_tot and return (c2, c3) of this step (eq. 8)."""
         c = self.config
         batch_mean = sum(g.mean for g in fresh) / len(fresh)
         if c.average_reward == "buffer" and len(self.high):

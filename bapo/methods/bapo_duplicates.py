@@ -8,9 +8,9 @@ from bapo.methods.base import Batch, Sampler
 
 
 class BAPODuplicates(BAPO):
-    """X3 replaced by as many duplicates of X1: is it the replayed groups, or only the size of the batch?
+    """X3 replaced by as many duplicates of X1: do the replayed groups matter, or only the size of the batch?
 
-    The buffers work as ever, so that X3's number is BAPO's own; its groups give way to groups of X1 drawn at random,
+    The buffers work as in BAPO, which sets the size of X3; its groups are replaced by groups of X1 drawn at random,
     each at most once before any comes twice. Duplicates count as X3 in the log.
     """
 

@@ -10,10 +10,10 @@ from bapo.methods.base import Sampler
 
 
 class BAPOShuffled(BAPO):
-    """The responses of X3 change places: each replayed prompt gets the responses and rewards of another.
+    """Each replayed prompt gets the responses and rewards of another.
 
-    This must hurt. If it does not, X3 does not act through what its responses say. A single replayed group has no other
-    to change with, and is dropped.
+    This must hurt; otherwise X3 does not act through the content of its responses. A single replayed group has no
+    partner and is dropped.
     """
 
     summary = "control: BAPO whose replayed responses are shuffled between prompts"
@@ -24,7 +24,7 @@ class BAPOShuffled(BAPO):
         if len(chosen) < 2:
             return []
         order = self.random("shuffled", step).permutation(len(chosen))
-        # each takes the place of the next in a random circle, so that none keeps its own
+        # each takes the place of the next in a random circle, so that none keeps its responses
         other = dict(zip(order.tolist(), [*order[1:].tolist(), int(order[0])], strict=True))
         return [
             replace(g, rewards=chosen[other[i]].rewards, samples=chosen[other[i]].samples) for i, g in enumerate(chosen)

@@ -8,7 +8,7 @@ from bapo.methods.base import Sampler
 
 
 class BAPOWithoutX2(BAPO):
-    """X1 + X3: nothing is regenerated."""
+    """The batch is X1 + X3, without regeneration."""
 
     summary = "BAPO with X1 and X3 only"
     source = "paper section 5.2, Table 1"

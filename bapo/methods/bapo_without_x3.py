@@ -8,7 +8,7 @@ from bapo.methods.base import Sampler
 
 
 class BAPOWithoutX3(BAPO):
-    """X1 + X2: an underfilled batch stays underfilled."""
+    """The batch is X1 + X2; an underfilled batch stays underfilled."""
 
     summary = "BAPO with X1 and X2 only"
     source = "paper section 5.2, Table 1"

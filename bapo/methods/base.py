@@ -1,4 +1,4 @@
-"""What a method may decide, as hooks named by WHEN they fire.
+"""The base of all methods: GRPO, as hooks named by WHEN they fire.
 
 One training step, in both engines::
 
@@ -9,12 +9,12 @@ One training step, in both engines::
     advantages = method.advantages(group)                # for each group of the batch
     loss, metrics = method.loss(inputs)                  # for each mini-batch
 
-A method with a critic (``uses_critic``) gets its advantages from the critic's values of the whole batch instead::
+A method with a critic (``uses_critic``) gets its advantages from the critic's values for the whole batch instead::
 
     advantages, returns = method.token_advantages(rewards, values, mask)
     loss, metrics = method.value_loss(inputs)            # for each mini-batch, before the policy's
 
-``Method`` itself is GRPO; a method overrides what it changes, so the difference between two methods is a short file.
+``Method`` itself is GRPO; a subclass overrides what it changes, so the difference between two methods is a short file.
 """
 
 from __future__ import annotations
@@ -37,44 +37,44 @@ if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
 
 
 class MethodError(ValueError):
-    """A method's configuration that cannot be: the text names the key, the value and the rule."""
+    """An invalid configuration of a method; the text names the key, the value and the rule."""
 
 
 class Sampler(Protocol):
-    """What an engine offers to a method while it builds a batch."""
+    """The engine as a method sees it while it builds a batch."""
 
     def draw(self, count: int) -> list[Prompt]:
-        """The next ``count`` prompts of the training stream (epochs of shuffled prompts, no repeats within one)."""
+        """Draw the next ``count`` prompts of the training stream (shuffled epochs, each prompt once per epoch)."""
 
     def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
-        """G new responses for each prompt from the CURRENT policy pi_theta_t, graded."""
+        """Sample G new responses to each prompt from the CURRENT policy pi_theta_t and grade them."""
 
     def resume(self, groups: list[Group]) -> list[Group]:
-        """The same groups with their unfinished responses continued by the CURRENT policy, graded where they end.
+        """Continue the groups' unfinished responses with the CURRENT policy and grade those that end.
 
         Each response may grow by ``Method.rollout_budget`` tokens, up to sampling.max_response_tokens in all; a token
         keeps the log-probability of the policy that sampled it.
         """
 
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
-        """For each prompt a group of one expert solution, reward 1, origin ``DEMONSTRATED``; None where there is none.
+        """Return a group of one expert solution per prompt, reward 1, origin ``DEMONSTRATED``; None without a solution.
 
-        The task's ``demonstration`` is the expert. Its log-probabilities are 0: the expert is taken as certain
-        (LUFFY, Yan et al. 2504.14945, section 3.2).
+        The task's ``demonstration`` is the expert. Its log-probabilities are 0, as if it were certain (LUFFY, Yan et
+        al. 2504.14945, section 3.2).
         """
 
     def score(self, groups: list[Group]) -> list[np.ndarray]:
-        """float32 [G, T] a group: log-probabilities of its responses under the CURRENT policy, 0 past the end."""
+        """Return each group's log-probabilities under the CURRENT policy, float32 [G, T], 0 past a response's end."""
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
-        """float32 [n, d]: mean of the last hidden states over each prompt's tokens, of the model before training."""
+        """Return each prompt's mean last hidden state in the model before training, float32 [n, d]."""
 
 
 @dataclass
 class Batch:
-    """The training batch of one step, and why the other groups are not in it.
+    """The training batch of one step.
 
-    groups: any number, also none. rejected: (group, reason) pairs for the log. metrics: numbers for ``steps.parquet``.
+    groups: any number, even none. rejected: (group, reason) pairs for the log. metrics: numbers for ``steps.parquet``.
     """
 
     groups: list[Group]
@@ -84,7 +84,7 @@ class Batch:
 
 @dataclass
 class MethodConfig:
-    """What every method can set. The defaults are the paper's (equations 1 and 2, Table 3)."""
+    """The options of every method. The defaults are the paper's (equations 1 and 2, Table 3)."""
 
     algorithm: str = "grpo"
     name: str = "grpo"  # label of the runs and of their folder; no meaning
@@ -120,16 +120,16 @@ class MethodConfig:
         )
 
     def require(self, holds: bool, key: str, cure: str) -> None:
-        """Raise MethodError for a rule that concerns several keys and does not hold."""
+        """Raise MethodError with the value of ``key`` and the cure unless the rule holds."""
         if not holds:
             raise MethodError(f"method.{key}={getattr(self, key)}: {cure}")
 
 
 class Method:
-    """GRPO (Shao et al. 2024; paper eq. 1 and 2), and the hooks that other methods override."""
+    """GRPO (Shao et al. 2024; paper eq. 1 and 2) and the hooks that other methods override."""
 
     Config: type[MethodConfig] = MethodConfig
-    #: Raised when a change of the code changes the meaning of the same configuration; part of a run's identity.
+    #: to be raised when new code changes what the same configuration means; part of a run's identity
     revision: int = 1
     summary: str = "group-relative advantages, on policy"
     source: str = "Shao et al. 2024; paper eq. 1-2"
@@ -141,87 +141,87 @@ class Method:
     # ------------------------------------------------------------------ before the rollout
     @property
     def delays_rollout_policy(self) -> bool:
-        """Whether alpha can differ from pi_theta_t, so that the engine must hold a second set of weights."""
+        """Return whether alpha can differ from pi_theta_t, so that the engine must hold a second set of weights."""
         return False
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
-        """The prompts of step ``step`` (1-based)."""
+        """Draw the prompts of step ``step`` (1-based)."""
         return sampler.draw(self.batch_size)
 
     def syncs_rollout_policy(self, step: int) -> bool:
-        """Whether alpha takes the current weights before the rollout of this step."""
+        """Return whether alpha takes the current weights before this step's rollout."""
         return True
 
     def rollout_budget(self, step: int, longest: int) -> int | None:
-        """Tokens that a response may take in this step's rollout before it is cut off, unfinished; None: no limit but
-        ``longest``, which is sampling.max_response_tokens."""
+        """Return the tokens after which this step's rollout cuts a response off, unfinished; None: only ``longest``,
+        which is sampling.max_response_tokens."""
         return None
 
     # ------------------------------------------------------------------ after the rewards
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
-        """The groups to train on."""
+        """Choose the groups to train on."""
         return Batch(list(fresh))
 
     def advantages(self, group: Group) -> np.ndarray:
-        """float32 [G]: the advantage of each response over the group's own G responses."""
+        """Return each response's advantage within its group, float32 [G]."""
         c = self.config
         return advantages.group_relative(group.rewards, c.advantage_std, c.advantage_eps, c.advantage_eps_inside)
 
     def weight(self, group: Group) -> float:
-        """The weight of a group's loss."""
+        """Return the weight of a group's loss."""
         return 1.0
 
     def units(self, groups: list[Group]) -> list[list[Group]]:
-        """What stays together when the batch is shuffled and cut into mini-batches: by default, each group alone."""
+        """Split the batch into units that mini-batches keep together: by default, each group alone."""
         return [[g] for g in groups]
 
     def separate(self, group: Group) -> int:
-        """Groups of different numbers are never in one mini-batch; lower numbers are trained on first."""
+        """Return a number: groups with different ones never share a mini-batch; lower ones are trained on first."""
         return 0
 
     def passes(self, step: int) -> int:
-        """How often the batch of this step is trained on (update-to-data ratio)."""
+        """Return how often this step's batch is trained on (update-to-data ratio)."""
         return 1
 
     def resets_reference(self, step: int) -> bool:
-        """Whether the reference policy takes the current weights before this step."""
+        """Return whether the reference policy takes the current weights before this step."""
         return False
 
     # ------------------------------------------------------------------ with a critic
     @property
     def uses_critic(self) -> bool:
-        """Whether the engine trains a critic, and advantages are its."""
+        """Return whether the engine trains a critic, which then gives the advantages."""
         return False
 
     def trains_policy(self, step: int) -> bool:
-        """Whether the policy is updated in this step; not while a critic is warmed up."""
+        """Return whether this step updates the policy: False while a critic warms up."""
         return True
 
     def token_advantages(
         self, rewards: np.ndarray, values: np.ndarray, mask: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(advantages, returns), float32 [N, T], of all rows of the batch; the arguments [N, T] as in ``gae``."""
+        """Return (advantages, returns), float32 [N, T], for all rows of the batch; arguments as for ``gae``."""
         raise NotImplementedError(f"{self.config.algorithm} has no critic")
 
     def value_loss(self, inputs: ValueInputs) -> tuple[Tensor, dict[str, Tensor]]:
-        """The critic's scalar to minimise and detached metrics."""
+        """Return the scalar that the critic minimises, and detached metrics."""
         raise NotImplementedError(f"{self.config.algorithm} has no critic")
 
     # ------------------------------------------------------------------ in each mini-batch
     @property
     def phase(self) -> int:
-        """What the loss has to know of the method's state after ``build_batch``: ``LossInputs.phase`` (in verl the loss
-        is computed elsewhere)."""
+        """Return the state after ``build_batch`` that the loss needs, as ``LossInputs.phase`` (verl computes the loss
+        in another process)."""
         return 0
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the loss reads log-probabilities of the reference policy."""
+        """Return whether the loss reads log-probabilities of the reference policy."""
         return self.config.kl_to in ("reference", "mixture") and self.config.kl_coef > 0
 
     @property
     def needs_step_policy(self) -> bool:
-        """Whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
+        """Return whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
         c = self.config
         return "step-policy" in (c.clip_centre, c.kl_to) or c.ratio == "truncated" or c.kl_to == "mixture"
 
@@ -230,11 +230,11 @@ class Method:
         return self.config.entropy_coef != 0
 
     def loss(self, inputs: LossInputs) -> tuple[Tensor, dict[str, Tensor]]:
-        """The scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO)."""
+        """Return the scalar to minimise and detached metrics (paper eq. 1 for on-policy methods, eq. 3 for BAPO)."""
         from bapo.algorithm import losses
 
         c = self.config
-        # "truncated" (the authors' code) is pi / pi_k, the rest of pi / alpha entering as a bounded constant weight
+        # "truncated" (the authors' code) is pi / pi_k; pi_k / alpha enters as a bounded constant weight
         truncated = c.ratio == "truncated"
         old = inputs.step_logprobs if truncated else inputs.behaviour_logprobs
         if c.ratio == "sequence":
@@ -260,15 +260,15 @@ class Method:
         return self.reduce(values, inputs), {k: v.detach() for k, v in metrics.items()}
 
     def surrogate(self, ratio: Tensor, centre: Tensor | None, inputs: LossInputs) -> tuple[Tensor, Tensor]:
-        """The token losses [N, T] before KL, entropy and weights, and where a clip was active."""
+        """Return the token losses [N, T] before KL, entropy and weights, and where a clip was active."""
         from bapo.algorithm import losses
 
-        c, given = self.config, inputs.advantages
-        advantages_of_tokens = given if given.dim() == 2 else given[:, None]
-        return losses.clipped_surrogate(ratio, advantages_of_tokens, c.clip_low, c.clip_high, c.dual_clip, centre)
+        c, values = self.config, inputs.advantages
+        values = values if values.dim() == 2 else values[:, None]
+        return losses.clipped_surrogate(ratio, values, c.clip_low, c.clip_high, c.dual_clip, centre)
 
     def divergence(self, inputs: LossInputs) -> Tensor:
-        """KL [N, T] of the current policy to the one that ``kl_to`` names."""
+        """Return the KL [N, T] of the current policy to the one that ``kl_to`` names."""
         from bapo.algorithm import losses
 
         if self.config.kl_to == "mixture":
@@ -277,11 +277,11 @@ class Method:
         return losses.low_variance_kl(inputs.logprobs, others.get(self.config.kl_to, inputs.behaviour_logprobs))
 
     def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
-        """The KL [N, T] that is penalised: by default all of it."""
+        """Return the KL [N, T] that is penalised: by default all of it."""
         return kl
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
-        """[N, T] token losses to the scalar."""
+        """Reduce [N, T] token losses to the scalar."""
         from bapo.algorithm import losses
 
         return losses.aggregate(
@@ -290,15 +290,15 @@ class Method:
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[dict[str, Any], list[Group]]:
-        """What a resumed run needs: plain data, and groups (their token arrays are stored apart)."""
+        """Return what a resumed run needs: plain data, and groups, whose token arrays are stored apart."""
         return {}, []
 
     def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
-        """The inverse of :meth:`state`; ``prompt`` finds a training prompt by its id."""
+        """Take back what :meth:`state` returned; ``prompt`` finds a training prompt by its id."""
 
     # ------------------------------------------------------------------ helpers
     def random(self, purpose: str, step: int) -> np.random.Generator:
-        """Random numbers of one purpose in one step; nothing to save, nothing to restore."""
+        """Return the random numbers of one purpose in one step; they need no saving."""
         return seeds.generator(self.seed, purpose, step)
 
     @staticmethod

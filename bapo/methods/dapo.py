@@ -1,4 +1,4 @@
-"""DAPO: keep drawing until the batch is full of groups with a signal."""
+"""DAPO: draw prompts until the batch is full of groups with a signal."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class DAPOConfig(MethodConfig):
     entropy_coef: float = 0.0
     aggregation: str = "token-mean"
     max_generation_batches: int = setting(4, ONE)  # the BAPO paper's limit (Figure 9); the recipe's is 10
-    #: "train" on what there is, or "raise" as the recipe does
+    #: "train" on the groups found so far, or "raise" as the recipe does
     at_limit: str = setting("train", one_of("train", "raise"))
 
 
 class DAPO(Method):
     """Decoupled clip and dynamic sampling (Yu et al. 2503.14476; verl-recipe ``dapo_ray_trainer.py``).
 
-    Groups with equal rewards are thrown away and further prompts generated until B groups remain, at most
-    ``max_generation_batches`` times; the first B are used. Clip 0.2/0.28, token-mean, no KL. The overlong penalty of
-    the recipe is not part of the BAPO paper's comparison, whose only reward is 0 or 1 (A.7).
+    Groups with equal rewards are discarded and further prompts drawn until B groups remain, for at most
+    ``max_generation_batches`` batches; the first B groups are used. Clip 0.2/0.28, token-mean, no KL. The recipe's
+    overlong penalty is not part of the BAPO paper's comparison, whose only reward is 0 or 1 (A.7).
     """
 
     Config = DAPOConfig

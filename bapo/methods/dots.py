@@ -1,4 +1,4 @@
-"""DOTS: train on prompts whose success rate is predicted to be medium, from the rewards of a few reference prompts."""
+"""DOTS: train on prompts of medium success rate, predicted from the rewards of a few reference prompts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from bapo.methods.base import Batch, Sampler
 from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
 from bapo.validate import ONE, POSITIVE, setting, within
 
-#: Success rates are kept this far from 0 and 1 before their logit is taken, as in the reference.
+#: success rates stay this far from 0 and 1 before their logit is taken, as in the reference
 MARGIN = 1e-4
-#: Weight of the prior w = 1, b = 0 in Platt scaling, in reference prompts.
+#: weight of the prior w = 1, b = 0 in Platt scaling, in reference prompts
 PRIOR = 1.0
 
 
 @dataclass
 class DOTSConfig(RolloutReplayConfig):
-    """The reference's values (``final_ds_teacher_replay.sh``), where it has them."""
+    """The values of the reference's ``final_ds_teacher_replay.sh``, as far as it sets them."""
 
     every: int = setting(2, ONE)  # mu: steps between two selections
-    reference_share: float = setting(0.5, POSITIVE)  # of B: prompts that are rolled out at each selection; 256 of 512
-    #: prompts of the stream that are predicted for each that is chosen; the reference: all there are
+    reference_share: float = setting(0.5, POSITIVE)  # share of B rolled out at each selection; 256 of 512
+    #: candidates from the stream for each chosen prompt; the reference predicts the whole training set
     candidates: int = setting(8, ONE)
-    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # alpha: the success rate that is looked for
+    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # alpha: the desired success rate
     selection_temperature: float = setting(1e-3, POSITIVE)  # tau
     attention_temperature: float = setting(1.0, POSITIVE)  # divides the attention's scores
 
@@ -37,21 +37,21 @@ class DOTS(RolloutReplay):
     """Difficulty-targeted online data selection with rollout replay (Sun et al. 2506.05316, sections 3.1 to 3.3;
     ASTRAL-Group/data-efficient-llm-rl, ``ray_trainer_teacher_replay.py``).
 
-    Every mu steps K reference prompts are drawn and rolled out by the current policy; these rollouts count, and are not
+    Every mu steps K reference prompts are drawn and rolled out by the current policy; these rollouts count but are not
     trained on. The success rate of every candidate x is predicted as sum_i a_i r_i, the attention-weighted mean of the
     references' mean rewards with a = softmax(z_x . z_i / sqrt(d) / temperature), and calibrated,
     p = sigmoid(w logit(.) + b). The prompts of the next mu steps are drawn without replacement with probabilities
     proportional to exp(-|p - alpha| / tau).
 
     The reference trains an adapter for z, and a calibration of the mean and deviation of r, on the rollouts of other
-    models. Here nothing is trained beforehand: z is the frozen embedding of the model before training
-    (``Sampler.embed``), standardised over the prompts at hand, and w >= 0 and b are fitted to the references at each
-    selection (Platt scaling), each predicted from all others. If embeddings tell nothing, w is near 0 and the choice
-    nearly uniform. Candidates come from the stream, not from the whole training set, and count as drawn.
+    models. Here nothing is trained in advance: z is the frozen embedding of the model before training
+    (``Sampler.embed``), standardised over all prompts of the selection, and w >= 0 and b are fitted to the references
+    at each selection (Platt scaling), each predicted from all others. If embeddings say nothing, w is near 0 and the
+    choice nearly uniform. Candidates come from the stream, not the whole training set, and count as drawn.
 
     Metrics: ``reference_correlation`` and ``reference_error`` (mean absolute) of predictions and mean rewards over the
-    references, each predicted from the others, before w and b; ``prediction_correlation`` and ``prediction_error`` over
-    the trained prompts, after them, which were chosen for their similar predictions.
+    references, each predicted from the others, before w and b; ``prediction_correlation`` and ``prediction_error``,
+    after w and b, over the trained prompts, whose predictions are similar by choice.
     """
 
     Config = DOTSConfig
@@ -61,13 +61,13 @@ class DOTS(RolloutReplay):
 
     def __init__(self, config: DOTSConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.queue: list[tuple[Prompt, float]] = []  # chosen for the coming steps, with the predicted success rate
-        self.predicted: list[float] = []  # of this step's prompts
+        self.queue: list[tuple[Prompt, float]] = []  # chosen for the coming steps, each with its predicted success rate
+        self.predicted: list[float] = []  # success rates of this step's prompts
         self.references = max(3, round(config.reference_share * batch_size))
         self._quality = (math.nan, math.nan)
 
     def _count(self, step: int) -> int:
-        """Prompts that a step generates from."""
+        """Return the number of prompts that a step generates from."""
         return self.batch_size if step <= self.config.first_steps else self.generated
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
@@ -80,13 +80,13 @@ class DOTS(RolloutReplay):
         return [prompt for prompt, _ in chosen]
 
     def _select(self, step: int, sampler: Sampler) -> list[tuple[Prompt, float]]:
-        """The prompts of the next mu steps, in a random order, and their predictions."""
+        """Choose the prompts of the next mu steps, in random order, with their predicted success rates."""
         c = self.config
         wanted = sum(self._count(s) for s in range(step, step + c.every))
         groups = sampler.regenerate(sampler.draw(self.references))
         drawn = sampler.draw(c.candidates * wanted)
         candidates = list({p.id: p for p in drawn}.values())
-        if len(candidates) < wanted:  # fewer problems than places: some must come twice
+        if len(candidates) < wanted:  # too few problems: some must come twice
             candidates = drawn
         vectors = standardised(sampler.embed([g.prompt for g in groups] + candidates))
         references, others = vectors[: len(groups)], vectors[len(groups) :]
@@ -97,7 +97,7 @@ class DOTS(RolloutReplay):
             attend(others, references, rewards, c.attention_temperature), *fit_platt(left_out, rewards)
         )
         rng = self.random("dots", step)
-        # the largest of log p + Gumbel noise are a draw without replacement
+        # taking the largest log p + Gumbel noise draws without replacement
         scores = -np.abs(predicted - c.target) / c.selection_temperature + rng.gumbel(size=len(candidates))
         chosen = np.argsort(-scores, kind="stable")[:wanted]
         return [(candidates[i], float(predicted[i])) for i in rng.permutation(chosen)]
@@ -124,7 +124,7 @@ class DOTS(RolloutReplay):
 
 
 def standardised(vectors: np.ndarray) -> np.ndarray:
-    """float64 [n, d]: mean 0 and deviation 1 in each dimension: what all prompts share says nothing."""
+    """Scale each dimension to mean 0 and deviation 1, float64 [n, d]: what all prompts share carries no signal."""
     vectors = np.asarray(vectors, dtype=np.float64)
     return (vectors - vectors.mean(0)) / np.maximum(vectors.std(0), 1e-8)
 
@@ -132,8 +132,8 @@ def standardised(vectors: np.ndarray) -> np.ndarray:
 def attend(
     queries: np.ndarray, references: np.ndarray, values: np.ndarray, temperature: float, skip_self: bool = False
 ) -> np.ndarray:
-    """float64 [n]: for each query the mean of the K references' values, weighted by
-    softmax(query . reference / sqrt(d) / temperature); with ``skip_self`` without the reference of the same number."""
+    """Return each query's mean of the K references' values, weighted by softmax(query . reference / sqrt(d) /
+    temperature), float64 [n]; with ``skip_self`` query i leaves out reference i."""
     scores = queries @ references.T / math.sqrt(references.shape[1]) / temperature
     if skip_self:
         np.fill_diagonal(scores, -np.inf)
@@ -142,9 +142,9 @@ def attend(
 
 
 def fit_platt(predicted: np.ndarray, realised: np.ndarray) -> tuple[float, float]:
-    """(w, b) of sigmoid(w logit(predicted) + b) with the least cross-entropy to ``realised``; w is never negative.
+    """Fit (w, b) of sigmoid(w logit(predicted) + b) by the least cross-entropy to ``realised``; w >= 0.
 
-    Newton's method; (1, 0) has the weight of ``PRIOR`` observations, so that few references change little.
+    By Newton's method; (1, 0) weighs as much as ``PRIOR`` observations, so that few references change little.
     """
     x = logit(predicted)
     features = np.stack([x, np.ones_like(x)])
@@ -161,7 +161,7 @@ def fit_platt(predicted: np.ndarray, realised: np.ndarray) -> tuple[float, float
                 break
         if theta[0] >= 0:
             break
-        theta = np.array([0.0, theta[1]])  # the references speak against the attention: their mean is all there is
+        theta = np.array([0.0, theta[1]])  # the references contradict the attention: only their mean remains
     return float(theta[0]), float(theta[1])
 
 
@@ -179,7 +179,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def agreement(predicted: np.ndarray, realised: np.ndarray) -> tuple[float, float]:
-    """(correlation, mean absolute difference); the correlation is nan where one of them is constant."""
+    """Return (correlation, mean absolute difference); the correlation is nan if either input is constant."""
     error = float(np.abs(predicted - realised).mean())
     if min(np.ptp(predicted), np.ptp(realised)) < 1e-9:
         return math.nan, error

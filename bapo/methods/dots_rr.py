@@ -17,9 +17,9 @@ class RolloutReplayConfig(MethodConfig):
     kind: str = "off"
     kl_to: str = "none"
     kl_coef: float = 0.0
-    fresh_share: float = setting(0.5, within(0, 1, "(0, 1]"))  # sigma: share of the batch that is generated
+    fresh_share: float = setting(0.5, within(0, 1, "(0, 1]"))  # sigma: generated share of the batch
     entropy_coef: float = 0.0
-    #: groups in the buffer; None: as many as a batch has (512 of 512 in the reference)
+    #: groups in the buffer; None: the batch size (512 of 512 in the reference)
     capacity: int | None = setting(None, at_least(1, ", or null"))
     #: mu: steps before the first replay
     first_steps: int = setting(2, at_least(1, ": there is nothing to replay before"))
@@ -29,8 +29,8 @@ class RolloutReplay(Method):
     """Rollout replay (Sun et al. 2506.05316, section 3.3; ASTRAL-Group/data-efficient-llm-rl, ``select_buffer``).
 
     After the first steps, sigma * B prompts are generated and up to (1 - sigma) * B groups replayed, drawn at random
-    from a FIFO buffer of the last groups, one a prompt (its newest), none that are all right or all wrong. The ratio is
-    pi_theta / alpha_B. A replayed group stays in the buffer until it is pushed out.
+    from a FIFO buffer of the last groups. It holds the newest group of each prompt, unless that is all right or all
+    wrong; a replayed group stays in it until it is pushed out. The ratio is pi_theta / alpha_B.
     """
 
     Config = RolloutReplayConfig

@@ -1,4 +1,4 @@
-"""ExGRPO: half of the questions of a batch bring back the stored response that the policy is surest of."""
+"""ExGRPO: half of a batch's questions bring back the stored response that the policy is surest of."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from bapo.algorithm.losses import LossInputs
 
-#: draws from the stream to find questions that are not retired, before retired ones are taken again
+#: draws from the stream in search of unretired questions, before retired ones are taken again
 TRIES = 4
 
 
@@ -32,26 +32,26 @@ class ExGRPOConfig(MixedConfig):
     experience_ratio: float = setting(0.5, within(0, 1, "[0, 1]"))
     start_reward: float = 0.35  # replay starts once a batch's mean reward is above this
     bucket_std: float = setting(1.0, POSITIVE)  # sigma of the Gaussian over the number correct; its mean is G / 2
-    capacity: int = setting(32, ONE)  # correct responses kept a question, the newest
-    shape: float = setting(0.1, OFF_OR_POSITIVE)  # of the policy shaping x / (x + shape); 0: the plain ratio
+    capacity: int = setting(32, ONE)  # newest correct responses kept per question
+    shape: float = setting(0.1, OFF_OR_POSITIVE)  # policy shaping x / (x + shape); 0: the plain ratio
 
 
 class ExGRPO(MixedMethod):
     """Learning to reason from experience (Zhan et al. 2510.02245; ElliottYan/LUFFY, folder ExGRPO: ``experience/``,
     ``mix_src/mix_core_alg.py`` and ``exp_scripts/run_exgrpo.sh``).
 
-    Replay starts after the first batch whose mean reward is above ``start_reward``. From then on correct responses to
-    questions of 1 to G - 1 right answers are kept, and half of a batch's questions are drawn from those: their buckets
-    (the number right when last seen) by a multinomial with weights N(k; G/2, 1), questions within a bucket uniformly
-    and once. Each brings back its response of the lowest entropy under the current policy as one of its G responses.
-    Advantages over the mixed group without the standard deviation; the ratio of a replayed response is pi_theta to the
-    policy that sampled it, shaped by x / (x + 0.1), not clipped; fresh responses lose their clip with the start. A
-    question that is all right is retired: not kept, and not drawn any more.
+    Replay starts after the first batch whose mean reward is above ``start_reward``. From then on, correct responses to
+    questions with 1 to G - 1 right answers are kept, and half of a batch's questions are drawn from those: first a
+    bucket (the number right when last seen) by a multinomial with weights N(k; G/2, 1), then questions in it uniformly
+    without replacement. Each brings back its response of lowest entropy under the current policy as one of its G.
+    Advantages cover the mixed group, without the standard deviation; the ratio of a replayed response is pi_theta to
+    the policy that sampled it, shaped by x / (x + 0.1), not clipped; fresh ones lose their clip when replay starts. A
+    question whose responses are all right is retired: neither kept nor drawn again.
 
-    Not as there: G responses are generated and the last gives way; only questions in use are drawn from the stream; a
-    response's entropy is estimated by the mean of -log pi over its tokens, where the reference averages the entropies
-    of the padding behind the responses (``~(responses != pad)``, of the last chunk of eight); at most ``capacity``
-    responses are kept a question; token losses are averaged, see :class:`MixedConfig`.
+    Differences from the reference: G responses are generated and the last gives way; only questions in use are drawn
+    from the stream; a response's entropy is estimated by the mean of -log pi over its tokens, where the reference
+    averages the entropies of the padding behind the responses (``~(responses != pad)``, in the last chunk of eight); at
+    most ``capacity`` responses are kept per question; token losses are averaged, see :class:`MixedConfig`.
     """
 
     Config = ExGRPOConfig
@@ -62,12 +62,12 @@ class ExGRPO(MixedMethod):
 
     def __init__(self, config: ExGRPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.mixing = self.unclipped = False  # whether replay has started; and before the batch that is trained on
+        self.mixing = self.unclipped = False  # replay has started; it had before this batch was drawn
         self.kept = ResponseCache(config.capacity)
-        self.correct: dict[str, int] = {}  # number right when last seen, of questions with kept responses
+        self.correct: dict[str, int] = {}  # question with kept responses -> number right when last seen
         self.size = 0  # G
         self.retired: dict[str, None] = {}  # an ordered set
-        self.chosen: dict[str, Group] = {}  # of this step: question -> the response it brings back
+        self.chosen: dict[str, Group] = {}  # question of this step -> the response it brings back
 
     # ------------------------------------------------------------------ which questions
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
@@ -84,7 +84,7 @@ class ExGRPO(MixedMethod):
         return [g.prompt for g in self.chosen.values()] + drawn
 
     def questions(self, step: int, count: int) -> list[str]:
-        """``count`` of the questions with kept responses."""
+        """Draw ``count`` of the questions with kept responses."""
         rng = self.random("exgrpo", step)
         buckets: dict[int, list[str]] = {}
         for name, correct in self.correct.items():
@@ -99,22 +99,22 @@ class ExGRPO(MixedMethod):
         ]
 
     def _surest(self, names: list[str], sampler: Sampler) -> dict[str, Group]:
-        """Of each question the one kept response with the highest mean log-probability under the current policy."""
+        """Return each question's kept response with the highest mean log-probability under the current policy."""
         kept = [self.kept.of(name) for name in names]
         together = [merge(responses) for responses in kept]
-        found = {}
+        surest = {}
         for name, responses, group, logprobs in zip(names, kept, together, sampler.score(together), strict=True):
             entropy = -logprobs.sum(1, dtype=np.float64) / group.samples.lengths
-            found[name] = responses[int(np.argmin(entropy))]
-        return found
+            surest[name] = responses[int(np.argmin(entropy))]
+        return surest
 
     # ------------------------------------------------------------------ after the rewards
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         groups = [self._mixed(group) for group in fresh]
         self.chosen, self.unclipped = {}, self.mixing
         replayed = sum(g.off_policy is not None for g in groups)
-        for group, own in zip(groups, fresh, strict=True):
-            self._keep(group, own.version)
+        for group, sampled in zip(groups, fresh, strict=True):
+            self._keep(group, sampled.version)
         if not self.mixing:
             self.mixing = above(float(np.mean([g.mean for g in groups])), self.config.start_reward)
         return Batch(
@@ -127,14 +127,14 @@ class ExGRPO(MixedMethod):
         )
 
     def _mixed(self, group: Group) -> Group:
-        """With the stored response, whose policy is the oldest of the group's."""
+        """Return the group with its stored response, whose policy is the oldest in it."""
         stored = self.chosen.pop(group.prompt.id, None)
         return group if stored is None else replace(mixed(group, stored), version=stored.version)
 
     def _keep(self, group: Group, version: int) -> None:
-        """Fresh correct responses enter, and the question's bucket follows; a question that is all right is retired.
+        """Keep fresh correct responses and update the question's bucket; retire a question answered always right.
 
-        version: of the policy that sampled the fresh ones.
+        version: that of the policy that sampled the fresh responses.
         """
         name, self.size = group.prompt.id, group.size
         if not above(1.0, group.mean):
@@ -154,11 +154,11 @@ class ExGRPO(MixedMethod):
     # ------------------------------------------------------------------ in each mini-batch
     @property
     def phase(self) -> int:
-        """1 from the first batch on whose questions were drawn after the start, whether or not one brought back any."""
+        """Return 1 once a batch's questions were drawn after replay started, even if none brought back a response."""
         return int(self.unclipped)
 
     def clips(self, inputs: LossInputs) -> bool:
-        """The clip goes with the start of replay, in all mini-batches (mix_trainer_experience: loss_remove_clip)."""
+        """Return False in all mini-batches once replay has started (mix_trainer_experience: loss_remove_clip)."""
         return self.config.on_policy_clip or not inputs.phase
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
@@ -176,14 +176,14 @@ class ExGRPO(MixedMethod):
 
 
 def allocate(count: int, weights: np.ndarray, sizes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """How many questions each bucket gives, int64 [buckets]: multinomial, what a bucket lacks going to others at random
-    by their weights (``WeightedBucketSampler.sample``).
+    """Return how many questions each bucket gives, int64 [buckets]: a multinomial draw, whose excess over a bucket's
+    size goes to others at random by their weights (``WeightedBucketSampler.sample``).
 
     weights: float [buckets]; sizes: questions a bucket, at least ``count`` in all.
     """
     if not count:
         return np.zeros(len(sizes), dtype=np.int64)
-    weights = np.maximum(weights, np.finfo(np.float64).tiny)  # of buckets far from the middle of large groups
+    weights = np.maximum(weights, np.finfo(np.float64).tiny)  # buckets far from the middle of large groups underflow
     wanted = rng.multinomial(count, weights / weights.sum())
     counts = np.minimum(wanted, sizes)
     for _ in range(int(count - counts.sum())):
@@ -193,5 +193,5 @@ def allocate(count: int, weights: np.ndarray, sizes: np.ndarray, rng: np.random.
 
 
 def _text(response: Group) -> bytes:
-    """What tells a single response from another."""
+    """Return the tokens of a single response, to compare it with others."""
     return response.samples.tokens[0, : response.samples.lengths[0]].tobytes()

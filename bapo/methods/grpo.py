@@ -1,4 +1,4 @@
-"""GRPO: the base class as it is."""
+"""GRPO: the base class unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class GRPO(Method):
     """Group Relative Policy Optimization (Shao et al. 2024), as in the paper's equations 1 and 2.
 
     Objective: sequence-mean of token-means of the clipped surrogate, minus beta * KL(pi || pi_ref) by the
-    low-variance estimator. verl's defaults differ in three points, each a parameter: ``aggregation=token-mean``,
+    low-variance estimator. verl's defaults differ in three options: ``aggregation=token-mean``,
     ``advantage_std=unbiased``, ``advantage_eps_inside=false``.
     """
 

@@ -19,10 +19,10 @@ class DelayedConfig(MethodConfig):
 
 
 def due(step: int, every: int, phase: str) -> bool:
-    """Whether something that happens ``every`` steps happens at ``step`` (1-based).
+    """Return whether an event that recurs every v = ``every`` steps falls on ``step`` (1-based).
 
-    "literal" is Algorithm 1's ``t mod v = 0``: the initial policy serves steps 1 .. v-1. "first" is
-    ``(t - 1) mod v = 0``: it serves steps 1 .. v as well, and every policy serves exactly v steps.
+    "literal" is Algorithm 1's ``t mod v = 0``: the initial policy serves only steps 1 .. v-1. "first" is
+    ``(t - 1) mod v = 0``: every policy, the initial one included, serves exactly v steps.
     """
     return (step if phase == "literal" else step - 1) % every == 0
 
@@ -31,7 +31,7 @@ class DelayedGRPO(Method):
     """Off-policy GRPO (Mroueh et al. 2505.22257): alpha = pi_{k-v} generates and whitens the rewards.
 
     The clip interval is centred at pi_k / alpha: clip(rho, max(rho_k - eps, 0), rho_k + eps), rho = pi_theta / alpha.
-    No public code; the formula is the paper's. ``clip_centre=one`` gives the plain PPO interval instead.
+    No public code exists; the formula is the paper's. ``clip_centre=one`` gives the plain PPO interval instead.
     """
 
     Config = DelayedConfig

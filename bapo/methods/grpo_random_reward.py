@@ -1,4 +1,4 @@
-"""A control: GRPO on rewards that know nothing of the responses."""
+"""A control: GRPO on rewards that do not depend on the responses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bapo.validate import setting, within
 
 @dataclass
 class RandomRewardConfig(MethodConfig):
-    chance: float = setting(0.5, within(0, 1, "(0, 1)"))  # of a reward of 1
+    chance: float = setting(0.5, within(0, 1, "(0, 1)"))  # probability of reward 1
 
 
 class RandomReward(Method):
     """GRPO trained on coin flips (the control of Shao et al. 2506.10947, "Spurious Rewards").
 
-    Whatever this gains over the base is not learnt from the verifier: it is the pull of clipping and KL on a policy, or
-    noise. ``reward_mean`` and the probe keep the verifier's rewards; the batch, and so ``groups.parquet``, has the
+    Any gain over the base does not come from the verifier but from the pull of clipping and KL on a policy, or from
+    noise. ``reward_mean`` and the probe keep the verifier's rewards; the batch, and so ``groups.parquet``, holds the
     random ones.
     """
 

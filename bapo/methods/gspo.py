@@ -1,4 +1,4 @@
-"""GSPO: one importance ratio a sequence instead of one a token."""
+"""GSPO: one importance ratio per sequence instead of one per token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class GSPOConfig(MethodConfig):
 class GSPO(Method):
     """Group sequence policy optimization (Zheng et al. 2507.18071, eq. 5-7; verl's policy loss ``gspo``).
 
-    GRPO whose ratio is s(y) = (pi_theta(y) / alpha(y))^(1/|y|), clipped to [1 - 3e-4, 1 + 4e-4]. Any other method has
+    GRPO with the ratio s(y) = (pi_theta(y) / alpha(y))^(1/|y|), clipped to [1 - 3e-4, 1 + 4e-4]. Other methods take
     it with ``ratio=sequence``.
     """
 

@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 @dataclass
 class LUFFYConfig(MixedConfig):
-    demonstrations: int = setting(1, ONE)  # places of a group that the expert's solution takes (n_prefix)
-    shape: float = setting(0.1, OFF_OR_POSITIVE)  # gamma of the policy shaping x / (x + gamma); 0: the plain ratio
+    demonstrations: int = setting(1, ONE)  # responses of a group replaced by the expert's solution (n_prefix)
+    shape: float = setting(0.1, OFF_OR_POSITIVE)  # gamma of policy shaping x / (x + gamma); 0: the plain ratio
 
 
 class LUFFY(MixedMethod):
     """Learning under off-policy guidance (Yan et al. 2504.14945; ElliottYan/LUFFY ``mix_src/mix_core_alg.py`` and
     ``exp_scripts/train.sh``).
 
-    G - 1 fresh responses and the expert's form one group, over whose rewards all advantages are computed, without the
-    division by their standard deviation (``grpo_use_std=False``). On the expert's tokens the ratio is
-    pi_theta / 1, the expert being taken as certain, shaped by f(x) = x / (x + 0.1) and never clipped
-    (``p_div_p_0.1``); fresh responses have the ratio pi_theta / alpha without a clip (``loss_remove_clip=True``; the
-    paper's equation has one: on_policy_clip). No KL; entropy 0.001.
+    G - 1 fresh responses and the expert's form one group, whose rewards give all advantages, not divided by their
+    standard deviation (``grpo_use_std=False``). On the expert's tokens the ratio is pi_theta / 1, as if the expert were
+    certain, shaped by f(x) = x / (x + 0.1) and never clipped (``p_div_p_0.1``); fresh responses have the ratio
+    pi_theta / alpha without a clip (``loss_remove_clip=True``; the paper's equation has one: on_policy_clip). No KL;
+    entropy 0.001.
 
-    Not as there: G responses are generated and the last one gives way; the expert is the task's own, at laptop scale an
-    exhaustive search, not DeepSeek-R1; token losses are averaged, see :class:`MixedConfig`. A prompt without a solution
-    keeps its fresh group.
+    Differences from the reference: G responses are generated and the last gives way; the expert is the task's, at
+    laptop scale an exhaustive search, not DeepSeek-R1; token losses are averaged, see :class:`MixedConfig`. A prompt
+    without a solution keeps its fresh group.
     """
 
     Config = LUFFYConfig
@@ -53,9 +53,9 @@ class LUFFY(MixedMethod):
         count = self.config.demonstrations
         if fresh and count >= fresh[0].size:
             raise UserError(f"method.demonstrations={count}: must be below train.group_size={fresh[0].size}")
-        found = self.expert.solutions([g.prompt for g in fresh], sampler)
-        groups = [g if d is None else mixed(g, d.select([0] * count)) for g, d in zip(fresh, found, strict=True)]
-        return Batch(groups, metrics={"demonstrations": count * sum(d is not None for d in found)})
+        solutions = self.expert.solutions([g.prompt for g in fresh], sampler)
+        groups = [g if s is None else mixed(g, s.select([0] * count)) for g, s in zip(fresh, solutions, strict=True)]
+        return Batch(groups, metrics={"demonstrations": count * sum(s is not None for s in solutions)})
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
         return shaped_loss(ratio, inputs, self.config.shape)
@@ -69,7 +69,7 @@ class LUFFY(MixedMethod):
 
 
 def shaped_loss(ratio: Tensor, inputs: LossInputs, shape: float) -> Tensor:
-    """-A f(ratio) a token, f the policy shaping."""
+    """Return -A f(ratio) for each token, f being the policy shaping."""
     from bapo.algorithm import losses
 
     return -inputs.advantages[:, None] * (losses.shaped_ratio(ratio, shape) if shape else ratio)

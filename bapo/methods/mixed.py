@@ -1,5 +1,4 @@
-"""Groups with responses of another policy among fresh ones, and a loss with a term of its own for those (LUFFY, ExGRPO,
-ReLIFT)."""
+"""Groups that mix fresh responses with another policy's, which have a separate loss (LUFFY, ExGRPO, ReLIFT)."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class MixedConfig(MethodConfig):
-    """What the launch scripts of LUFFY, ExGRPO and ReLIFT have in common.
+    """The common settings of the launch scripts of LUFFY, ExGRPO and ReLIFT.
 
-    They divide the sum of the token losses by a constant, the longest response (``loss_remove_token_mean``), so that a
-    token weighs the same in every response; token-mean does too, and needs no constant.
+    The scripts divide the sum of the token losses by a constant, the longest response (``loss_remove_token_mean``), so
+    that a token weighs the same in every response; so does token-mean, without a constant.
     """
 
     kind: str = "off"
@@ -31,7 +30,7 @@ class MixedConfig(MethodConfig):
     aggregation: str = "token-mean"
     kl_to: str = "none"
     kl_coef: float = 0.0
-    on_policy_clip: bool = False  # whether fresh responses keep GRPO's clip; the scripts have loss_remove_clip=True
+    on_policy_clip: bool = False  # fresh responses keep GRPO's clip; the scripts have loss_remove_clip=True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,11 +43,11 @@ class MixedMethod(Method):
     config: MixedConfig
 
     def off_policy(self, ratio: Tensor, inputs: LossInputs) -> Tensor:
-        """The token losses [N, T] of another policy's responses; ratio [N, T] is pi_theta to that policy."""
+        """Return the token losses [N, T] of another policy's responses; ratio [N, T] is pi_theta to that policy."""
         raise NotImplementedError
 
     def clips(self, inputs: LossInputs) -> bool:
-        """Whether fresh responses have GRPO's clip in this mini-batch."""
+        """Return whether fresh responses have GRPO's clip in this mini-batch."""
         return self.config.on_policy_clip
 
     def surrogate(self, ratio: Tensor, centre: Tensor | None, inputs: LossInputs) -> tuple[Tensor, Tensor]:
@@ -61,24 +60,24 @@ class MixedMethod(Method):
         return torch.where(others, self.off_policy(ratio, inputs), values), clipped.masked_fill(others, 0.0)
 
     def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
-        """KL on fresh responses only."""
+        """Restrict the KL to fresh responses."""
         return kl.masked_fill(inputs.replayed[:, None], 0.0)
 
 
 class Expert:
-    """The sampler's demonstrations, and whether there are any at all.
+    """The sampler's demonstrations, with an end to the run if there are none at all.
 
-    asked: prompts so far, while none of them had a solution. seen: whether the expert has ever answered.
+    asked: prompts tried before the first solution. seen: whether the expert has ever given one.
     """
 
     def __init__(self, patience: int) -> None:
-        """patience: prompts without a solution after which the run ends."""
+        """Take ``patience``, the prompts without any solution after which the run ends."""
         self.patience, self.asked, self.seen = patience, 0, False
 
     def solutions(self, prompts: list[Prompt], sampler: Sampler) -> list[Group | None]:
-        """A solution for each prompt, None where there is none. Raises UserError where no prompt ever had one."""
-        found = sampler.demonstrate(prompts) if prompts else []
-        self.seen = self.seen or any(d is not None for d in found)
+        """Return a solution or None for each prompt. Raises UserError after ``patience`` prompts without a solution."""
+        solutions = sampler.demonstrate(prompts) if prompts else []
+        self.seen = self.seen or any(s is not None for s in solutions)
         if not self.seen:
             self.asked += len(prompts)
             if self.asked >= self.patience:
@@ -87,7 +86,7 @@ class Expert:
                     "that its verifier accepts within sampling.max_response_tokens; choose another method, data or "
                     "limit"
                 )
-        return found
+        return solutions
 
     def state(self) -> dict[str, Any]:
         return {"seen": self.seen, "asked": self.asked}
@@ -97,9 +96,9 @@ class Expert:
 
 
 def mixed(group: Group, others: Group) -> Group:
-    """The group with its last responses replaced by ``others``, another policy's to the same prompt.
+    """Replace the group's last responses by ``others``, another policy's to the same prompt.
 
-    The references generate fewer fresh responses instead; an engine here generates G for every prompt.
+    The references generate fewer fresh responses instead; here an engine generates G for every prompt.
     """
     kept = group.select(range(group.size - others.size))
     return replace(

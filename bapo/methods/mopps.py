@@ -1,4 +1,4 @@
-"""MoPPS: train on the prompts whose predicted difficulty is medium, without generating from the others."""
+"""MoPPS: train on prompts of medium predicted difficulty, without generating from the others."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from bapo.validate import ONE, POSITIVE, setting, within
 
 @dataclass
 class MoPPSConfig(MethodConfig):
-    """The reference's values for Countdown and Geometry3K; mathematics has candidates 16 and memory 1."""
+    """The reference's values for Countdown and Geometry3K; for mathematics it has candidates 16 and memory 1."""
 
     clip_low: float = 0.2
     clip_high: float = 0.28
     kl_to: str = "none"
     kl_coef: float = 0.0
-    aggregation: str = "token-mean"  # the reference's
-    candidates: int = setting(8, ONE)  # rho: candidates a prompt of the batch
+    aggregation: str = "token-mean"  # as in the reference
+    candidates: int = setting(8, ONE)  # rho: candidates per prompt of the batch
     #: lambda: share of a posterior that the next one keeps; 1 forgets nothing
     memory: float = setting(0.5, within(0, 1, "[0, 1]"))
     prior_successes: float = setting(1.0, POSITIVE)  # a0 of Beta(a0, b0)
     prior_failures: float = setting(1.0, POSITIVE)  # b0
-    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # gamma*: the success probability that is looked for
+    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # gamma*: the desired success probability
 
 
 class MoPPS(Method):
@@ -36,7 +36,7 @@ class MoPPS(Method):
     Each prompt x has a posterior Beta(a, b) of its success probability. From rho * B candidates of the stream,
     gamma ~ Beta(a, b) is sampled (Thompson), and the B prompts nearest to the target are trained on. After the rewards
     a <- lambda a + (1 - lambda) a0 + successes, and b likewise with failures. The loss is GRPO's with "clip higher" and
-    no KL. Candidates that are not chosen cost nothing, but count as drawn from the stream.
+    no KL. Candidates not chosen cost nothing but count as drawn from the stream.
     """
 
     Config = MoPPSConfig
@@ -49,13 +49,13 @@ class MoPPS(Method):
         self.posteriors: dict[str, tuple[float, float]] = {}  # prompt id -> (a, b)
 
     def posterior(self, prompt_id: str) -> tuple[float, float]:
-        """(a, b) of a prompt; the prior where it has never been trained on."""
+        """Return (a, b) of a prompt: the prior before it is first trained on."""
         return self.posteriors.get(prompt_id, (self.config.prior_successes, self.config.prior_failures))
 
     def draw_prompts(self, step: int, sampler: Sampler) -> list[Prompt]:
         drawn = sampler.draw(self.config.candidates * self.batch_size)
         candidates = list({p.id: p for p in drawn}.values())
-        if len(candidates) < self.batch_size:  # fewer problems than the batch has places: some must come twice
+        if len(candidates) < self.batch_size:  # too few problems: some must come twice
             candidates = drawn
         a, b = np.array([self.posterior(p.id) for p in candidates]).T
         predicted = self.random("mopps", step).beta(a, b)

@@ -1,4 +1,4 @@
-"""Partial rollouts of Kimi k1.5: a response that outgrows a step's budget of tokens goes on in the next step."""
+"""Partial rollouts of Kimi k1.5: a response that exceeds a step's token budget continues in the next step."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from bapo.validate import one_of, setting, within
 @dataclass
 class PartialRolloutsConfig(MethodConfig):
     kind: str = "off"
-    #: of sampling.max_response_tokens, what a response may take in one step
+    #: share of sampling.max_response_tokens that a response may take in one step
     share: float = setting(0.5, within(0, 1, "(0, 1]", "; 1 cuts nothing off"))
-    #: which segments of a response have an advantage: "all", or the "current" step's only
+    #: segments of a response that have an advantage: "all", or only the "current" step's
     segments: str = setting("all", one_of("all", "current"))
 
 
 class PartialRollouts(Method):
     """Partial rollouts (Kimi Team 2501.12599, section 2.6.2), on GRPO's loss.
 
-    In one step a response takes ``share`` * max_response_tokens tokens at most. What has not ended by then is kept and
-    goes on in the next step, from the weights of that step, until it ends or has max_response_tokens: after 1 / share
-    steps, rounded up. A group waits, in the order of arrival, until all its responses have ended, and then enters the
-    batch of that step; new prompts take the places that waiting groups leave. So the first batches are smaller than B,
-    by the groups that wait.
+    In one step a response takes at most ``share`` * max_response_tokens tokens. An unfinished response is kept and
+    continues in the next step with that step's weights, until it ends or has max_response_tokens: after at most
+    1 / share steps, rounded up. Groups wait in order of arrival until all their responses have ended, and then enter
+    the batch of that step; new prompts fill the places not taken by waiting groups. So the first batches are smaller
+    than B by the groups that wait.
 
-    Each token keeps the log-probability of the policy that sampled it, so the ratio pi_theta / alpha is right token by
-    token. The paper says that earlier segments can be left out of the loss, not when or how. Here
-    ``segments`` = "current" gives them the advantage 0: they have no part in the policy gradient, while KL, entropy and
-    the length that a loss is divided by are those of the whole response. The paper's detection of repetitions, which
-    ends a response early, is left out.
+    Each token keeps the log-probability of the policy that sampled it, so the ratio pi_theta / alpha is right for every
+    token. The paper says that earlier segments can be left out of the loss, but not when or how. Here
+    ``segments`` = "current" gives them the advantage 0: they take no part in the policy gradient, while KL, entropy and
+    the length that divides a loss are those of the whole response. The paper's detection of repetitions, which ends a
+    response early, is left out.
     """
 
     Config = PartialRolloutsConfig
@@ -58,9 +58,9 @@ class PartialRollouts(Method):
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         before = [g.samples.lengths.copy() for g in self.waiting]
         resumed = sampler.resume(self.waiting) if self.waiting else []
-        known = [replace(g, earlier=tokens) for g, tokens in zip(resumed, before, strict=True)] + list(fresh)
-        self.waiting = [replace(g, earlier=None) for g in known if not g.finished]
-        groups = [replace(g, unfinished=None) for g in known if g.finished]  # like any others from now on
+        started = [replace(g, earlier=tokens) for g, tokens in zip(resumed, before, strict=True)] + list(fresh)
+        self.waiting = [replace(g, earlier=None) for g in started if not g.finished]
+        groups = [replace(g, unfinished=None) for g in started if g.finished]  # like any other from now on
         tokens = sum(int(g.samples.lengths.sum()) for g in groups)
         earlier = sum(int(g.earlier.sum()) for g in groups if g.earlier is not None)
         return Batch(
@@ -73,7 +73,7 @@ class PartialRollouts(Method):
         )
 
     def advantages(self, group: Group) -> np.ndarray:
-        """float32 [G], or [G, T] with ``segments`` = "current": 0 for the tokens of earlier steps."""
+        """Return float32 [G], or [G, T] with ``segments`` = "current": 0 for the tokens of earlier steps."""
         values = super().advantages(group)
         if self.config.segments == "all":
             return values

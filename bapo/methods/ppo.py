@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass
 class PPOConfig(MethodConfig):
-    """verl's values for the critic, of which the paper names lambda alone (Table 3)."""
+    """verl's values for the critic; the paper gives only lambda (Table 3)."""
 
     algorithm: str = "ppo"
     name: str = "ppo"
     gamma: float = setting(1.0, within(0, 1, "[0, 1]"))
     gae_lambda: float = setting(1.0, within(0, 1, "[0, 1]"))  # Table 3
-    whiten_advantages: bool = True  # over the tokens of the whole batch
+    whiten_advantages: bool = True  # over all tokens of the batch
     value_clip: float = setting(0.5, OFF_OR_POSITIVE)  # 0: off
-    #: critic's learning rate / train.learning_rate: verl's 1e-5 to Table 3's 1e-6
+    #: critic's learning rate over train.learning_rate: verl's 1e-5 over Table 3's 1e-6
     critic_rate_ratio: float = setting(10.0, POSITIVE)
-    critic_warmup: int = setting(0, at_least(0, " steps"))  # first steps in which only the critic is trained
+    critic_warmup: int = setting(0, at_least(0, " steps"))  # first steps, which train only the critic
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,11 +42,11 @@ class PPOConfig(MethodConfig):
 
 
 class PPO(Method):
-    """Proximal Policy Optimization (Schulman et al. 2017) as verl's ``gae`` runs it, on G responses a prompt.
+    """Proximal Policy Optimization (Schulman et al. 2017) as verl's ``gae`` runs it, on G responses per prompt.
 
-    A critic of the policy's architecture, started from the same base, gives each prefix a value. The advantages of the
-    tokens are GAE's, whitened over the batch; the critic takes its step before the policy. The policy's loss is GRPO's
-    with these advantages. A.9 changes nothing else in the BAPO configuration, so G stays 8 and all prompts are used.
+    A critic of the policy's architecture, started from the same base, gives each prefix a value. Tokens have GAE's
+    advantages, whitened over the batch; the critic is updated before the policy. The policy's loss is GRPO's with
+    these advantages. A.9 changes nothing else in the BAPO configuration, so G stays 8 and all prompts are used.
     """
 
     Config = PPOConfig
@@ -65,11 +65,11 @@ class PPO(Method):
         self, rewards: np.ndarray, values: np.ndarray, mask: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         c = self.config
-        found, returns = advantages.gae(rewards, values, mask, c.gamma, c.gae_lambda)
-        return advantages.whiten(found, mask) if c.whiten_advantages else found, returns
+        estimates, returns = advantages.gae(rewards, values, mask, c.gamma, c.gae_lambda)
+        return advantages.whiten(estimates, mask) if c.whiten_advantages else estimates, returns
 
     def value_loss(self, inputs: ValueInputs) -> tuple[Tensor, dict[str, Tensor]]:
-        """Clipped squared error, averaged as the policy's loss is (verl's critics do so by default)."""
+        """Return the clipped squared error, averaged like the policy's loss (as verl's critics are by default)."""
         from bapo.algorithm import losses
 
         loss, clipped = losses.clipped_value_loss(

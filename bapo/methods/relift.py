@@ -1,4 +1,4 @@
-"""ReLIFT: reinforcement learning, interleaved with supervised updates on solutions of the hardest questions."""
+"""ReLIFT: reinforcement learning interleaved with supervised updates on solutions of the hardest questions."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class ReLIFT(MixedMethod):
     """Reinforcement learning interleaved with fine-tuning (Ma et al. 2506.07527; TheRoadQaQ/ReLIFT
     ``relift/trainer.py``, ``relift/core_algos.compute_sft_loss`` and ``examples/math-7b/train.sh``).
 
-    A question that all G responses get wrong enters a buffer with the expert's solution, in front. Once it holds as
-    many as a batch has questions (there both are 128), the step's policy updates are followed by one supervised update
-    on that many from the front: the mean over tokens of -log pi_theta, less the entropy bonus. The reinforcement
-    learning is GRPO without the division by the standard deviation, without clip (on_policy_clip) and KL.
+    A question that all G responses get wrong enters the front of a buffer with the expert's solution. Once the buffer
+    holds as many as a batch has questions (128 of both in the reference), the step's policy updates are followed by one
+    supervised update on that many from the front: the mean over tokens of -log pi_theta, less the entropy bonus. The
+    reinforcement learning is GRPO without division by the standard deviation, clip (on_policy_clip) or KL.
 
-    Not as there: one optimiser for both losses (there a second AdamW with the same learning rate), and one gradient
-    clip; the expert is the task's own; token losses are averaged, see :class:`MixedConfig`. A question without a
-    solution does not enter.
+    Differences from the reference: one optimiser and one gradient clip serve both losses (a second AdamW there, with
+    the same learning rate); the expert is the task's; token losses are averaged, see :class:`MixedConfig`. A question
+    without a solution does not enter.
     """
 
     Config = ReLIFTConfig
@@ -50,8 +50,7 @@ class ReLIFT(MixedMethod):
 
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         hard = [g.prompt for g in fresh if not g.rewards.any()]
-        found = self.expert.solutions(hard, sampler)
-        self.buffer = [d for d in found if d is not None] + self.buffer
+        self.buffer = [s for s in self.expert.solutions(hard, sampler) if s is not None] + self.buffer
         supervised: list[Group] = []
         if len(self.buffer) >= self.capacity:
             supervised, self.buffer = self.buffer[: self.capacity], self.buffer[self.capacity :]
@@ -61,11 +60,11 @@ class ReLIFT(MixedMethod):
 
     # ------------------------------------------------------------------ in each mini-batch
     def separate(self, group: Group) -> int:
-        """Supervised updates come last."""
+        """Put supervised updates last."""
         return int(group.origin == DEMONSTRATED)
 
     def units(self, groups: list[Group]) -> list[list[Group]]:
-        """All solutions are one mini-batch (sft_mini_batch_size = sft_data_size)."""
+        """Keep all solutions in one mini-batch (sft_mini_batch_size = sft_data_size)."""
         solutions = [g for g in groups if g.origin == DEMONSTRATED]
         return [[g] for g in groups if g.origin != DEMONSTRATED] + ([solutions] if solutions else [])
 
@@ -73,7 +72,7 @@ class ReLIFT(MixedMethod):
         return -inputs.logprobs
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
-        """A supervised mini-batch is averaged over its tokens whatever the aggregation."""
+        """Average a supervised mini-batch over its tokens whatever the aggregation."""
         from bapo.algorithm import losses
 
         if bool(inputs.replayed.all()):

@@ -22,22 +22,22 @@ class ReMixConfig(MethodConfig):
     kind: str = "off"
     clip_centre: str = "step-policy"  # pi_k / pi_{k-i}
     kl_to: str = "mixture"  # lambda KL(reference) + (1 - lambda) KL(pi_k)
-    replay_share: float = setting(0.4, within(0, 1, "[0, 1)"))  # p: share of a batch that comes from earlier policies
-    policies: int = setting(2, ONE)  # N: how many of them
+    replay_share: float = setting(0.4, within(0, 1, "[0, 1)"))  # p: share of a batch from earlier policies
+    policies: int = setting(2, ONE)  # N: number of earlier policies
     update_to_data: int = setting(2, ONE)  # passes over a batch
     #: T: the last off-policy step; then the reference becomes pi_T
     switch_step: int = setting(50, at_least(0, " (0 is on policy throughout)"))
-    kl_decay: float = 0.1  # lambda falls by this every ten steps after T
+    kl_decay: float = 0.1  # decrease of lambda every ten steps after T
     kl_floor: float = setting(0.5, within(0, 1, "[0, 1]"))
 
 
 class ReMix(Method):
     """ReMix on GRPO (Liang et al. 2507.06892; no public code).
 
-    Until step T a share p of each batch is drawn from the groups of the last N policies, only the rest is generated,
+    Until step T a share p of each batch is drawn from the groups of the last N policies and only the rest is generated,
     each batch is trained on ``update_to_data`` times, and the clip interval of a replayed response is centred at
-    pi_k / pi_{k-i}. Then "policy reincarnation": the reference becomes pi_T and training goes on with GRPO on fresh
-    batches. The KL is lambda KL(reference) + (1 - lambda) KL(pi_k) with
+    pi_k / pi_{k-i}. Then comes "policy reincarnation": the reference becomes pi_T and training continues with GRPO on
+    fresh batches. The KL is lambda KL(reference) + (1 - lambda) KL(pi_k) with
     lambda = max(1 - 0.1 ceil(max(t - T, 0) / 10), 0.5).
     """
 
@@ -54,7 +54,7 @@ class ReMix(Method):
         return step <= self.config.switch_step
 
     def _replays(self, step: int) -> int:
-        """Groups that come from earlier policies."""
+        """Return the number of groups that come from earlier policies."""
         wanted = min(round(self.config.replay_share * self.batch_size), self.batch_size - 1)
         return min(wanted, len(self.recent)) if self._mixes(step) else 0
 
@@ -72,7 +72,7 @@ class ReMix(Method):
         return Batch(list(fresh) + replayed, metrics={"recent": len(self.recent)})
 
     def _forget(self, step: int) -> None:
-        """Keep the groups of the N policies before this step's, and none after T."""
+        """Keep only the groups of the N policies before this step's, and none after T."""
         first = step - self.config.policies if self._mixes(step) else step
         self.recent = [g for g in self.recent if g.step >= first]
 
@@ -84,7 +84,7 @@ class ReMix(Method):
 
     # ------------------------------------------------------------------ the loss
     def anchor_weight(self, step: int) -> float:
-        """lambda(t): the share of the KL that is to the reference."""
+        """Return lambda(t), the share of the KL that is to the reference."""
         late = math.ceil(max(step - self.config.switch_step, 0) / 10)
         return max(1 - self.config.kl_decay * late, self.config.kl_floor)
 

@@ -1,4 +1,4 @@
-"""RePO: each prompt brings back some of its own earlier responses."""
+"""RePO: each prompt brings back some of its earlier responses."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ STRATEGIES = ("full-scope", "recency", "reward", "variance")
 class RePOConfig(MethodConfig):
     kind: str = "off"
     strategy: str = setting("recency", one_of(*STRATEGIES))
-    capacity: int = 16  # responses kept a prompt
-    #: replay a prompt only once this many are kept
+    capacity: int = 16  # responses kept per prompt
+    #: responses kept before a prompt is replayed
     min_cached: int = setting(16, MEASURABLE)
-    #: responses brought back a prompt (full-scope: all of them)
+    #: responses brought back per prompt (full-scope: all)
     replays: int = setting(8, MEASURABLE)
     off_policy_weight: float = setting(1.0, at_least(0))
     advantage_std: str = "unbiased"
     advantage_eps: float = 1e-4
     advantage_eps_inside: bool = False
-    kl_to: str = "none"  # beta 0 in the reference code; where it is on, only fresh samples carry it
+    kl_to: str = "none"  # beta is 0 in the reference code; above 0, only fresh samples carry it
     kl_coef: float = 0.0
 
     def __post_init__(self) -> None:
@@ -45,7 +45,7 @@ class RePOConfig(MethodConfig):
 
 
 def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:
-    """Which of the cached responses (oldest first) to bring back.
+    """Return the indices of the cached responses (oldest first) to bring back.
 
     rewards: float [n]. Ties keep the cache's order, as in the reference code: "recency" the newest k, "reward" the
     highest k, "variance" the subset of k with the largest variance and among those the largest sum, "full-scope" all.
@@ -67,7 +67,7 @@ def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:
 
 
 def _widest_binary(rewards: np.ndarray, k: int) -> list[int]:
-    """The "variance" choice among two reward values without trying all subsets: as near half and half as can be."""
+    """Make the "variance" choice between two reward values, as near half and half as possible, without all subsets."""
     top = float(rewards.max())
     high = [i for i, r in enumerate(rewards) if r == top]
     low = [i for i, r in enumerate(rewards) if r != top]
@@ -80,9 +80,9 @@ def _widest_binary(rewards: np.ndarray, k: int) -> list[int]:
 class RePO(Method):
     """Replay-Enhanced Policy Optimization (Li et al. 2506.09340; ``SihengLi99/RePO src/replay_grpo_trainer.py``).
 
-    A prompt with at least ``min_cached`` earlier responses brings back ``replays`` of them. Advantages are computed
-    apart for fresh and replayed responses; loss = on-policy + ``off_policy_weight`` * off-policy, both clipped on the
-    stored log-probabilities. This step's responses enter the cache after the choice.
+    A prompt with at least ``min_cached`` earlier responses brings back ``replays`` of them. Fresh and replayed ones
+    have separate advantages; loss = on-policy + ``off_policy_weight`` * off-policy, both clipped on the stored
+    log-probabilities. This step's responses enter the cache after the choice.
     """
 
     Config = RePOConfig
@@ -108,11 +108,11 @@ class RePO(Method):
         return merge([cached[i] for i in choose(rewards, self.config.replays, self.config.strategy)])
 
     def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
-        """KL on fresh samples only."""
+        """Restrict the KL to fresh samples."""
         return kl.masked_fill(inputs.replayed[:, None], 0.0)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
-        """on + weight * off, each averaged over its own sequences."""
+        """Return on + weight * off, each averaged over its sequences."""
         from bapo.algorithm import losses
 
         parts = []
@@ -126,7 +126,7 @@ class RePO(Method):
         return sum(parts[1:], parts[0])
 
     def units(self, groups: list[Group]) -> list[list[Group]]:
-        """A prompt's fresh and replayed responses share a mini-batch, so the number of updates stays B / mini."""
+        """Keep a prompt's fresh and replayed responses in one mini-batch, so the number of updates stays B / mini."""
         together: dict[str, list[Group]] = {}
         for group in groups:
             together.setdefault(group.prompt.id, []).append(group)
@@ -140,7 +140,7 @@ class RePO(Method):
 
 
 def merge(groups: list[Group]) -> Group:
-    """One replayed group of several single responses to the same prompt."""
+    """Join several single responses to the same prompt into one replayed group."""
     first = groups[0]
     return Group(
         prompt=first.prompt,

@@ -1,0 +1,1 @@
+"""Files of results folders: writing, reading, locks, manifests, provenance. Imports no engine and no torch."""

@@ -1,7 +1,7 @@
 """Files of a run directory: written whole or not at all, read back with errors that name the cure.
 
-Every file goes to a temporary name, is flushed and renamed. ``summary.json`` is written last and holds the SHA-256 of
-the tables beside it, so a reader can tell a finished, intact run from anything else.
+Every file is written under a temporary name, flushed and renamed. ``summary.json`` comes last and holds the SHA-256 of
+the tables beside it, which tells a finished, intact run from anything else.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TIME_COLUMNS = "seconds_"
 
 @contextlib.contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path in the same folder that becomes ``path`` when the block ends without an error."""
+    """Yield a temporary path in the same folder; it becomes ``path`` if the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -49,7 +49,7 @@ def atomic(path: Path) -> Iterator[Path]:
 
 def explained_error(error: OSError, path: Path) -> Exception:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"{path}: no space left on the device; free some and give the same command again, it resumes")
+        return UserError(f"{path}: no space left on the device; free some, then run the same command again to resume")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return UserError(f"{path}: cannot be written ({error.strerror}); make the folder writable or set paths.results")
     return error
@@ -57,7 +57,7 @@ def explained_error(error: OSError, path: Path) -> Exception:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Errors of writing as sentences; safetensors reports the operating system's only as text."""
+    """Raise errors of writing as UserErrors; safetensors reports the operating system's only as text."""
     try:
         yield
     except OSError as error:
@@ -96,17 +96,17 @@ def write_parquet(path: Path, frame: pd.DataFrame) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Raises UserError naming the file where it is missing or broken."""
+    """Read a JSON file. Raises UserError naming the file if it is missing or broken."""
     try:
         return json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path} does not exist; make it with `snakemake --cores all table1`") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is damaged ({error}); delete it and give the same command again") from None
+        raise UserError(f"{path} is damaged ({error}); delete it and run the same command again") from None
 
 
 def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
-    """A parquet table. Raises UserError naming the file where it is missing, truncated or damaged."""
+    """Read a parquet table. Raises UserError naming the file if it is missing, truncated or damaged."""
     import pandas as pd
     import pyarrow as pa
 
@@ -114,23 +114,23 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         return pd.read_parquet(path, columns=columns)
     except FileNotFoundError:
         raise UserError(
-            f"{path} does not exist; delete summary.json beside it, if there is one, and give the same command again"
+            f"{path} does not exist; delete summary.json beside it, if there is one, and run the same command again"
         ) from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"{path} is damaged ({reason}); delete summary.json beside it and give the same command again: it is "
-            "made again, a run's from the last checkpoint"
+            f"{path} is damaged ({reason}); delete summary.json beside it and run the same command again to rebuild "
+            "it, a run's from the last checkpoint"
         ) from None
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """A configuration by dotted keys: {"train": {"steps": 1}} -> {"train.steps": 1}; an empty mapping is a value."""
-    found: dict[str, Any] = {}
+    """Flatten a configuration: {"train": {"steps": 1}} -> {"train.steps": 1}; an empty mapping is a value."""
+    flattened: dict[str, Any] = {}
     for key, value in config.items():
         name = f"{prefix}{key}"
-        found |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return found
+        flattened |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return flattened
 
 
 def sha256(path: Path) -> str:
@@ -139,12 +139,12 @@ def sha256(path: Path) -> str:
 
 
 def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """{name: {"sha256", "bytes"}} of files in a folder."""
+    """Return {name: {"sha256", "bytes"}} of files in a folder."""
     return {n: {"sha256": sha256(folder / n), "bytes": (folder / n).stat().st_size} for n in names}
 
 
 def damaged_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What is wrong with files against their fingerprints: "NAME is missing", "NAME is truncated", "NAME differs"."""
+    """Compare files with their fingerprints; return a sentence for each that is missing, truncated or different."""
     problems = []
     for name, expected in files.items():
         path = folder / name
@@ -158,19 +158,19 @@ def damaged_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[
 
 
 def verify_files(folder: Path, summary: str = SUMMARY) -> dict[str, Any]:
-    """The summary of a finished folder whose files are intact. Raises UserError naming the first broken file."""
+    """Return a finished folder's summary after checking its files. Raises UserError naming the first broken one."""
     content = read_json(folder / summary)
     problems = damaged_files(folder, content.get("files", {}))
     if problems:
         raise UserError(
-            f"{problems[0]}; delete {folder / summary} and give the same command again: the file is rebuilt from the "
+            f"{problems[0]}; delete {folder / summary} and run the same command again to rebuild the file from the "
             "last checkpoint"
         )
     return content
 
 
 def require_space(folder: Path, needed: int) -> None:
-    """Raises UserError where fewer than ``needed`` bytes are free for the folder."""
+    """Raise UserError if fewer than ``needed`` bytes are free for the folder."""
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     free = shutil.disk_usage(existing).free
     if free < needed:

@@ -1,4 +1,4 @@
-"""One process at a time in a run directory, and another configuration's run out of its way.
+"""Keep a run directory to one process at a time, and move another configuration's run out of the way.
 
 The lock is the kernel's (flock): it ends with its process, also after kill -9, so nothing is left to clean up.
 """
@@ -24,8 +24,8 @@ from bapo.store.manifest import end_manifest, start_manifest
 def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
     """Hold the folder for this process, waiting up to ``patience`` seconds for another to finish with it.
 
-    The lock is the kernel's (flock): it ends with its process, also after kill -9. Waiting matters after a kill -9 of
-    Snakemake, whose jobs go on without it: the same command again lets them finish. Raises UserError in the end.
+    Waiting matters after a kill -9 of Snakemake, whose jobs continue without it: running the same command again lets
+    them finish. Raises UserError when the time is up.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,7 +41,7 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
                 f"{folder}: another process ({handle.read().strip() or 'unknown'}) is working here; wait for it or "
                 "stop it"
             ) from None
-        except OSError:  # a file system without locks: go on, the files themselves are still written atomically
+        except OSError:  # a file system without locks: each file is still written atomically
             pass
         handle.truncate(0)
         handle.write(f"process {os.getpid()} on {platform.node()}")
@@ -51,9 +51,9 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
 
 @contextlib.contextmanager
 def remade(folder: Path, identity: str) -> Iterator[None]:
-    """Hold the folder for a block that writes what is in it, ``summary.json`` last; keeps its manifest.
+    """Hold the folder and write its manifest for a block that makes its files, ``summary.json`` last.
 
-    Until that summary is there nothing in the folder is finished, whatever it held before.
+    The old summary is deleted first, so the folder counts as unfinished until the new one is written.
     """
     with locked(folder):
         (folder / SUMMARY).unlink(missing_ok=True)
@@ -78,27 +78,25 @@ def _wait_for_lock(handle: TextIO, folder: Path, patience: float) -> None:
 
 
 def set_aside(folder: Path, identity: str) -> Path | None:
-    """Move a run made under another configuration out of the way and say so; nothing is ever deleted.
+    """Move a run made under another configuration out of the way and say so; return its new place.
 
-    Returns its new place.
-
-    A run of unknown identity (no readable manifest) counts as another one if it holds checkpoints or tables.
+    Nothing is deleted. A run of unknown identity (no readable manifest) is moved if it holds checkpoints or tables.
     """
     if not any((folder / n).exists() for n in (MANIFEST, "checkpoints", *TABLES)):
         return None
-    found = None
+    other = None
     with contextlib.suppress(UserError):
-        found = read_json(folder / MANIFEST).get("identity")
-    if found == identity:
+        other = read_json(folder / MANIFEST).get("identity")
+    if other == identity:
         return None
-    target = folder.with_name(f".{folder.name}.was-{found or 'unknown'}")
+    target = aside = folder.with_name(f".{folder.name}.was-{other or 'unknown'}")
     number = 1
     while target.exists():
         number += 1
-        target = folder.with_name(f".{folder.name}.was-{found or 'unknown'}-{number}")
+        target = aside.with_name(f"{aside.name}-{number}")
     target.mkdir(parents=True)
     for entry in folder.iterdir():
         if entry.name != ".lock":
             os.replace(entry, target / entry.name)
-    print(f"{folder}: the run that was here has another configuration; moved to {target.name}", file=sys.stderr)
+    print(f"{folder}: the run in this folder has another configuration; moved to {target.name}", file=sys.stderr)
     return target

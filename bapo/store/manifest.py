@@ -19,7 +19,7 @@ from bapo.store.files import MANIFEST, read_json, write_json
 
 
 def git_state(folder: Path | None = None) -> dict[str, Any]:
-    """{"commit", "dirty"} of the checkout that the package runs from; None outside one."""
+    """Return {"commit", "dirty"} of the checkout that the package runs from; their values are None outside one."""
     folder = folder or Path(__file__).resolve().parent
     command = ["git", "-C", str(folder)]
     try:
@@ -35,15 +35,15 @@ def git_state(folder: Path | None = None) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def package_versions() -> dict[str, str]:
     names = ("torch", "transformers", "lm-eval", "numpy", "pandas", "pyarrow", "safetensors", "verl", "vllm", "ray")
-    found = {}
+    versions = {}
     for name in names:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def hardware() -> dict[str, Any]:
-    """Processor, memory and accelerators, as far as they can be told without importing torch."""
+    """Return the processor, cores, memory and system, without importing torch."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text().splitlines()
@@ -55,7 +55,7 @@ def hardware() -> dict[str, Any]:
 
 
 def peak_memory() -> int:
-    """Most resident memory that this process has held, in bytes."""
+    """Return the most resident memory that this process has held, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -64,22 +64,22 @@ def timestamp() -> str:
 
 
 def start_manifest(folder: Path, identity: str, **content: Any) -> dict[str, Any]:
-    """Write ``manifest.json`` for a run that begins or resumes; returns it."""
+    """Write and return ``manifest.json`` for a run that begins or resumes."""
     path = folder / MANIFEST
-    before: dict[str, Any] = {}
+    previous: dict[str, Any] = {}
     if path.exists():
         with contextlib.suppress(UserError):
-            before = read_json(path)
-    same = before.get("identity") == identity
+            previous = read_json(path)
+    same = previous.get("identity") == identity
     manifest = {
         "identity": identity,
         **content,
         "code": {"version": __version__, **git_state()},
         "packages": package_versions(),
         "hardware": hardware(),
-        "started": before.get("started", timestamp()) if same else timestamp(),
+        "started": previous.get("started", timestamp()) if same else timestamp(),
         "ended": None,
-        "resumed": before.get("resumed", -1) + 1 if same else 0,
+        "resumed": previous.get("resumed", -1) + 1 if same else 0,
     }
     write_json(path, manifest)
     return manifest

@@ -1,4 +1,4 @@
-"""One progress line a job, for a terminal and for a log file."""
+"""The progress line of a job, for a terminal and for a log file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TextIO
 class Progress:
     """``label  step 40/100  reward 0.31  1.9 steps/s  0:32 left``.
 
-    On a terminal the line is redrawn; elsewhere it is printed at every tenth of the way (and at the end).
+    A terminal's line is redrawn; elsewhere a line is printed at every tenth of the way and at the end.
     """
 
     def __init__(

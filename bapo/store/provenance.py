@@ -1,8 +1,8 @@
-"""Where a result comes from: ``python -m bapo provenance FILE``, and the record that tables and figures leave.
+"""The origin of a result: ``python -m bapo provenance FILE``, and the records beside tables and figures.
 
 A run, the problems, a base model and an evaluation carry a manifest and a summary with the SHA-256 of their files
-(:mod:`bapo.store.files`). What ``python -m analysis`` writes carries ``.provenance/NAME.json`` beside it: the files
-and the inputs with their SHA-256, the command, the code, packages and hardware. Nothing here imports torch or pandas.
+(:mod:`bapo.store.files`). Files of ``python -m analysis`` have ``.provenance/NAME.json`` beside them: the files and
+their inputs with their SHA-256, the command, the code, packages and hardware. Nothing here imports torch or pandas.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from bapo.store.manifest import timestamp
 FOLDER = ".provenance"
 CHECKSUMS = "checksums.json"
 DEPTH = 6  # folders from a file of a checkpoint up to its run
-#: of a run's folder: what an analysis may have read
+#: the files of a run's folder that stand for what an analysis has read
 SUMMARIES = (SUMMARY, f"eval/{SUMMARY}", f"curve/{SUMMARY}")
 
 # ------------------------------------------------------------------------------------------------ writing
 
 
 def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]) -> list[Path]:
-    """Write a record for ``files`` beside them, one for those that differ by their suffix only; returns the records.
+    """Write a record beside ``files``, one for all that differ only by suffix, and return the records.
 
-    command: the words of ``python -m``; inputs: files that exist, of which those called summary.json have an identity.
-    Paths are kept relative to the folder of the files, so a results folder may be moved. Raises UserError where a
-    record cannot be written.
+    command: the words after ``python -m``. inputs: those that exist are recorded, a summary.json with its identity.
+    Paths are relative to the folder of the files, so a results folder may be moved. Raises UserError if a record
+    cannot be written.
     """
     groups: dict[Path, list[Path]] = {}
     for file in map(Path, files):
@@ -49,10 +49,10 @@ def record(files: Iterable[Path], command: Sequence[str], inputs: Iterable[Path]
         "hardware": manifest.hardware(),
         "written": timestamp(),
     }
-    for path, of_one in groups.items():
+    for path, outputs in groups.items():
         folder = path.parent.parent
-        content = {"files": {f.name: sha256(f) for f in of_one}, **made_by}
-        write_json(path, content | {"inputs": {os.path.relpath(p, folder): known for p, known in read.items()}})
+        content = {"files": {f.name: sha256(f) for f in outputs}, **made_by}
+        write_json(path, content | {"inputs": {os.path.relpath(p, folder): entry for p, entry in read.items()}})
     return list(groups)
 
 
@@ -61,18 +61,18 @@ def _record_of(file: Path) -> Path:
 
 
 def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
-    """The study files, and the summaries that exist in the runs and the base models that they name."""
-    found: dict[Path, None] = {}
+    """Return the study files and the existing summaries of the runs and base models that they name."""
+    inputs: dict[Path, None] = {}
     for path in paths:
-        found[Path(path)] = None
+        inputs[Path(path)] = None
         content = read_json(path)
         for entry in (*content.get("cells", []), *content.get("bases", [])):
-            found |= dict.fromkeys(p for name in SUMMARIES if (p := Path(entry["run"], name)).is_file())
-    return list(found)
+            inputs |= dict.fromkeys(p for name in SUMMARIES if (p := Path(entry["run"], name)).is_file())
+    return list(inputs)
 
 
 def inputs_of_sweep(trials: Path) -> list[Path]:
-    """A sweep's trials, and the summaries that exist of its runs and of the reference's."""
+    """Return a sweep's trials.json and the existing summaries of its runs and the reference's."""
     content = read_json(trials)
     folders = [seed["run"] for trial in content.get("trials", []) for seed in trial["seeds"].values()]
     folders += content.get("reference", {}).get("runs", {}).values()
@@ -80,13 +80,13 @@ def inputs_of_sweep(trials: Path) -> list[Path]:
 
 
 def robustness_reports(results: Path) -> list[list[Path]]:
-    """.md, .svg and .csv of every sweep's finished robustness report; the .csv is written last."""
-    found = [[p.with_suffix(s) for s in (".md", ".svg", ".csv")] for p in results.glob("sweeps/*/robustness.md")]
-    return sorted(files for files in found if all(p.exists() for p in files))
+    """Return .md, .svg and .csv of every sweep's finished robustness report; the .csv is written last."""
+    reports = [[p.with_suffix(s) for s in (".md", ".svg", ".csv")] for p in results.glob("sweeps/*/robustness.md")]
+    return sorted(files for files in reports if all(p.exists() for p in files))
 
 
 def inputs_of_report(results: Path) -> list[Path]:
-    """What lies in a scale's folder that the page may show: tables, figures, sweeps, the ledger, the studies' runs."""
+    """Return the files of a scale's folder that the page may show: tables, figures, sweeps, ledger, studies' runs."""
     shown = [p for part in ("tables", "figures") for p in sorted((results / part).glob("*")) if p.is_file()]
     shown += [p for files in robustness_reports(results) for p in files]
     return [*shown, *sorted(results.glob("claims.*")), *inputs_of_studies(sorted((results / "studies").glob("*.json")))]
@@ -104,24 +104,24 @@ def _input(path: Path) -> dict[str, Any]:
 
 
 def of(path: Path) -> dict[str, Any]:
-    """Everything that is known about ``path``, with what has changed since.
+    """Return the origin of ``path`` and what has changed since.
 
     Keys: file, kind, sha256, state, made (command, code, packages, hardware, times), inputs (a list of path, state,
-    identity and code), changed (sentences). Raises UserError where the file is missing or nothing is known about it.
+    identity and code), changed (sentences). Raises UserError if the file is missing or has no record.
     """
     if not path.exists():
         raise UserError(f"{path} does not exist; name a file of a results folder")
-    found = _recorded(path) or _in_a_folder(path)
-    if found is None:
+    origin = _recorded(path) or _in_a_folder(path)
+    if origin is None:
         raise UserError(
             f"{path}: no record of it in {path.parent / FOLDER} and no manifest of a run around it; it was not made by "
-            "this suite, or by a version before it kept records: make it again"
+            "this suite, or by a version without records: make it again"
         )
-    return found
+    return origin
 
 
 def _recorded(path: Path) -> dict[str, Any] | None:
-    """Of a file that ``python -m analysis`` wrote."""
+    """Return the origin of a file that ``python -m analysis`` wrote; None without a record of it."""
     folder = path.parent
     if not path.is_file() or not _record_of(path).is_file():
         return None
@@ -129,27 +129,27 @@ def _recorded(path: Path) -> dict[str, Any] | None:
     if path.name not in content["files"]:
         return None
     state = "as it was written" if sha256(path) == content["files"][path.name] else "changed since it was written"
-    inputs = [_since(folder, name, known) for name, known in content["inputs"].items()]
+    inputs = [_since(folder, name, entry) for name, entry in content["inputs"].items()]
     made = {k: content[k] for k in ("command", "code", "packages", "hardware", "written")}
     return _checked(path, "analysis", state, made, inputs)
 
 
-def _since(folder: Path, name: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    """One input of a record as it is now."""
+def _since(folder: Path, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Compare an input's entry in a record with the file as it is now."""
     path = Path(os.path.normpath(folder / name))
     state = "missing"
     if path.is_file():
-        state = "unchanged" if sha256(path) == known["sha256"] else "changed"
-    line = {"path": str(path), "state": state, "identity": known.get("identity")}
+        state = "unchanged" if sha256(path) == entry["sha256"] else "changed"
+    line = {"path": str(path), "state": state, "identity": entry.get("identity")}
     if path.name == SUMMARY:
         line["code"] = None
-        with contextlib.suppress(UserError):  # a damaged manifest tells nothing
+        with contextlib.suppress(UserError):  # a damaged manifest counts as none
             line["code"] = _around(path, MANIFEST)[1].get("code")
     return line
 
 
 def _in_a_folder(path: Path) -> dict[str, Any] | None:
-    """Of a file, or a folder, of a run, a base model, an evaluation or a task's problems."""
+    """Return the origin of a file or folder of a run, a base model, an evaluation or problems; None outside one."""
     folder, manifest = _around(path, MANIFEST)
     home, content = _around(path, SUMMARY)
     if not manifest and "identity" not in content:
@@ -158,20 +158,20 @@ def _in_a_folder(path: Path) -> dict[str, Any] | None:
     made = {"identity": content.get("identity"), **manifest}
     if (home / CONFIG).is_file():
         made["config"] = str(home / CONFIG)
-    return _checked(path, "run", _state(path), made, [_built_on(*built) for built in _foundations(home, manifest)])
+    return _checked(path, "run", _state(path), made, [_built_on(*base) for base in _foundations(home, manifest)])
 
 
 def _foundations(home: Path, manifest: Mapping[str, Any]) -> list[tuple[Path, str | None]]:
-    """(folder, identity) of what the work in ``home`` was built on: problems and base model, or the evaluated run."""
+    """Return (folder, identity) of each job that ``home`` builds on: problems and base model, or the evaluated run."""
     if home.name in ("eval", "curve"):
         return [(home.parent, None)]
     task, model = (home.parents[2], home.parents[1]) if home.name.startswith("seed") else (home.parents[1], home)
-    found = {"data_identity": task / "data", "base_identity": model / "base"}
-    return [(folder, manifest[key]) for key, folder in found.items() if key in manifest]
+    folders = {"data_identity": task / "data", "base_identity": model / "base"}
+    return [(folder, manifest[key]) for key, folder in folders.items() if key in manifest]
 
 
 def _built_on(folder: Path, identity: str | None) -> dict[str, Any]:
-    """The problems or the model that a manifest names, as they are now; identity None: whichever it has."""
+    """Describe the problems or the model in ``folder`` as they are now; identity None accepts any."""
     summary = folder / SUMMARY
     state = "missing"
     if summary.is_file():
@@ -184,7 +184,7 @@ def _built_on(folder: Path, identity: str | None) -> dict[str, Any]:
 
 
 def _state(path: Path) -> str:
-    """Whether a file has the contents that its folder's summary, or its checkpoint's checksums, say."""
+    """Say whether a file still has the contents recorded in its folder's summary or its checkpoint's checksums."""
     if path.is_dir() or path.name in (SUMMARY, CHECKSUMS):
         folder = path if path.is_dir() else path.parent
         if not (folder / SUMMARY).is_file():
@@ -197,15 +197,15 @@ def _state(path: Path) -> str:
                 continue
             content = read_json(folder / name)
             files = content.get("files", content) if isinstance(content, dict) else {}
-            known = files.get(path.absolute().relative_to(folder).as_posix())
-            if isinstance(known, Mapping) and "sha256" in known:
-                same = sha256(path) == known["sha256"]
+            entry = files.get(path.absolute().relative_to(folder).as_posix())
+            if isinstance(entry, Mapping) and "sha256" in entry:
+                same = sha256(path) == entry["sha256"]
                 return "as it was written" if same else "changed since it was written"
     return "not fingerprinted: whether it was changed cannot be told"
 
 
 def _around(path: Path, name: str) -> tuple[Path, dict[str, Any]]:
-    """(folder, content) of the nearest JSON file of this name in the folders around ``path``; empty without one."""
+    """Return (folder, content) of the nearest JSON file of this name around ``path``; the content is {} without one."""
     path = path.absolute()
     for folder in [*([path] if path.is_dir() else []), *list(path.parents)[:DEPTH]]:
         if (folder / name).is_file():
@@ -218,11 +218,10 @@ def _checked(
 ) -> dict[str, Any]:
     changed = [f"{path} was {state}"] if state.startswith("changed") else []
     changed += [f"{line['path']} is {line['state']} since" for line in inputs if line["state"] != "unchanged"]
-    digest = sha256(path) if path.is_file() else None
     return {
         "file": str(path),
         "kind": kind,
-        "sha256": digest,
+        "sha256": sha256(path) if path.is_file() else None,
         "state": state,
         "made": dict(made),
         "inputs": inputs,
@@ -234,7 +233,7 @@ def _checked(
 
 
 def code_in_words(code: Mapping[str, Any] | None) -> str:
-    """ "commit abc + uncommitted changes", or why that is not known."""
+    """Return "commit abc + uncommitted changes", or why the commit is not known."""
     if not code:
         return "not recorded"
     if not code.get("commit"):
@@ -242,12 +241,12 @@ def code_in_words(code: Mapping[str, Any] | None) -> str:
     return f"commit {code['commit'][:12]}" + (" + uncommitted changes" if code.get("dirty") else "")
 
 
-def as_text(found: Mapping[str, Any]) -> str:
-    """The same for people, the inputs a line each."""
-    made = found["made"]
-    lines = [found["file"], f"  state: {found['state']}"]
-    if found["sha256"]:
-        lines.append(f"  sha256: {found['sha256']}")
+def as_text(origin: Mapping[str, Any]) -> str:
+    """Write the origin of a file for people, with one line per input."""
+    made = origin["made"]
+    lines = [origin["file"], f"  state: {origin['state']}"]
+    if origin["sha256"]:
+        lines.append(f"  sha256: {origin['sha256']}")
     for key in ("identity", "config", "command", "seed", "device", "threads", "parameters"):
         if made.get(key) is not None:
             lines.append(f"  {'configuration hash' if key == 'identity' else key}: {made[key]}")
@@ -261,21 +260,21 @@ def as_text(found: Mapping[str, Any]) -> str:
         h = made["hardware"]
         memory = f", {h['memory_bytes'] / 1e9:.0f} GB" if h.get("memory_bytes") else ""
         lines.append(f"  hardware: {h.get('processor')}, {h.get('cores')} cores{memory}, {h.get('system')}")
-    if found["inputs"]:
-        lines.append(f"  inputs: {len(found['inputs'])}")
-    for line in found["inputs"]:
-        words = [line["state"], *([f"configuration {line['identity']}"] if line["identity"] else [])]
-        words += [f"code: {code_in_words(line['code'])}"] if "code" in line else []
-        lines.append(f"    {line['path']}: {'; '.join(words)}")
-    dirty = [line["path"] for line in found["inputs"] if (line.get("code") or {}).get("dirty")]
+    if origin["inputs"]:
+        lines.append(f"  inputs: {len(origin['inputs'])}")
+    for line in origin["inputs"]:
+        facts = [line["state"], *([f"configuration {line['identity']}"] if line["identity"] else [])]
+        facts += [f"code: {code_in_words(line['code'])}"] if "code" in line else []
+        lines.append(f"    {line['path']}: {'; '.join(facts)}")
+    dirty = [line["path"] for line in origin["inputs"] if (line.get("code") or {}).get("dirty")]
     if dirty:
         lines.append(f"  {len(dirty)} of the inputs were made by uncommitted code")
-    lines.append("  changed: " + ("; ".join(found["changed"]) if found["changed"] else "nothing that is recorded"))
+    lines.append("  changed: " + ("; ".join(origin["changed"]) or "nothing that is recorded"))
     return "\n".join(lines) + "\n"
 
 
 def main(file: str, as_json: bool = False) -> int:
-    """Print it. Exit status: 0, or 1 where the file or an input is not what it was."""
-    found = of(Path(file))
-    print(json.dumps(found, indent=2) if as_json else as_text(found), end="\n" if as_json else "")
-    return 1 if found["changed"] else 0
+    """Print the origin of ``file`` and return the exit status: 1 if it or an input has changed, else 0."""
+    origin = of(Path(file))
+    print(json.dumps(origin, indent=2) if as_json else as_text(origin), end="\n" if as_json else "")
+    return 1 if origin["changed"] else 0

@@ -1,4 +1,4 @@
-"""Experiment tracking: wandb, offline by default, or nothing. Never a source of truth: the run directory is."""
+"""Experiment tracking: wandb, offline by default, or none. The run directory, not tracking, is the source of truth."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from omegaconf import DictConfig, OmegaConf
 
 class NoTracking:
     def log(self, metrics: dict[str, float], step: int) -> None:
-        """Nothing."""
+        """Record nothing."""
 
     def finish(self) -> None:
-        """Nothing."""
+        """Record nothing."""
 
 
 class WandbTracking:

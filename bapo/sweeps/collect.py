@@ -1,4 +1,4 @@
-"""Write a finished sweep as one JSON file, which ``python -m analysis robustness`` reads."""
+"""A finished sweep as one JSON file, which ``python -m analysis robustness`` reads."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from bapo.store.files import write_json
 from bapo.sweeps import study as studies
 from bapo.sweeps import trials
 from bapo.sweeps.files import Sweep, check
-from bapo.sweeps.worker import RESULT, slot_folder, told
+from bapo.sweeps.worker import RESULT, outcome, slot_folder
 
 
 def needed_methods(sweep: Sweep) -> list[str]:
-    """List the methods whose runs a sweep uses as they are: those that some trials are, and the reference."""
+    """Return the methods whose runs a sweep reuses: those that equal some of its trials, and the reference."""
     return list(dict.fromkeys([*sweep.named, sweep.reference]))
 
 
 def needed_cells(sweep: Sweep) -> list[Cell]:
-    """List the runs of these methods."""
+    """Return the runs of :func:`needed_methods` for the sweep's seeds."""
     return [sweep.cell(method, seed) for method in needed_methods(sweep) for seed in sweep.seeds]
 
 
 def collect(sweep: Sweep, settings: Settings) -> Path:
-    """Write ``trials.json``: every trial of the study with its runs. Raises UserError where the total is not exact."""
+    """Write ``trials.json``: every finished trial with its runs. Raises UserError unless each slot has one."""
     study = studies.open_study(sweep, settings)
     by_slot: dict[int, Any] = {}
     for trial in study.get_trials(deepcopy=False):
         slot = trial.user_attrs.get(studies.SLOT)
         if slot is None or slot in by_slot:
             raise UserError(
-                f"sweep {sweep.name}: trial {trial.number} of the study is no slot's own; another program asked it"
+                f"sweep {sweep.name}: trial {trial.number} of the study belongs to no slot; another program made it"
             )
         by_slot[slot] = trial
     open_slots = [s for s in range(sweep.trials) if s not in by_slot or not by_slot[s].state.is_finished()]
@@ -44,8 +44,8 @@ def collect(sweep: Sweep, settings: Settings) -> Path:
             f"sweep {sweep.name}: slots {', '.join(map(str, open_slots))} of {sweep.trials} are not finished; run "
             f"`snakemake --cores all sweep_{sweep.name}`"
         )
-    # after the budget was made smaller the study still has the other trials, and they are as good
-    rows = [told(t, sweep) for _, t in sorted(by_slot.items()) if t.state.is_finished()]
+    # the study of a sweep with fewer trials than before keeps the others, which count as well
+    rows = [outcome(t, sweep) for _, t in sorted(by_slot.items()) if t.state.is_finished()]
     for row in rows:
         row["settings"] = trials.overrides(sweep, settings, row["drawn"])
     path = studies.folder_of(sweep, settings) / TRIALS
@@ -54,7 +54,7 @@ def collect(sweep: Sweep, settings: Settings) -> Path:
 
 
 def content(sweep: Sweep, settings: Settings, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """The file's content: the sweep, its parameters, its trials, and the reference's runs of the same seeds."""
+    """Return the file's content: the sweep, its parameters and trials, and the reference's runs of the same seeds."""
     config = check(sweep, settings)
     reference = {s: settings.run(sweep.cell(sweep.reference, s)) for s in sweep.seeds}
     return {
@@ -92,18 +92,17 @@ def _parameter(name: str, title: str, distribution: Any) -> dict[str, Any]:
     from optuna.distributions import CategoricalDistribution, distribution_to_json
 
     choices = list(distribution.choices) if isinstance(distribution, CategoricalDistribution) else None
-    log = bool(getattr(distribution, "log", False))
     return {
         "name": name,
         "title": title,
         "choices": choices,
-        "log": log,
+        "log": bool(getattr(distribution, "log", False)),
         "distribution": distribution_to_json(distribution),
     }
 
 
 def show(sweep: Sweep, settings: Settings) -> str:
-    """The study's trials as lines of text, finished or not."""
+    """List the study's trials, finished or not, as lines of text."""
     study = studies.open_study(sweep, settings)
     lines = [f"{study.study_name}: {len(study.trials)} of {sweep.trials} trials begun"]
     for trial in sorted(study.get_trials(deepcopy=False), key=lambda t: t.user_attrs.get(studies.SLOT, -1)):

@@ -1,4 +1,4 @@
-"""Sweep files, ``experiments/sweep/<name>.yaml``: read, checked, and reduced to one scale."""
+"""Sweep files, ``experiments/sweep/<name>.yaml``: reading, checking, and reduction to one scale."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Pruning:
     """A trial ends early where Wilcoxon's signed-rank test says that it is worse than the best one so far."""
 
     p: float = setting(0.05, within(0, 1, "(0, 1)"))
-    seeds: int = setting(1, ONE)  # a trial is not judged before so many of its seeds are trained
+    seeds: int = setting(1, ONE)  # a trial is judged only after this many of its seeds are trained
 
 
 @dataclass(kw_only=True)
@@ -38,34 +38,34 @@ class At:
 
     model: str | None = None  # None: the default of the task's setting
     seeds: list[int] = setting(REQUIRED, NOT_EMPTY, DISTINCT)
-    trials: int | None = setting(None, ONE)  # of a free search; a grid has as many as it has cells
+    trials: int | None = setting(None, ONE)  # of a free search; a grid has one per cell
 
 
 @dataclass(kw_only=True)
 class SweepFile:
-    """What ``experiments/sweep/<name>.yaml`` may say."""
+    """The fields of ``experiments/sweep/<name>.yaml``."""
 
     name: str = setting()
-    like: str | None = None  # another sweep: what is not said here is as there
+    like: str | None = None  # another sweep, which gives the fields not set here
     title: str = ""
     task: str = setting()
     method: str = "bapo"
-    reference: str = "grpo"  # the method above whose accuracy the region must stay
-    named: list[str] = field(default_factory=list)  # methods that some of the trials are: their runs are used
+    reference: str = "grpo"  # the method whose accuracy the region must exceed
+    named: list[str] = field(default_factory=list)  # methods that equal some of the trials, whose runs are used
     sampler: str = setting(REQUIRED, one_of(*SAMPLERS))
     space: dict[str, Any] = setting(REQUIRED, NOT_EMPTY)
-    start: dict[str, Any] = field(default_factory=dict)  # the first trial of a free search: Optuna's names -> values
-    startup: int = 8  # trials at random before the search begins (tpe)
-    seed: int = 1  # of the sampler
+    start: dict[str, Any] = field(default_factory=dict)  # first trial of a free search: Optuna's name -> value
+    startup: int = 8  # random trials before the search begins (tpe)
+    seed: int = 1  # the sampler's
     pruning: Pruning | None = None
-    retries: int = setting(1, at_least(0))  # how often a trial whose worker was killed is taken up again
+    retries: int = setting(1, at_least(0))  # how often a trial is resumed after its worker was killed
     storage: str | None = None  # an Optuna storage URL; None: journal.log beside the sweep's results
     scales: dict[str, At] = setting()
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep at one scale, checked. The fields are those of the file and of its block of the scale."""
+    """A checked sweep at one scale, with the fields of the file and of its block for the scale."""
 
     name: str
     title: str
@@ -99,12 +99,12 @@ def names() -> list[str]:
 
 
 def at_scale(scale: str) -> list[str]:
-    """The sweeps that have runs at ``scale``."""
+    """Return the sweeps that have runs at ``scale``."""
     return [name for name in names() if scale in _read(name).scales]
 
 
 def load(name: str, settings: Settings) -> Sweep:
-    """The sweep ``name`` at the settings' scale. Raises UserError naming the file, the field and what is allowed."""
+    """Load the sweep ``name`` at the settings' scale. Raises UserError naming file, field and allowed values."""
     path, content = _path(name), _read(name)
     if settings.scale not in content.scales:
         raise UserError(
@@ -160,7 +160,7 @@ def _plain(name: str) -> dict[str, Any]:
     if not path.exists():
         raise UserError(unknown("sweep", f"no file {path}", name, names()))
     content = parse_yaml(path)
-    return content if isinstance(content, dict) else read(SweepFile, content, path)  # which says what is wrong
+    return content if isinstance(content, dict) else read(SweepFile, content, path)  # raises the error
 
 
 def _read(name: str) -> SweepFile:
@@ -188,76 +188,76 @@ def _parameter(path: Path, name: str, entry: Any) -> Parameter:
     where = f"space.{name}"
     if not isinstance(entry, Mapping):
         raise UserError(f"{path}: {where} must be a mapping with type and key")
-    given = dict(entry)
-    kind = given.pop("type", None)
+    fields = dict(entry)
+    kind = fields.pop("type", None)
     if kind not in space.KINDS:
         raise UserError(f"{path}: " + unknown(f"{where}.type", f"unknown '{kind}'", str(kind), space.KINDS))
     allowed = [f.name for f in dataclasses.fields(Parameter) if f.name not in ("name", "kind")]
-    for key in given:
+    for key in fields:
         if key not in allowed:
             raise UserError(f"{path}: " + unknown(f"{where}.{key}", "no such field", str(key), allowed))
     if kind == "categorical":
-        given["choices"] = _choices(path, where, given)
+        fields["choices"] = _choices(path, where, fields)
     else:
-        given = _numbers(path, where, kind, given)
-        if not given.get("key"):
-            raise UserError(f"{path}: {where}.key must name what it sets, for example method.v")
-    return Parameter(name=str(name), kind=kind, **given)
+        fields = _numbers(path, where, kind, fields)
+        if not fields.get("key"):
+            raise UserError(f"{path}: {where}.key must name the key that it sets, for example method.v")
+    return Parameter(name=str(name), kind=kind, **fields)
 
 
-def _choices(path: Path, where: str, given: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
-    """Choice -> its overrides. A list of values needs ``key``; a mapping gives each choice overrides of its own."""
-    choices = given.get("choices")
+def _choices(path: Path, where: str, fields: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
+    """Return {choice: overrides}, from a list of values of ``key`` or a mapping of names to overrides."""
+    choices = fields.get("choices")
     if isinstance(choices, Mapping) and choices and all(isinstance(v, Mapping) for v in choices.values()):
         return {str(k): dict(v) for k, v in choices.items()}
     simple = isinstance(choices, list) and all(v is None or isinstance(v, (bool, int, float, str)) for v in choices)
-    if not simple or not choices or len(set(choices)) < len(choices) or not given.get("key"):
+    if not simple or not choices or len(set(choices)) < len(choices) or not fields.get("key"):
         raise UserError(f"{path}: {where}.choices must list different values of {where}.key, or map names to overrides")
-    return {v: {given["key"]: v} for v in choices}
+    return {v: {fields["key"]: v} for v in choices}
 
 
-def _numbers(path: Path, where: str, kind: str, given: dict[str, Any]) -> dict[str, Any]:
+def _numbers(path: Path, where: str, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
     try:
         if kind == "interval":
-            low, width = given["low"], given.pop("width")
-            given |= {"low": float(low[0]), "high": float(low[1]), "width": (float(width[0]), float(width[1]))}
+            low, width = fields["low"], fields.pop("width")
+            fields |= {"low": float(low[0]), "high": float(low[1]), "width": (float(width[0]), float(width[1]))}
         else:
-            given |= {"low": float(given["low"]), "high": float(given["high"])}
-        given["step"] = None if given.get("step") is None else float(given["step"])
-        Parameter(name="x", kind=kind, **given).distributions()
+            fields |= {"low": float(fields["low"]), "high": float(fields["high"])}
+        fields["step"] = None if fields.get("step") is None else float(fields["step"])
+        Parameter(name="x", kind=kind, **fields).distributions()
     except (KeyError, IndexError, TypeError, ValueError) as error:
         needs = "low: [a, b] and width: [a, b]" if kind == "interval" else "low and high"
         raise UserError(f"{path}: {where} needs {needs} as numbers that fit together ({error})") from None
-    return given
+    return fields
 
 
 def _check_intervals(path: Path, parameters: tuple[Parameter, ...]) -> None:
-    seen: list[str] = []
+    earlier: list[str] = []
     for p in parameters:
-        if p.above and p.above not in seen:
-            raise UserError(f"{path}: space.{p.name}.above: name an interval that stands before it, not '{p.above}'")
+        if p.above and p.above not in earlier:
+            raise UserError(f"{path}: space.{p.name}.above: name an interval that comes before it, not '{p.above}'")
         if p.kind == "interval":
-            seen.append(p.name)
+            earlier.append(p.name)
 
 
 def _check_start(path: Path, parameters: tuple[Parameter, ...], start: Mapping[str, Any]) -> None:
-    found = {name: d for p in parameters for name, d in p.distributions().items()} if start else {}
+    numbers = {name: d for p in parameters for name, d in p.distributions().items()} if start else {}
     for name, value in start.items():
-        if name not in found:
-            raise UserError(f"{path}: " + unknown(f"start.{name}", "no such number of the space", name, list(found)))
+        if name not in numbers:
+            raise UserError(f"{path}: " + unknown(f"start.{name}", "no such number of the space", name, list(numbers)))
         try:
-            inside = found[name]._contains(found[name].to_internal_repr(value))
+            inside = numbers[name]._contains(numbers[name].to_internal_repr(value))
         except (TypeError, ValueError):
             inside = False
         if not inside:
-            raise UserError(f"{path}: start.{name}={value}: must be in the space, {found[name]}")
+            raise UserError(f"{path}: start.{name}={value}: must be in the space, {numbers[name]}")
 
 
 def check(sweep: Sweep, settings: Settings) -> DictConfig:
-    """The configuration that every trial begins with. Raises UserError where a trial could not be judged."""
+    """Return the configuration that every trial starts from. Raises UserError if no trial could be judged."""
     config = settings.run(sweep.cell(sweep.method, sweep.seeds[0]))
     if config.probe.prompts < 1:
-        raise UserError("probe.prompts=0: a sweep is judged on the held-out probe problems; ask for at least 1")
+        raise UserError("probe.prompts=0: a sweep is judged on the held-out probe problems; set it to at least 1")
     if config.data.source == "hub" and "probe" not in config.data.hub:
         raise UserError(
             f"{_path(sweep.name)}: scales.{sweep.scale}: no problems for the probe of {sweep.task} are kept out of "

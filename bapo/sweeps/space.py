@@ -1,4 +1,4 @@
-"""The search space of a sweep: named parameters, what they set in a run's configuration, and how Optuna draws them."""
+"""The search space of a sweep: named parameters, the keys that they set in a run, and how Optuna draws them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ KINDS = ("categorical", "int", "float", "interval")
 
 @dataclass(frozen=True)
 class Parameter:
-    """One entry of ``space``. What the fields mean for each kind: docs/sweeps.md.
+    """One entry of ``space``. docs/sweeps.md explains the fields for each kind.
 
-    choices: what can be chosen -> the overrides that it stands for. low, high: bounds of a number; of an interval, the
-    bounds of its low end and (``width``) of high minus low. above: the interval whose ends this one's never go below.
-    share_of: the key of the number that the value is multiplied with; the result is rounded, and at least 1. own: the
-    value that stands for the method's own default, so nothing is set.
+    choices: {choice: its overrides}. low, high: bounds of a number, or of an interval's low end, whose high minus low
+    is bounded by ``width``. above: the interval below whose ends this one's never fall. share_of: the key of the number
+    that multiplies the value; the result is rounded and at least 1. own: the value that leaves the method's default.
     """
 
     name: str
@@ -40,16 +39,16 @@ class Parameter:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What Optuna calls the numbers of this parameter."""
+        """Return Optuna's names for the numbers of this parameter."""
         return (f"{self.name}_low", f"{self.name}_width") if self.kind == "interval" else (self.name,)
 
     def titles(self) -> dict[str, str]:
-        """Optuna's names -> what a reader is told."""
-        words = self.title or self.name
+        """Return {Optuna's name: title for readers}."""
+        title = self.title or self.name
         if self.kind != "interval":
-            return {self.name: words + (f" (x {self.share_of.rpartition('.')[2]})" if self.share_of else "")}
-        low = f"low end of {words}" + (f" minus that of {self.above}" if self.above else "")
-        return dict(zip(self.names, (low, f"width of {words}"), strict=True))
+            return {self.name: title + (f" (x {self.share_of.rpartition('.')[2]})" if self.share_of else "")}
+        low = f"low end of {title}" + (f" minus that of {self.above}" if self.above else "")
+        return dict(zip(self.names, (low, f"width of {title}"), strict=True))
 
     def distributions(self) -> dict[str, BaseDistribution]:
         from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
@@ -65,18 +64,18 @@ class Parameter:
         return {n: FloatDistribution(*e, step=self.step) for n, e in zip(self.names, ends, strict=True)}
 
     def content(self) -> dict[str, Any]:
-        """All that makes the space another one; a title does not."""
+        """Return everything that identifies the space: all but the title."""
         choices = None if self.choices is None else [[c, dict(v)] for c, v in self.choices.items()]
         return {k: v for k, v in vars(self).items() if k != "title"} | {"choices": choices}
 
 
 def suggest(parameters: Sequence[Parameter], draw: Callable[[str, BaseDistribution], Value]) -> dict[str, Value]:
-    """Every number of the space, drawn with ``draw`` in the order of the file."""
+    """Draw every number of the space with ``draw``, in the order of the file."""
     return {name: draw(name, d) for p in parameters for name, d in p.distributions().items()}
 
 
 def grid(parameters: Sequence[Parameter]) -> list[dict[str, Value]]:
-    """Every combination of the choices, the last parameter changing fastest. Only categorical parameters have one."""
+    """Return every combination of the choices of categorical parameters, the last one changing fastest."""
     choices = [list(p.choices or ()) for p in parameters]
     names = [p.name for p in parameters]
     return [dict(zip(names, values, strict=True)) for values in itertools.product(*choices)]
@@ -85,26 +84,26 @@ def grid(parameters: Sequence[Parameter]) -> list[dict[str, Value]]:
 def values(
     parameters: Sequence[Parameter], drawn: Mapping[str, Value], whole: Callable[[str], float]
 ) -> dict[str, Any]:
-    """What the numbers drawn set: key of the configuration -> value.
+    """Return {key of the configuration: value} for the drawn numbers.
 
-    whole: the number that a ``share_of`` names. An interval that stands ``above`` another one gives its low end as the
-    distance to the other's; its ends are raised to the other's and never pass 1, so that every draw is a valid one.
+    whole: looks up the number that a ``share_of`` names. The low end of an interval ``above`` another is drawn as the
+    distance to the other's; its ends are raised to the other's and capped at 1, so every draw is valid.
     """
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     ends: dict[str, tuple[float, float]] = {}
     for p in parameters:
         if p.kind == "categorical":
-            found |= (p.choices or {})[drawn[p.name]]
+            overrides |= (p.choices or {})[drawn[p.name]]
         elif p.kind == "interval":
             start, width = (float(drawn[n]) for n in p.names)  # type: ignore[arg-type]
             floor = ends[p.above] if p.above else (0.0, 0.0)
             low = min(1.0, floor[0] + start)
             ends[p.name] = low, min(1.0, max(low + width, floor[1]))
-            found[p.key] = [round(e, 6) for e in ends[p.name]]
+            overrides[p.key] = [round(e, 6) for e in ends[p.name]]
         elif p.own is not None and drawn[p.name] == p.own:
             continue
         elif p.share_of:
-            found[p.key] = max(1, round(float(drawn[p.name]) * whole(p.share_of)))  # type: ignore[arg-type]
+            overrides[p.key] = max(1, round(float(drawn[p.name]) * whole(p.share_of)))  # type: ignore[arg-type]
         else:
-            found[p.key] = drawn[p.name]
-    return found
+            overrides[p.key] = drawn[p.name]
+    return overrides

@@ -1,4 +1,4 @@
-"""Where a sweep's study is kept: a journal file that survives kill -9, or any storage URL that Optuna knows."""
+"""The storage of a sweep's study: a journal file that survives kill -9, or any storage URL that Optuna knows."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ JOURNAL = "journal.log"
 
 
 def torn_bytes(path: Path) -> int:
-    """How many bytes follow the last newline: what a process left that was killed while it wrote."""
+    """Count the bytes after the last newline, left by a process that was killed while writing."""
     size, block, tail = path.stat().st_size, 65536, 0
     with open(path, "rb") as handle:
         while tail < size:
             start = max(0, size - tail - block)
             handle.seek(start)
-            found = handle.read(size - tail - start).rfind(b"\n")
-            if found >= 0:
-                return size - (start + found + 1)
+            newline = handle.read(size - tail - start).rfind(b"\n")
+            if newline >= 0:
+                return size - (start + newline + 1)
             tail = size - start
     return tail
 
 
 def open_journal(path: Path) -> BaseStorage:
-    """The study in a journal file, made where it is missing; a torn last line is cut off first.
+    """Open a journal file, creating it if missing; a torn last line is cut off first.
 
-    Raises UserError where a line within the file is damaged.
+    Raises UserError if an earlier line is damaged.
     """
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
     from optuna.storages.journal._file import get_lock_file
 
     class Journal(JournalFileBackend):
-        """Optuna's, but nothing is ever written behind a torn line: that would damage the whole file.
+        """Optuna's backend, which never writes behind a torn line: that would damage the whole file.
 
-        Whoever holds the lock is the only writer, so what follows the last newline then has no owner any more.
+        The holder of the lock is the only writer, so bytes after the last newline have no owner any more.
         """
 
         def repair(self) -> None:
@@ -69,9 +69,9 @@ def open_journal(path: Path) -> BaseStorage:
 
 
 def open_storage(url: str | None, folder: Path) -> BaseStorage:
-    """The journal in ``folder``, or the database at ``url``. Raises UserError where it cannot be reached.
+    """Open the journal in ``folder`` or the database at ``url``. Raises UserError if it cannot be reached.
 
-    The message never shows the address: it may hold a password.
+    The message never shows the address, which may hold a password.
     """
     if not url:
         return open_journal(folder / JOURNAL)
@@ -79,7 +79,7 @@ def open_storage(url: str | None, folder: Path) -> BaseStorage:
 
     try:
         return optuna.storages.get_storage(url)
-    except Exception as error:  # each database driver has errors of its own
+    except Exception as error:  # each database driver raises different errors
         kind = url.partition(":")[0]
         reason = type(error).__name__
         cause = error.__cause__ or error

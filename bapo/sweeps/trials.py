@@ -1,4 +1,4 @@
-"""One trial's runs: their configurations, their folders, and what the probe says about them."""
+"""The runs of one trial: their configurations, folders and validation accuracy."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bapo.store.lock import locked
 from bapo.sweeps import space
 from bapo.sweeps.files import Sweep
 
-#: the probed set that a trial is judged on: problems that no method trains on and no test uses
+#: the probed set that judges a trial: problems that no method trains on and no test uses
 VALIDATION = "probe"
-#: seconds that a slot waits for another one that trains the very same run
+#: seconds that a slot waits for another slot that trains the same run
 PATIENCE = 7 * 24 * 3600.0
 
 
 def overrides(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any]) -> dict[str, Any]:
-    """What a trial's numbers set: key of the configuration -> value."""
+    """Return {key of the configuration: value} for a trial's numbers."""
 
     def whole(key: str) -> float:
         config = settings.run(sweep.cell(sweep.method, sweep.seeds[0]))
@@ -41,15 +41,14 @@ def overrides(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any]) -> dic
 
 
 def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed: int) -> DictConfig:
-    """The configuration of one run of a trial. Its folder is that of every run that means the same.
+    """Compose the configuration of one run of a trial. Runs with the same meaning share a folder.
 
-    A trial that is one of the sweep's named methods has that method's folder, any other ``method+IDENTITY``: so the
-    same parameters are never trained twice, by whichever sweep. Raises UserError where the parameters do not fit.
+    A trial that equals one of the sweep's named methods uses that method's folder, any other ``method+IDENTITY``, so
+    that no sweep trains the same parameters twice. Raises UserError if the parameters do not fit together.
     """
-    found = overrides(sweep, settings, drawn)
-    # JSON is a subset of Hydra's grammar for values, but for quotes around a plain word
-    words = [f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in found.items()]
-    extra = (*settings.overrides, *words)
+    values = overrides(sweep, settings, drawn)
+    # except for the quotes around a plain word, JSON is a subset of Hydra's grammar for values
+    extra = (*settings.overrides, *(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in values.items()))
     config = configuration.run_config(sweep.scale, sweep.task, sweep.model, sweep.method, seed, extra)
     identity = train_identity(config)
     for method in dict.fromkeys((sweep.method, *sweep.named)):
@@ -60,12 +59,14 @@ def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed:
     of_all_seeds = train_identity(config)
     config.seed = seed
     config.method.name = f"{sweep.method}+{of_all_seeds[:10]}"
-    config.method.title = ", ".join([config.method.title, *(f"{k.rpartition('.')[2]} = {v}" for k, v in found.items())])
+    config.method.title = ", ".join(
+        [config.method.title, *(f"{k.rpartition('.')[2]} = {v}" for k, v in values.items())]
+    )
     return config
 
 
 def finished(config: DictConfig) -> bool:
-    """Whether the run is there, intact, and means what the configuration says."""
+    """Return whether the configuration's run exists and is intact. Raises UserError if its files are damaged."""
     folder = run_directory(config)
     if not (folder / SUMMARY).exists():
         return False
@@ -73,9 +74,9 @@ def finished(config: DictConfig) -> bool:
 
 
 def train(config: DictConfig) -> Path:
-    """The folder of the finished run: one that is there already, or trained now, from its last checkpoint."""
+    """Train the run from its last checkpoint unless it is finished, and return its folder."""
     folder = run_directory(config)
-    with locked(folder, PATIENCE):  # another slot may be at it
+    with locked(folder, PATIENCE):  # another slot may be training it
         if finished(config):
             return folder
     engines.train(config)
@@ -83,9 +84,9 @@ def train(config: DictConfig) -> Path:
 
 
 def validation(folder: Path) -> dict[str, float]:
-    """Accuracy of every held-out probe problem after the last step, by problem. Raises UserError where there is none.
+    """Return {problem: accuracy after the last step} of the held-out probe. Raises UserError if it is empty.
 
-    The sets with which a run is tested (eval/) are never opened here.
+    The test sets of a run (eval/) are never opened here.
     """
     frame = read_table(folder / PROBE, ["step", "set", "prompt_id", "mean"])
     rows = frame[(frame["set"] == VALIDATION) & (frame["step"] == frame["step"].max())].sort_values("prompt_id")

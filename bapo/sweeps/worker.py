@@ -1,4 +1,4 @@
-"""A slot's work: one trial, from its parameters to what the study is told."""
+"""The work of a slot: one trial, from its parameters to its report to the study."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ RESULT = "trial.json"
 
 
 def slot_folder(sweep: Sweep, settings: Settings, slot: int) -> Path:
-    """results/<scale>/sweeps/<name>/slots/<slot>"""
+    """Return results/<scale>/sweeps/<name>/slots/<slot>."""
     return studies.folder_of(sweep, settings) / "slots" / str(slot)
 
 
 def run_slot(sweep: Sweep, settings: Settings, slot: int) -> dict[str, Any]:
-    """Work on the slot's trial until it is told, and write ``slots/<slot>/trial.json``; returns what that says.
+    """Work on the slot's trial until it is finished; write ``slots/<slot>/trial.json`` and return its content.
 
-    Raises UserError where the study is another one; a trial whose training fails stays open for the next try.
+    Raises UserError for another sweep's study. A trial whose training fails stays open for the next attempt.
     """
     if not 0 <= slot < sweep.trials:
         raise UserError(f"--slot {slot}: sweep {sweep.name} has slots 0 to {sweep.trials - 1}")
@@ -40,7 +40,7 @@ def run_slot(sweep: Sweep, settings: Settings, slot: int) -> dict[str, Any]:
         trial = studies.claim(study, slot, sweep.retries)
         if trial is not None:
             _work(study, trial, sweep, settings)
-        content = told(studies.trial_of(study, slot), sweep)
+        content = outcome(studies.trial_of(study, slot), sweep)
         write_json(folder / RESULT, content)
     return content
 
@@ -54,16 +54,16 @@ def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> None:
     try:
         try:
             configs = [trials.configured(sweep, settings, drawn, seed) for seed in sweep.seeds]
-        except UserError as error:  # parameters that exclude each other are a result, not an accident
+        except UserError as error:  # parameters that exclude each other are a result, not a crash
             trial.set_user_attr(studies.REASON, str(error))
             study.tell(trial, state=TrialState.FAIL)
             return
         means: list[float] = []
         for config in configs:
-            place = trials.train(config)
-            scores = list(trials.validation(place).values())
+            folder = trials.train(config)
+            scores = list(trials.validation(folder).values())
             means.append(sum(scores) / len(scores))
-            trial.set_user_attr(f"seed{config.seed}", {"run": str(place), "accuracy": means[-1]})
+            trial.set_user_attr(f"seed{config.seed}", {"run": str(folder), "accuracy": means[-1]})
             print(f"{label}: seed {config.seed}: validation accuracy {100 * means[-1]:.2f}", file=sys.stderr)
             if _pruned(trial, sweep, scores, len(means)):
                 # TPE ranks pruned trials by their last report, and the study shows it as the value
@@ -72,28 +72,28 @@ def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> None:
                 return
         study.tell(trial, sum(means) / len(means))
     except BaseException:
-        with contextlib.suppress(Exception):  # an error or Ctrl-C is no kill: this start does not count
+        with contextlib.suppress(Exception):  # an error or Ctrl-C is not a kill, so this start does not count
             trial.set_user_attr(studies.STARTS, trial.user_attrs[studies.STARTS] - 1)
         raise
 
 
 def _pruned(trial: Trial, sweep: Sweep, scores: list[float], done: int) -> bool:
-    """Report every problem of a seed, and ask the rank test whether to go on with the next seed.
+    """Report every problem of a seed and return whether the rank test ends the trial before the next seed.
 
-    A pair of the test is one problem with one seed, in this trial and in the best one so far.
+    Each pair of the test is one problem with one seed, in this trial and in the best one so far.
     """
     if sweep.pruning is None:
         return False
     first = (done - 1) * len(scores)
-    there = trial.storage.get_trial(trial._trial_id).intermediate_values
+    reported = trial.storage.get_trial(trial._trial_id).intermediate_values
     for step, score in enumerate(scores, first):
-        if step not in there:  # a trial that is taken up again has reported it
+        if step not in reported:  # a resumed trial has reported it already
             trial.report(score, step)
     return sweep.pruning.seeds <= done < len(sweep.seeds) and trial.should_prune()
 
 
-def told(trial: FrozenTrial | None, sweep: Sweep) -> dict[str, Any]:
-    """What is known of a trial: its numbers, its state, and its value (accuracy, a fraction)."""
+def outcome(trial: FrozenTrial | None, sweep: Sweep) -> dict[str, Any]:
+    """Return the numbers, the state and the value (accuracy, a fraction) of a trial."""
     assert trial is not None
     attributes = trial.user_attrs
     return {

@@ -6,9 +6,7 @@ from functools import cache
 from importlib import import_module
 
 from bapo.errors import UserError
-from bapo.tasks.base import Problem, Task, Verdict
-
-__all__ = ["Problem", "Task", "Verdict", "get", "table"]
+from bapo.tasks.base import Task
 
 _TABLE = {
     "countdown": "bapo.tasks.countdown.task:Countdown",
@@ -18,13 +16,13 @@ _TABLE = {
 
 
 def table() -> dict[str, str]:
-    """Every task's name and where its class is, as ``module:class``."""
+    """Return every task's name and the place of its class, as ``module:class``."""
     return dict(_TABLE)
 
 
 @cache
 def get(name: str) -> Task:
-    """The task called ``name``. Raises UserError listing the names that exist."""
+    """Return the task called ``name``. Raises UserError listing the names that exist."""
     if name not in _TABLE:
         raise UserError(f"task={name}: unknown task; allowed: {', '.join(sorted(_TABLE))}")
     module, _, cls = _TABLE[name].partition(":")

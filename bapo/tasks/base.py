@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
+
+    from bapo.graders.verdict import Verdict
 
 Progress = Callable[[str], None]
 
@@ -28,12 +30,14 @@ class Problem:
     images: tuple[bytes, ...] = ()
 
 
-class Verdict(NamedTuple):
-    """A verifier's answer. parsed: whether the response holds an answer at all; reason: "" if correct, else a code."""
+@dataclass(frozen=True)
+class Document:
+    """One text of supervised training: a response to the prompt of the problem called ``id``."""
 
-    correct: bool
-    parsed: bool
-    reason: str
+    id: str
+    prompt: str
+    response: str
+    images: tuple[bytes, ...] = ()
 
 
 class Task:
@@ -42,39 +46,36 @@ class Task:
     name: ClassVar[str]
     benchmarks: ClassVar[Mapping[str, str]]  #: test split -> title in tables
     roles: ClassVar[Mapping[str, str]] = {}  #: stand-in's test split -> the paper's, whose column of Table 1 it takes
-    fields: ClassVar[tuple[str, ...]]  #: what a line given to ``python -m bapo grade`` must hold
+    fields: ClassVar[tuple[str, ...]]  #: required in every line given to ``python -m bapo grade``
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         """Grade the text of one response. Never raises because of the response; UserError for a bad ground truth."""
         raise NotImplementedError
 
     def answer(self, response: str) -> str | None:
-        """What of a response a majority vote compares, in one form for equal answers; None where it holds none.
-
-        A task whose answer is a part of the response overrides this.
-        """
+        """Return the answer that a majority vote compares, in one form for equal answers; None where there is none."""
         return response.strip() or None
 
     def extract(self, response: str) -> str:
-        """The part of a response that the verifier reads, as a response of its own; here, all of it."""
+        """Return the part of a response that the verifier reads, as a response of its own; here, all of it."""
         return response
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        """Responses that the verifier must accept, made of the ground truth alone; empty where the task knows none.
+        """Return responses that the verifier must accept, made of the ground truth alone; () where none is known.
 
         Raises UserError where the ground truth has no solution.
         """
         return ()
 
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
-        """An expert's worked solution as a response to train on; None where the task knows none.
+        """Return an expert's worked solution as a response to train on; None where the task knows none.
 
         prompt: what the model reads, without its special tokens; white space may be missing.
         """
         return None
 
     def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
-        """Another grader's verdict, whose disagreements an evaluation lists; None where the task has none."""
+        """Grade by another grader, whose disagreements an evaluation lists; None where the task has none."""
         return None
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
@@ -86,11 +87,11 @@ class Task:
         raise NotImplementedError
 
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
-        """The Hugging Face tokenizer of a model trained from scratch. Raises UserError where the task has none."""
+        """Build the tokenizer of a model trained from scratch. Raises UserError where the task has none."""
         raise NotImplementedError
 
     def build_processor(self, config: DictConfig, tokenizer: PreTrainedTokenizerFast) -> Any | None:
-        """The Hugging Face processor of a scratch model that reads images, around ``tokenizer``; None: text only."""
+        """Build the processor of a scratch model that reads images, around ``tokenizer``; None: text only."""
         return None
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
@@ -98,5 +99,5 @@ class Task:
         raise NotImplementedError
 
     def second_line(self, line: Mapping[str, Any]) -> Verdict | None:
-        """Another grader's verdict on such a line; None where the task has none."""
+        """Grade the same line by another grader; None where the task has none."""
         return None

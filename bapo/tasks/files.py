@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
-from bapo.tasks.base import Problem
+from bapo.store.files import atomic
+from bapo.tasks.base import Document, Problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,13 +17,12 @@ if TYPE_CHECKING:
 def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ability: str, split: str) -> None:
     """Write one split: data_source, prompt (one user message), ability, reward_model and extra_info, a row a problem.
 
-    Problems with images make a column ``images`` more, a list of {"bytes", "path"} a row (the hub's image feature).
+    Problems with images have a column ``images``, a list of {"bytes", "path"} a row (the hub's image feature).
     Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
 
     text = pa.string()
-    with_images = any(problem.images for problem in problems)
     fields = {
         "data_source": text,
         "prompt": pa.list_(pa.struct({"role": text, "content": text})),
@@ -32,8 +30,6 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
         "reward_model": pa.struct({"style": text, "ground_truth": text}),
         "extra_info": pa.struct({"split": text, "index": pa.int64(), "id": text}),
     }
-    if with_images:
-        fields["images"] = pa.list_(pa.struct({"bytes": pa.binary(), "path": text}))
     rows = [
         {
             "data_source": data_source,
@@ -41,33 +37,26 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
             "ability": ability,
             "reward_model": {"style": "rule", "ground_truth": problem.ground_truth},
             "extra_info": {"split": split, "index": index, "id": problem.id},
-            **({"images": [{"bytes": image, "path": None} for image in problem.images]} if with_images else {}),
         }
         for index, problem in enumerate(problems)
     ]
-    _write(path, pa.Table.from_pylist(rows, schema=pa.schema(fields)))
+    _write(path, fields, rows, problems)
 
 
-def write_documents(
-    path: Path, ids: Sequence[str], prompts: Sequence[str], responses: Sequence[str], images: Sequence[bytes] = ()
-) -> None:
+def write_documents(path: Path, documents: Sequence[Document]) -> None:
     """Write supervised documents: id (of the problem in the prompt), prompt and response, a row a document.
 
-    images: the one image of each document, where there are any; they make a column ``images`` as in problems.
-    Raises UserError if the file cannot be written.
+    Images as in :func:`write_problems`. Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
 
-    columns = {"id": ids, "prompt": prompts, "response": responses}
-    arrays = {name: pa.array(values, type=pa.string()) for name, values in columns.items()}
-    if images:
-        kind = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
-        arrays["images"] = pa.array([[{"bytes": image, "path": None}] for image in images], type=kind)
-    _write(path, pa.table(arrays))
+    fields = dict.fromkeys(("id", "prompt", "response"), pa.string())
+    rows = [{"id": d.id, "prompt": d.prompt, "response": d.response} for d in documents]
+    _write(path, fields, rows, documents)
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """The problems of a file of :func:`write_problems`, in order. Raises UserError if it is missing or broken."""
+    """Read a file of :func:`write_problems`, in order. Raises UserError if it is missing or broken."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -87,17 +76,19 @@ def read_problems(path: Path) -> list[Problem]:
         raise UserError(f"{path}: not a readable data file ({error}); delete it and write the data again") from None
 
 
-def _write(path: Path, table: pa.Table) -> None:
-    """Write beside the target and rename: a reader sees the whole file or none."""
+def _write(
+    path: Path, fields: Mapping[str, pa.DataType], rows: Sequence[dict[str, Any]], sources: Sequence[Problem | Document]
+) -> None:
+    """Write rows, with the images of the problems or documents that they come from."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    if any(source.images for source in sources):
+        fields = {**fields, "images": pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))}
+        for row, source in zip(rows, sources, strict=True):
+            row["images"] = [{"bytes": image, "path": None} for image in source.images]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, temporary, compression="zstd")
-        os.replace(temporary, path)
+        with atomic(path) as temporary:
+            pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), temporary, compression="zstd")
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error}); free space or change paths") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()

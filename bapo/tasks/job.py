@@ -13,13 +13,13 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import SUMMARY, damaged_files, fingerprints, read_json, require_space, verify_files, write_json
 from bapo.store.lock import remade
-from bapo.tasks.base import Progress
+from bapo.tasks.base import Progress, Task
 from bapo.tasks.files import read_problems
 from bapo.tasks.real import golds
 
 
 def data_folder(config: DictConfig) -> Path:
-    """The folder of the problems that ``config`` asks for.
+    """Return the folder of the problems that ``config`` asks for.
 
     Raises UserError where they are missing, or were made under another configuration.
     """
@@ -37,7 +37,7 @@ def data_folder(config: DictConfig) -> Path:
 
 
 def base_folder(config: DictConfig) -> Path:
-    """The folder of the trained base model of ``config``, whose model is trained from scratch.
+    """Return the folder of the base model of ``config``, whose model is trained from scratch.
 
     Raises UserError where it is missing, damaged, or was trained under another configuration.
     """
@@ -66,14 +66,11 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
+        benchmarks = [name for name in config.data.split_sizes if name in task.benchmarks]
         summary = {
             "identity": identity,
             "problems": counts,
-            "golds": {
-                name: _golds(task, folder / f"{name}.parquet")
-                for name in config.data.split_sizes
-                if name in task.benchmarks
-            },
+            "golds": {name: _check_golds(task, folder / f"{name}.parquet") for name in benchmarks},
             "files": fingerprints(folder, files),
         }
         write_json(folder / SUMMARY, summary)
@@ -81,10 +78,10 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
 
 
 def golds_checked(config: DictConfig) -> dict[str, int]:
-    """Benchmark -> gold answers that its grader has accepted, as the data job's summary says."""
+    """Return the gold answers that the grader has accepted by benchmark, from the data job's summary."""
     return read_json(data_directory(config) / SUMMARY).get("golds", {})
 
 
-def _golds(task: tasks.Task, path: Path) -> int:
-    """The number of gold answers of a benchmark's file, all accepted. Raises UserError naming the rows that are not."""
+def _check_golds(task: Task, path: Path) -> int:
+    """Count the gold answers of a benchmark's file. Raises UserError naming the rows that the grader refuses."""
     return golds.check(task, [(p.id, p.ground_truth) for p in read_problems(path)], path)

@@ -8,7 +8,7 @@ from bapo import seeds
 
 
 def owner(identity: str, shares: Mapping[str, float]) -> str:
-    """The one split that the problem called ``identity`` may appear in: a function of its name, not of a seed or size.
+    """Return the one split that a problem may appear in: a function of its name, not of a seed or size.
 
     shares: split -> share of all problems that it owns, in a fixed order; they add up to 1.
     """

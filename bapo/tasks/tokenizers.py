@@ -18,7 +18,7 @@ CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor 
 
 
 def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> PreTrainedTokenizerFast:
-    """A tokenizer for ``signs`` and the numbers 0..value_max; value_max + len(signs) + 6 tokens.
+    """Build a tokenizer for ``signs`` and the numbers 0..value_max; value_max + len(signs) + 6 tokens.
     special: further special tokens, which lie behind all others and keep their ids where there are none.
 
     White space separates tokens and is no token: ``12 / 3 = 4`` and ``12/3=4`` are the same five tokens, and decode to
@@ -30,8 +30,8 @@ def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> 
     """
     from transformers import AddedToken, Qwen2Tokenizer
 
-    words = [*signs, *map(str, range(value_max + 1))]
-    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, _LINE_BREAK, *words, *special))}
+    tokens = [*signs, *map(str, range(value_max + 1))]
+    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, _LINE_BREAK, *tokens, *special))}
     tokenizer = Qwen2Tokenizer(
         vocab=vocabulary,
         merges=[],
@@ -41,6 +41,6 @@ def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> 
         pad_token=PAD,
         extra_special_tokens=[*_CHAT, *special],
     )
-    tokenizer.add_tokens([AddedToken(word, lstrip=True, rstrip=True, normalized=False) for word in words])
+    tokenizer.add_tokens([AddedToken(word, lstrip=True, rstrip=True, normalized=False) for word in tokens])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer

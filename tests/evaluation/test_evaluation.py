@@ -23,8 +23,9 @@ from bapo.evaluation.grade import grade_file
 from bapo.evaluation.run import checkpoint_digest, evaluate, run_benchmark, summarise
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory
+from bapo.graders.verdict import Verdict
 from bapo.store.files import damaged_files, fingerprints, read_json, read_table, write_json
-from bapo.tasks.base import Task, Verdict
+from bapo.tasks.base import Task
 
 COLUMNS = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]
 

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from support.countdown import solve_chain
 from support.standin_server import StandIn, counted, serving
 from support.standin_vllm import installed
 
@@ -59,7 +60,6 @@ def prompts(world: tuple[DictConfig, Path]) -> dict[tuple[int, ...], str]:
     from transformers import AutoTokenizer
 
     from bapo.engines.shared.data import read_prompts
-    from bapo.tasks.countdown.search import solve_chain
 
     config, checkpoint = world
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)

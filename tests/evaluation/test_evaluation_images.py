@@ -23,7 +23,8 @@ from bapo.evaluation.run import evaluate
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import evaluation_identity
 from bapo.experiments.places import base_directory, data_directory
-from bapo.tasks.base import Problem, Task, Verdict
+from bapo.graders.verdict import Verdict
+from bapo.tasks.base import Problem, Task
 from bapo.tasks.files import read_problems, write_problems
 
 WORLD = (

@@ -249,15 +249,15 @@ def test_the_cheap_path_does_not_import_sympy() -> None:
 
 
 def test_a_repeated_check_comes_from_the_cache() -> None:
-    mathematics.cache_clear()
+    mathematics.outcome_of.cache_clear()
     pairs = [(r"\sqrt{8}", r"2\sqrt{2}"), (r"\sqrt{8}", r"3\sqrt{2}"), ("0.5", r"\frac{1}{2}")]
     first = [mathematics.judge(a, (g,)) for g, a in pairs]
-    assert (mathematics.cache_info().misses, mathematics.cache_info().hits) == (3, 0)
+    assert (mathematics.outcome_of.cache_info().misses, mathematics.outcome_of.cache_info().hits) == (3, 0)
     assert [mathematics.judge(a, (g,)) for g, a in pairs * 5] == first * 5
-    assert (mathematics.cache_info().misses, mathematics.cache_info().hits) == (3, 15)
-    assert mathematics.cache_info().maxsize == mathematics.CACHE
+    assert (mathematics.outcome_of.cache_info().misses, mathematics.outcome_of.cache_info().hits) == (3, 15)
+    assert mathematics.outcome_of.cache_info().maxsize == mathematics.CACHE
     assert mathematics.judge("8", ("8",)).correct and mathematics.judge("008", ("8",)).correct
-    assert mathematics.cache_info().misses == 3  # the same text and plain integers need no cache
+    assert mathematics.outcome_of.cache_info().misses == 3  # the same text and plain integers need no cache
 
 
 def test_two_thousand_checks_a_second() -> None:
@@ -320,7 +320,7 @@ def test_answer_pairs() -> None:
     rules, wrong, graded = benchmark.grade_pairs(rows)
     slow = {row["id"] for row in wrong if row["reason"] == "time_limit"}
     if slow:  # a pair near the limit of CPU time, on a machine that is busy: once more, alone
-        mathematics.cache_clear()
+        mathematics.outcome_of.cache_clear()
         again = benchmark.grade_pairs([row for row in rows if row["id"] in slow])[1]
         wrong = [row for row in wrong if row["id"] not in slow] + again
     assert graded >= 280 and sum(rules.values()) + graded == 382

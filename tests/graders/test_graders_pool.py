@@ -18,7 +18,8 @@ import pytest
 from bapo.errors import UserError
 from bapo.graders import geometry, mathematics, pool, worker
 from bapo.graders.extract import boxed
-from bapo.graders.pool import DIFFERENT, EQUAL, TIME_LIMIT, UNREADABLE, Pool
+from bapo.graders.pool import Pool
+from bapo.graders.verdict import DIFFERENT, EQUAL, TIME_LIMIT, UNREADABLE
 
 ROOT = (r"\sqrt{8}", r"2\sqrt{2}")
 
@@ -47,6 +48,12 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def _end(checker: pool._Checker) -> None:
+    """Send no more; the connection still says what the checker answers."""
+    with socket.socket(fileno=os.dup(checker.stream.fileno())) as stream:
+        stream.shutdown(socket.SHUT_WR)
 
 
 def _gone(*pids: int) -> bool:
@@ -82,13 +89,13 @@ def test_the_wall_limit(made: Pool) -> None:
 
 def test_a_hit_of_the_wall_limit_is_not_remembered(monkeypatch: pytest.MonkeyPatch, made: Pool) -> None:
     monkeypatch.setattr(pool, "_POOL", made)
-    mathematics.cache_clear()
+    mathematics.outcome_of.cache_clear()
     os.kill(made._idle[0].pid, signal.SIGSTOP)
     made.wall_seconds = 0.3
     assert mathematics.judge(ROOT[1], ROOT[:1]) == (False, False, "time_limit")
     made.wall_seconds = 60.0
     assert mathematics.judge(ROOT[1], ROOT[:1]).correct
-    assert mathematics.cache_info().currsize == 1
+    assert mathematics.outcome_of.cache_info().currsize == 1
     assert mathematics.judge(r"\binom{10^9}{10^8}", ("8",)) == (False, False, "time_limit")
     kills = made.kills
     assert mathematics.judge(r"\binom{10^9}{10^8}", ("8",)) == (False, False, "time_limit")
@@ -99,7 +106,7 @@ def test_used_up_checkers_give_no_verdict(made: Pool) -> None:
     """Two idle ones have ended: the second attempt takes neither."""
     made._idle.append(made._take(fresh=True))
     for checker in made._idle:
-        checker.stream.shutdown(socket.SHUT_WR)  # it reads the end of its stream, and exits as after its last check
+        _end(checker)  # it reads the end of its stream, and exits as after its last check
         assert _gone(checker.pid)
     assert made.judge(*ROOT) == EQUAL
 
@@ -113,7 +120,7 @@ def test_no_second_attempt_when_half_of_the_time_is_spent(made: Pool) -> None:
     deadline = pool.Deadline(60.0)
     assert deadline.left() > 55 and not deadline.half_spent()
     deadline.extend(-31)
-    made._idle[0].stream.shutdown(socket.SHUT_WR)
+    _end(made._idle[0])
     assert _gone(made._idle[0].pid)
     with pytest.raises(pool.Overloaded):
         made.judge(*ROOT, deadline)
@@ -140,14 +147,14 @@ def test_the_wait_for_a_checker_is_limited(made: Pool) -> None:
 
 def test_memory_is_limited() -> None:
     program = (
-        "import resource, socket, sys\nfrom bapo.graders import worker\n"
-        "from bapo.graders import symbolic\nsymbolic.judge = lambda gold, answer: bytearray(2 << 30)\n"
-        "ours, theirs = socket.socketpair()\nimport os\n"
-        "if os.fork() == 0:\n    ours.close()\n    worker._serve(theirs)\n"
-        'theirs.close()\nours.sendall(worker.LENGTH.pack(7) + b\'["",""]\')\nprint(ours.recv(1), os.wait()[1])'
+        "import multiprocessing, os\nfrom bapo.graders import symbolic, worker\n"
+        "symbolic.judge = lambda gold, answer: bytearray(2 << 30)\nours, theirs = multiprocessing.Pipe()\n"
+        "if os.fork() == 0:\n    ours.close()\n    worker.serve(theirs)\n"
+        "theirs.close()\nours.send(('', ''))\n"
+        "try:\n    print(ours.recv())\nexcept EOFError:\n    print('end', os.wait()[1])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["b''", "0"]  # it ended by itself, without an answer
+    assert done.stdout.split() == ["end", "0"]  # it ended by itself, without an answer
     assert worker.ADDRESS_SPACE <= 1 << 30
 
 
@@ -192,7 +199,7 @@ def test_no_signal_of_this_process_is_touched() -> None:
 
 
 def _in_child(queue: multiprocessing.Queue) -> None:
-    mathematics.cache_clear()
+    mathematics.outcome_of.cache_clear()
     before = pool.shared()._helper
     correct = mathematics.grade(boxed(r"2\sqrt{7}"), [r"\sqrt{28}"]).correct
     queue.put((before is None, correct, pool.shared()._helper.pid, os.getpid()))
@@ -306,12 +313,12 @@ def test_no_input_takes_long_or_raises(answer: str) -> None:
 
 def test_several_golds_have_one_limit() -> None:
     pool.shared().warm()
-    mathematics.cache_clear()
+    mathematics.outcome_of.cache_clear()
     answer, golds = r"\binom{10^9}{10^8}", ["8", "9", r"\sqrt{2}", "x+1", r"\pi"]
     start = time.perf_counter()
     assert mathematics.grade(boxed(answer), golds) == (False, False, "time_limit")
     assert time.perf_counter() - start < _limit()
-    assert mathematics.cache_info().currsize <= 2  # those that were not tried are tried another time
+    assert mathematics.outcome_of.cache_info().currsize <= 2  # those that were not tried are tried another time
     start = time.perf_counter()
     choices = [*golds, answer]
     assert not geometry.grade(boxed(rf"{answer}}}, \boxed{{{answer}+0"), golds, choices).correct

@@ -163,7 +163,7 @@ def test_x2_admission(admission, correct, admitted, stays):
     method = with_bad(["p"], x2_admission=admission)
     batch = method.build_batch(5, fresh(5, [8] * 6), ScriptedSampler({"p": [correct]}))
     assert parts(batch)[1] == (["p"] if admitted else [])
-    assert ("p" in method.bad) == stays
+    assert ("p" in bad(method)) == stays
     assert batch.metrics["reevaluated_prompts"] == 1
 
 

@@ -211,7 +211,7 @@ def test_defaults_are_the_papers_table_3():
         (None, "method.algorithm has no value"),
         ({"algorithm": "bappo"}, "method.algorithm=bappo: unknown algorithm; allowed: .*bapo, .*bapo_without_x2"),
         ({"algorithm": "grpo", "v": 5}, "method.v: grpo has no such parameter; allowed: advantage_eps"),
-        ({"algorithm": "bapo", "vv": 5}, "method.vv: bapo has no such parameter; allowed: .*, v, x2_admission"),
+        ({"algorithm": "bapo", "vv": 5}, r"method.vv: bapo has no such parameter .*'v'.*; allowed: .*, v, x2_"),
         ({"algorithm": "bapo", "v": "five"}, "method.v: Value 'five' of type 'str' could not be converted to Integer"),
         ({"algorithm": "bapo", "v": 2.5}, "method.v: Value '2.5' of type 'float'"),
         ({"algorithm": "bapo", "c1": None}, "method.c1"),

@@ -135,7 +135,7 @@ def test_a_probe_of_training_problems_judges_no_trial():
         ({"named": ["bapo+fast"]}, r"tiny.yaml: named: unknown variant 'fast'"),
         ({"pruning": {"q": 1}}, r"tiny.yaml: pruning.q: no such field; allowed: p, seeds"),
         ({"scales": {"smoke": [1]}}, r"tiny.yaml: scales.smoke: must be a mapping with model, seeds, trials"),
-        ({"space": {"v": {"type": "int", "low": 1, "high": 3}}}, r"space.v.key must name what it sets"),
+        ({"space": {"v": {"type": "int", "low": 1, "high": 3}}}, r"space.v.key must name the key that it sets"),
         ({"space": {"v": {"type": "int", "key": "method.v", "low": 5, "high": 3}}}, r"space.v needs low and high"),
         ({"space": {"v": {"type": "integer"}}}, r"space.v.type: unknown 'integer'"),
         ({"start": {"v": 9}}, r"start.v=9: must be in the space"),

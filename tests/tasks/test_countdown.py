@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from omegaconf import OmegaConf
+from support.countdown import reachable, solve, solve_chain
 from support.paths import SHARED
 
 from bapo import seeds, tasks
@@ -64,14 +65,14 @@ def parts(identity: str) -> tuple[list[int], int]:
 
 
 def test_search_agrees_with_hand_worked_problems():
-    assert countdown_search.solve((44, 19, 35), 98) is not None  # 44 + 19 + 35
-    assert countdown_search.solve((3, 3, 8, 8), 24) is None  # only 8 / (3 - 8/3), which needs a fraction
-    assert countdown_search.solve((1, 1, 1), 10) is None
-    assert countdown_search.solve((24,), 24) == "24"
-    assert countdown_search.solve_chain((12, 7, 3), 9, value_max=60) is not None  # 3 * 7 = 21 , 21 - 12 = 9
-    assert countdown_search.solve_chain((9, 8, 6), 12, value_max=60) is None  # only 9 * 8 / 6, beyond 60 on the way
-    assert countdown_search.solve_chain((9, 8, 6), 12) == "9 * 8 = 72 , 72 / 6 = 12"
-    assert countdown_search.solve((9, 8, 6), 12) == "(9 * 8) / 6"
+    assert solve((44, 19, 35), 98) is not None  # 44 + 19 + 35
+    assert solve((3, 3, 8, 8), 24) is None  # only 8 / (3 - 8/3), which needs a fraction
+    assert solve((1, 1, 1), 10) is None
+    assert solve((24,), 24) == "24"
+    assert solve_chain((12, 7, 3), 9, value_max=60) is not None  # 3 * 7 = 21 , 21 - 12 = 9
+    assert solve_chain((9, 8, 6), 12, value_max=60) is None  # only 9 * 8 / 6, beyond 60 on the way
+    assert solve_chain((9, 8, 6), 12) == "9 * 8 = 72 , 72 / 6 = 12"
+    assert solve((9, 8, 6), 12) == "(9 * 8) / 6"
 
 
 def test_search_solves_every_real_row_and_its_solutions_verify():
@@ -89,8 +90,8 @@ def test_search_finds_exactly_the_reachable_targets():
     rng = seeds.generator(0, "test search")
     for _ in range(12):
         numbers = rng.integers(1, 13, 4).tolist()
-        values = countdown_search.reachable(numbers, 60)
-        solved = {t for t in range(61) if countdown_search.solve_chain(numbers, t, 60) is not None}
+        values = reachable(numbers, 60)
+        solved = {t for t in range(61) if solve_chain(numbers, t, 60) is not None}
         assert solved == values
 
 
@@ -141,7 +142,7 @@ def test_reduced_generator_reaches_every_problem_and_no_other():
     possible = {
         countdown_splits.problem_id(numbers, target)
         for numbers in itertools.combinations_with_replacement(range(1, 6), 3)
-        for target in countdown_search.reachable(numbers, 20)
+        for target in reachable(numbers, 20)
         if target >= 10
     }
     chains = generator.draw(seeds.generator(0, "test all"), 60_000, 3)
@@ -152,14 +153,14 @@ def test_reduced_generator_reaches_every_problem_and_no_other():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"number_mx": 12}, r"data.generator.number_mx: no such parameter; allowed: kind, number_max"),
+        ({"number_mx": 12}, r"data.generator.number_mx: no such field .*; allowed: kind, number_max"),
         ({"kind": "random"}, r"data.generator.kind=random: must be one of exact, reduced"),
         ({"noise": 1.5}, r"data.generator.noise=1.5: must be in 0..1"),
-        ({"number_max": 1.5}, r"data.generator.number_max=1.5: must be a whole number"),
+        ({"number_max": 1.5}, r"data.generator.number_max=1.5: must be an integer"),
         ({"number_max": 0}, r"data.generator.number_max=0: must be in 1..value_max"),
         ({"target_min": 61}, r"data.generator.target_min=61: must be in 0..value_max"),
         ({"kind": "exact", "target_min": 101}, r"data.generator.target_min=101"),
-        ({"kind": "exact", "noise": 0.5}, r"data.generator.noise: no such parameter"),
+        ({"kind": "exact", "noise": 0.5}, r"data.generator.noise: no such field"),
     ],
 )
 def test_wrong_generator_parameters_are_named(options, message):
@@ -203,7 +204,7 @@ def test_three_number_problems_suffice_for_the_laptop():
     owners = Counter(
         countdown_splits.owner(numbers, target)
         for numbers in itertools.combinations_with_replacement(range(1, 13), 3)
-        for target in countdown_search.reachable(numbers, 60)
+        for target in reachable(numbers, 60)
         if target >= 10
     )
     assert owners == {"base": 1554, "train": 620, "probe": 158, "cd34": 237}  # 2,569 in all
@@ -246,7 +247,7 @@ def test_problems_are_solvable_within_the_bounds(data):
     for split in ("train", "probe", "cd34", "cd4"):
         for problem in files.read_problems(folder / f"{split}.parquet"):
             numbers, target = parts(problem.id)
-            chain = countdown_search.solve_chain(numbers, target, value_max=60)
+            chain = solve_chain(numbers, target, value_max=60)
             assert countdown.verify(chain, problem.ground_truth).correct, problem
 
 
@@ -338,7 +339,7 @@ def test_missing_and_broken_files_are_named(data, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompt": "chat"}, "data.prompt=chat: must be one of chain, think-answer"),
+        ({"prompt": "chat"}, r"data.prompt=chat: with data.source=\w+ must be chain or think-answer"),
         ({"split_sizes": {"test": 5}}, "data.split_sizes.test: no such split; allowed: base, train"),
         ({"split_sizes": {"train": 0}}, "data.split_sizes.train=0: must be at least 1"),
         ({"prompt": "think-answer", "generator": {}, "split_sizes": {"base": 5}}, "data.split_sizes.base"),
@@ -364,7 +365,7 @@ def test_paper_prompts_ask_for_the_last_answer(tmp_path):
             assert str(truth["numbers"]) in problem.prompt and f"equals {truth['target']}." in problem.prompt
             for tag in ("<think>", "</think>", "<answer>", "</answer>"):
                 assert tag in problem.prompt
-            solution = countdown_search.solve(truth["numbers"], truth["target"])
+            solution = solve(truth["numbers"], truth["target"])
             assert countdown.verify(f"<think>...</think>\n<answer>{solution}</answer>", problem.ground_truth).correct
             assert countdown.verify(solution, problem.ground_truth).reason == "no-answer"
 

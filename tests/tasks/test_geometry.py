@@ -18,7 +18,6 @@ from bapo.tasks.geometry import figures
 from bapo.tasks.geometry import generator as generators
 from bapo.tasks.geometry import render as geometry_render
 from bapo.tasks.geometry import tokenizer as geometry_tokenizer
-from bapo.tasks.geometry.task import last_number
 
 TASK = tasks.get("geometry")
 GENERATOR = generators.DiagramGenerator(angle_step=5, tilt=180)
@@ -120,7 +119,7 @@ def test_every_step_of_every_chain_is_true():
             for sign, number in zip(words[1::2], words[2::2], strict=True):
                 total += int(number) if sign == "+" else -int(number)
             assert total == int(right)
-        assert last_number(steps) == answer and 0 <= answer <= geometry_tokenizer.NUMBER_MAX
+        assert TASK.final_number(steps) == answer and 0 <= answer <= geometry_tokenizer.NUMBER_MAX
 
 
 def test_no_diagram_is_in_two_splits_and_no_picture_either():
@@ -165,8 +164,8 @@ def test_guessing_pays_little():
         ({"canvas": 8}, "canvas=8"),
         ({"size_min": 47}, "size_min=47"),
         ({"angle_min": 5}, "angle_min=5"),
-        ({"colour": 3}, "data.generator.colour: no such parameter"),
-        ({"tilt": 2.5}, "tilt=2.5: must be a whole number"),
+        ({"colour": 3}, "data.generator.colour: no such field"),
+        ({"tilt": 2.5}, "tilt=2.5: must be an integer"),
     ],
 )
 def test_bad_parameters_are_named(options, message):

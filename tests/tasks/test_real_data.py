@@ -96,7 +96,7 @@ def mathematics(folder: Path | None, **changes: Any) -> Any:
 
 
 def written(config: Any, out: Path) -> dict[str, list[Any]]:
-    mathematics_hub.write(config, out)
+    mathematics_hub.SETS.write(config, out)
     return {split: files.read_problems(out / f"{split}.parquet") for split in config.data.split_sizes}
 
 
@@ -127,7 +127,7 @@ def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None
 
 def test_the_same_data_twice_is_the_same_bytes(folder: Path, tmp_path: Path) -> None:
     for out in ("a", "b"):
-        mathematics_hub.write(mathematics(folder), tmp_path / out)
+        mathematics_hub.SETS.write(mathematics(folder), tmp_path / out)
     made = [{p.name: p.read_bytes() for p in (tmp_path / out).iterdir()} for out in ("a", "b")]
     assert made[0] == made[1] and {"train.parquet", "cleaning.json", "cleaning.md"} < set(made[0])
 
@@ -157,7 +157,7 @@ def test_every_decision_changes_the_training_set(decisions, left, folder: Path, 
 
 def test_the_report_says_what_was_found(folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
-    mathematics_hub.write(mathematics(folder), tmp_path, said.append)
+    mathematics_hub.SETS.write(mathematics(folder), tmp_path, said.append)
     report = json.loads((tmp_path / "cleaning.json").read_text())
     assert report["long_prompts"] == ["DeepScaleR:9"] and report["dropped"] == {"empty_answers": 1, "long_prompts": 1}
     assert report["empty_answers"] == ["DeepScaleR:4"] and report["not_available"] == ["DeepScaleR:5"]
@@ -179,7 +179,7 @@ def test_the_report_says_what_was_found(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"prompt": "chain"}, "data.prompt=chain: must be one of boxed, think-boxed"),
+        ({"prompt": "chain"}, "data.prompt=chain: with data.source=hub must be boxed or think-boxed"),
         ({"split_sizes": {"amc23": 1}}, "data.split_sizes.amc23: no such split; allowed: train, probe, aime24"),
         ({"split_sizes": {"train": 0}}, "data.split_sizes.train=0: must be at least 1"),
         ({"split_sizes": {"probe": 5, "amc": 5}}, "data.split_sizes.probe: .* set train as well"),
@@ -193,7 +193,7 @@ def test_wrong_configurations_are_named(change, message, folder: Path, tmp_path:
     for key, value in change.items():
         config.data[key] = value
     with pytest.raises(UserError, match=message):
-        mathematics_hub.write(config, tmp_path / "out")
+        mathematics_hub.SETS.write(config, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_wrong_configurations_are_named(change, message, folder: Path, tmp_path:
 def test_broken_sets_are_named(name, content, message, folder: Path, tmp_path: Path) -> None:
     (folder / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
-        mathematics_hub.write(mathematics(folder), tmp_path / "out")
+        mathematics_hub.SETS.write(mathematics(folder), tmp_path / "out")
     assert not (folder.parent / "lock.json").exists()  # a set that fails its checks is not recorded
 
 
@@ -239,21 +239,21 @@ def test_what_overlaps() -> None:
 
 def test_a_file_is_recorded_at_first_use_and_enforced_after_it(folder: Path, tmp_path: Path) -> None:
     config, lock = mathematics(folder), folder.parent / "lock.json"
-    mathematics_hub.write(config, tmp_path / "out")
+    mathematics_hub.SETS.write(config, tmp_path / "out")
     recorded = json.loads(lock.read_text())
     assert recorded["folder"]["maths/train.jsonl.gz"] == sha256(folder / "maths/train.jsonl.gz")
     assert len(recorded["folder"]) == 6 and recorded["hub"] == {}
     stamp = lock.stat().st_mtime_ns
-    mathematics_hub.write(config, tmp_path / "out")
+    mathematics_hub.SETS.write(config, tmp_path / "out")
     assert lock.stat().st_mtime_ns == stamp  # nothing new, nothing written
     (folder / "aime24.jsonl").write_bytes(lines(as_rows([("Find $k$.", "26")])))
     old, new = recorded["folder"]["aime24.jsonl"], sha256(folder / "aime24.jsonl")
     with pytest.raises(UserError, match=rf"aime24.jsonl has SHA-256 {new}, .*lock.json records {old} .* delete"):
-        mathematics_hub.write(config, tmp_path / "out")
+        mathematics_hub.SETS.write(config, tmp_path / "out")
     assert json.loads(lock.read_text()) == recorded
     del recorded["folder"]["aime24.jsonl"]  # the cure
     lock.write_text(json.dumps(recorded))
-    mathematics_hub.write(config, tmp_path / "out")
+    mathematics_hub.SETS.write(config, tmp_path / "out")
     assert json.loads(lock.read_text())["folder"]["aime24.jsonl"] == new
 
 
@@ -478,7 +478,7 @@ def geometry_folder(home: Path, as_hub: bool = False) -> Path:
 def test_geometry_has_its_diagrams_in_the_files(as_hub: bool, tmp_path: Path) -> None:
     import datasets
 
-    geometry_hub.write(geometry(geometry_folder(tmp_path / "sets", as_hub)), tmp_path / "out")
+    geometry_hub.SETS.write(geometry(geometry_folder(tmp_path / "sets", as_hub)), tmp_path / "out")
     problems = {name: files.read_problems(tmp_path / "out" / f"{name}.parquet") for name in (*GEOMETRY, "probe")}
     assert [p.id for p in problems["geo3k_test"]] == ["geometry3k/test:0", "geometry3k/test:1"]
     assert {p.id for p in problems["probe"]} < {p.id for p in problems["train"]}
@@ -501,7 +501,7 @@ def test_shared_diagrams_are_found_by_their_pixels(as_hub: bool, tmp_path: Path)
     if not as_hub:  # one of the copies packed otherwise
         (home / "diagrams/geo3k_test0.png").write_bytes(picture(0, level=0))
     said: list[str] = []
-    geometry_hub.write(geometry(home, cleaning={"shared_diagrams": "drop"}), tmp_path / "out", said.append)
+    geometry_hub.SETS.write(geometry(home, cleaning={"shared_diagrams": "drop"}), tmp_path / "out", said.append)
     report = json.loads((tmp_path / "out/cleaning.json").read_text())
     found = {(s["first"], s["second"]): s for s in report["shared_diagrams"]}
     shared = found["train", "geo3k_test"]
@@ -519,15 +519,15 @@ def test_shared_diagrams_are_found_by_their_pixels(as_hub: bool, tmp_path: Path)
 def test_missing_and_changed_diagrams_are_named(tmp_path: Path) -> None:
     home = geometry_folder(tmp_path / "sets")
     config = geometry(home)
-    geometry_hub.write(config, tmp_path / "out")
+    geometry_hub.SETS.write(config, tmp_path / "out")
     assert "diagrams/train0.png" in json.loads((tmp_path / "lock.json").read_text())["folder"]
     (home / "diagrams/train3.png").write_bytes(picture(21))
     with pytest.raises(UserError, match=r"train3.png has SHA-256 .* restore the file"):
-        geometry_hub.write(config, tmp_path / "out")
+        geometry_hub.SETS.write(config, tmp_path / "out")
     for name in ("train0", "train3"):
         (home / f"diagrams/{name}.png").unlink()
     with pytest.raises(UserError, match=r"train.jsonl line 1: no diagram .*train0.png \(2 of 4 are missing\); put the"):
-        geometry_hub.write(config, tmp_path / "out")
+        geometry_hub.SETS.write(config, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -548,7 +548,7 @@ def test_broken_geometry_rows_are_named(row, message, tmp_path: Path) -> None:
     good = {"image": "diagrams/geo3k_val0.png", "problem": "Find $x$.", "answer": "7"}
     (home / "geo3k_val.jsonl").write_bytes(lines([{**good, **row}]))
     with pytest.raises(UserError, match=message):
-        geometry_hub.write(geometry(home), tmp_path / "out")
+        geometry_hub.SETS.write(geometry(home), tmp_path / "out")
 
 
 # ------------------------------------------------------------------------------------------------ identity
@@ -570,7 +570,7 @@ def test_decisions_are_part_of_the_data() -> None:
 @pytest.mark.parametrize("task", ["mathematics", "geometry"])
 def test_the_decisions_in_the_tree_are_the_defaults(task: str) -> None:
     decisions = OmegaConf.to_container(compose_config(["scale=paper", f"task={task}"]).data.cleaning)
-    choices = {"mathematics": mathematics_hub, "geometry": geometry_hub}[task].CHOICES
+    choices = {"mathematics": mathematics_hub, "geometry": geometry_hub}[task].SETS.choices
     assert decisions == cleaning.options({}, choices)
 
 
@@ -613,10 +613,10 @@ def test_the_real_diagrams_of_the_validation_split(tmp_path: Path) -> None:
     home = needs_shared("data", "geometry3k", "geometry3k_val.jsonl").parents[1]
     config = compose_config(["scale=paper", "task=geometry", f"paths.data_folder={home}", "paths.lock=null"])
     config.data.split_sizes = {"geo3k_val": 300}
-    assert geometry_hub.write(config, tmp_path) == {"geo3k_val": {"problems": 300, "rows": 300}}
+    assert geometry_hub.SETS.write(config, tmp_path) == {"geo3k_val": {"problems": 300, "rows": 300}}
     problems = files.read_problems(tmp_path / "geo3k_val.parquet")
     assert problems[1].images == ((home / "geometry3k/val/2102.png").read_bytes(),)
     assert tasks.get("geometry").verify("\\boxed{5\\sqrt{13}}", problems[1].ground_truth).correct
     config.data.split_sizes = {"train": 2101}
     with pytest.raises(UserError, match=r"geometry3k_train.jsonl.gz line 1: no diagram .*\(2101 of 2101 are missing\)"):
-        geometry_hub.write(config, tmp_path)
+        geometry_hub.SETS.write(config, tmp_path)

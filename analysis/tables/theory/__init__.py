@@ -1,0 +1,1 @@
+"""The theory monitor: table and figure. Imports from ``bapo`` only the theory's equations and errors."""

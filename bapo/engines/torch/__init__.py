@@ -1,1 +1,1 @@
-"""One process, one Hugging Face model, an own batched sampler; CPU or one GPU."""
+"""One process, one Hugging Face model, its own batched sampler; CPU or one GPU."""

@@ -24,7 +24,7 @@ from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import Generator, StepSampler
-from bapo.errors import UserError
+from bapo.errors import Interrupted, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
@@ -38,10 +38,6 @@ from bapo.tasks.job import data_folder
 
 #: bytes that a run may write beside its checkpoints; with three copies of model and optimiser it bounds the disk use
 TABLE_BYTES = 20_000_000
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: raised between two steps, after a checkpoint."""
 
 
 def train(config: DictConfig) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from bapo.engines.verl import checkpoints, settings, verl_config
-from bapo.errors import UserError
+from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
@@ -37,14 +37,6 @@ LOG = "verl.log"
 STOP = ".stop"
 #: begins the lines that reach the terminal
 PROGRESS = "[bapo] "
-
-
-class Interrupted(Exception):
-    """Ctrl-C or SIGTERM: raised when the job has ended, after a checkpoint where a step was done."""
-
-
-class JobFailed(RuntimeError):
-    """The verl job ended with an error; the text is the worker's."""
 
 
 def train(config: DictConfig) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def _mathematics(
 ) -> list[Problem]:
     from bapo.tasks.mathematics import hub as mathematics_hub
 
-    return mathematics_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
+    return mathematics_hub.SETS.read(hub, split, prompt, folder, lock)[: sizes[split]]
 
 
 def _geometry(
@@ -166,7 +166,7 @@ def _geometry(
 ) -> list[Problem]:
     from bapo.tasks.geometry import hub as geometry_hub
 
-    return geometry_hub.read(hub, split, prompt, folder, lock)[: sizes[split]]
+    return geometry_hub.SETS.read(hub, split, prompt, folder, lock)[: sizes[split]]
 
 
 _LOADERS = {"countdown": _countdown, "geometry": _geometry, "mathematics": _mathematics}

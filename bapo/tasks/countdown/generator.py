@@ -8,7 +8,7 @@ small model with one token a number can learn the task on a laptop.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +16,8 @@ import numpy as np
 from bapo.errors import UserError
 from bapo.tasks.countdown.search import Step, solve_steps
 from bapo.tasks.countdown.splits import owned, owner, problem_id
+from bapo.tasks.generated import require
+from bapo.validate import read, wrong
 
 SIGNS = ("+", "-", "*", "/")
 
@@ -32,16 +34,17 @@ class Instance(NamedTuple):
 class ExactGenerator:
     """Problems as in the paper: 3 or 4 numbers with equal chance, target uniform, numbers redrawn until solvable."""
 
+    kind: str = "exact"
     number_max: int = 99
     target_min: int = 10
     target_max: int = 100
 
     def __post_init__(self) -> None:
-        _require(1 <= self.number_max <= 9999, "number_max", self.number_max, "must be in 1..9999")
-        _require(0 <= self.target_min <= self.target_max, "target_min", self.target_min, "must be in 0..target_max")
+        require(self, "number_max", 1 <= self.number_max <= 9999, "be in 1..9999")
+        require(self, "target_min", 0 <= self.target_min <= self.target_max, "be in 0..target_max")
 
     def draw(self, rng: np.random.Generator, sizes: tuple[int, ...] = (3, 4), split: str | None = None) -> Instance:
-        """One problem, with replacement of numbers and without de-duplication.
+        """Draw one problem, with replacement of numbers and without de-duplication.
 
         ``split``: only problems that this split owns. Raises UserError when a million draws find none.
         """
@@ -60,17 +63,17 @@ class ExactGenerator:
         )
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` distinct problems owned by ``split``; ``cd4`` has four numbers only."""
+        """Draw ``count`` distinct problems owned by ``split``; ``cd4`` has four numbers only."""
         sizes = (4,) if split == "cd4" else (3, 4)
-        found: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         for _ in range(20 * count):
-            if len(found) == count:
+            if len(instances) == count:
                 break
             instance = self.draw(rng, sizes, split)
-            found.setdefault(problem_id(instance.numbers, instance.target), instance)
-        if len(found) < count:
-            raise _too_many(split, count, len(found))
-        return list(found.values())
+            instances.setdefault(problem_id(instance.numbers, instance.target), instance)
+        if len(instances) < count:
+            raise _too_many(split, count, len(instances))
+        return list(instances.values())
 
 
 class Chains(NamedTuple):
@@ -90,6 +93,7 @@ class Chains(NamedTuple):
 class ReducedGenerator:
     """Problems for a small model: numbers 1..number_max, every result 0..value_max, targets of target_min and more."""
 
+    kind: str = "reduced"
     number_max: int = 12
     value_max: int = 60
     target_min: int = 10
@@ -100,13 +104,13 @@ class ReducedGenerator:
 
     def __post_init__(self) -> None:
         for key in ("three_number_share", "noise"):
-            _require(0 <= getattr(self, key) <= 1, key, getattr(self, key), "must be in 0..1")
-        _require(self.value_max <= 999, "value_max", self.value_max, "must be at most 999")
-        _require(1 <= self.number_max <= self.value_max, "number_max", self.number_max, "must be in 1..value_max")
-        _require(0 <= self.target_min <= self.value_max, "target_min", self.target_min, "must be in 0..value_max")
+            require(self, key, 0 <= getattr(self, key) <= 1, "be in 0..1")
+        require(self, "value_max", self.value_max <= 999, "be at most 999")
+        require(self, "number_max", 1 <= self.number_max <= self.value_max, "be in 1..value_max")
+        require(self, "target_min", 0 <= self.target_min <= self.value_max, "be in 0..value_max")
 
     def draw(self, rng: np.random.Generator, count: int, size: int) -> Chains:
-        """Those of ``count`` random chains over ``size`` numbers that stay within the bounds (13-22% of them).
+        """Draw ``count`` random chains over ``size`` numbers and keep those within the bounds (13-22%).
 
         Each step takes two of the remaining numbers and one of + - * / at random.
         """
@@ -130,35 +134,35 @@ class ReducedGenerator:
         return Chains(numbers[valid], steps[valid], left[valid, 0])
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` distinct problems owned by ``split``, in random order.
+        """Draw ``count`` distinct problems owned by ``split``, in random order.
 
         Half of them have three numbers, ``cd4`` none. Raises UserError if the split does not own as many.
         """
         threes = 0 if split == "cd4" else count // 2
-        found = self._distinct(rng, 3, threes, split) + self._distinct(rng, 4, count - threes, split)
-        return [found[i] for i in rng.permutation(len(found))]
+        instances = self._distinct(rng, 3, threes, split) + self._distinct(rng, 4, count - threes, split)
+        return [instances[i] for i in rng.permutation(len(instances))]
 
     def _distinct(self, rng: np.random.Generator, size: int, count: int, split: str) -> list[Instance]:
-        found: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         barren = 0
-        while len(found) < count:
-            before = len(found)
+        while len(instances) < count:
+            before = len(instances)
             chains = self.draw(rng, self._CHUNK, size)
             for instance in _instances(chains.select(owned(chains.numbers, chains.targets, split))):
-                found.setdefault(problem_id(instance.numbers, instance.target), instance)
-            barren = barren + 1 if len(found) == before else 0
+                instances.setdefault(problem_id(instance.numbers, instance.target), instance)
+            barren = barren + 1 if len(instances) == before else 0
             if barren == 50:
-                raise _too_many(split, count, len(found), f" with {size} numbers")
-        return list(found.values())[:count]
+                raise _too_many(split, count, len(instances), f" with {size} numbers")
+        return list(instances.values())[:count]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[Instance]:
-        """``count`` supervised documents in random order; problems repeat, with the same or other solutions.
+        """Draw ``count`` supervised documents in random order; problems repeat, with the same or other solutions.
 
         A noisy document's target is not what its steps reach. Its prompt is a problem of the base split all the same.
         """
         threes = round(count * self.three_number_share)
-        made = self._documents(rng, 3, threes) + self._documents(rng, 4, count - threes)
-        return [made[i] for i in rng.permutation(count)]
+        documents = self._documents(rng, 3, threes) + self._documents(rng, 4, count - threes)
+        return [documents[i] for i in rng.permutation(count)]
 
     def _documents(self, rng: np.random.Generator, size: int, count: int) -> list[Instance]:
         parts: list[Chains] = []
@@ -175,10 +179,10 @@ class ReducedGenerator:
         ]
 
     def _permuted(self, rng: np.random.Generator, chains: Chains) -> np.ndarray:
-        """The targets with a share ``noise`` permuted among themselves, without leaving the base split.
+        """Permute a share ``noise`` of the targets among themselves, without leaving the base split.
 
-        A permuted target may make a problem of another split: those are permuted again, and after 32 rounds keep
-        their own.
+        A permuted target may make a problem of another split. It is permuted again; after 32 rounds the document keeps
+        its own.
         """
         asked = chains.targets.copy()
         waiting = np.flatnonzero(rng.random(len(asked)) < self.noise)
@@ -204,30 +208,18 @@ KINDS: dict[str, type[ExactGenerator] | type[ReducedGenerator]] = {"exact": Exac
 
 
 def build(options: Mapping[str, Any], default_kind: str) -> ExactGenerator | ReducedGenerator:
-    """The generator of ``config.data.generator``; its key ``kind`` is "exact" or "reduced".
+    """Build the generator of ``config.data.generator``; its key ``kind`` is "exact" or "reduced".
 
-    Raises UserError naming the key, the value and what is allowed.
+    Raises UserError naming key, value and cure.
     """
-    values = dict(options)
-    kind = values.pop("kind", default_kind)
+    kind = options.get("kind", default_kind)
     if kind not in KINDS:
-        raise UserError(f"data.generator.kind={kind}: must be one of {', '.join(KINDS)}")
-    allowed = {field.name: type(field.default) for field in fields(KINDS[kind])}
-    for key, value in values.items():
-        if key not in allowed:
-            raise UserError(f"data.generator.{key}: no such parameter; allowed: kind, {', '.join(allowed)}")
-        types = (int, float) if allowed[key] is float else (int,)
-        _require(type(value) in types, key, value, "must be a number" if len(types) > 1 else "must be a whole number")
-    return KINDS[kind](**values)
+        raise wrong(None, "data.generator.kind", kind, f"must be one of {', '.join(KINDS)}")
+    return read(KINDS[kind], {**options, "kind": kind}, None, "data.generator")
 
 
-def _require(ok: bool, key: str, value: Any, rule: str) -> None:
-    if not ok:
-        raise UserError(f"data.generator.{key}={value}: {rule}")
-
-
-def _too_many(split: str, count: int, found: int, what: str = "") -> UserError:
+def _too_many(split: str, count: int, available: int, what: str = "") -> UserError:
     return UserError(
-        f"data.split_sizes.{split}: {count} distinct problems{what} are wanted but only {found} could be found; "
+        f"data.split_sizes.{split}: {count} distinct problems{what} are wanted but only {available} could be found; "
         "ask for fewer or raise data.generator.number_max"
     )

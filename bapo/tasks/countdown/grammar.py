@@ -25,7 +25,7 @@ from functools import lru_cache
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.tasks.base import Verdict
+from bapo.graders.verdict import RIGHT, Verdict
 
 MAX_EXPRESSION = 256  # characters; a solution with four numbers takes at most 23 without spaces
 MAX_CHAIN = 1024  # characters
@@ -55,7 +55,7 @@ WRONG = {
     "wrong-value": "the value is not the target",
 }
 
-CORRECT = Verdict(True, True, "")
+
 _INCORRECT = {reason: Verdict(False, False, reason) for reason in UNPARSED}
 _INCORRECT |= {reason: Verdict(False, True, reason) for reason in WRONG}
 
@@ -71,11 +71,11 @@ _TOKEN = re.compile(r"[ \t\r\n]*(?:(0|[1-9][0-9]*)|([-+*/()]))")
 
 
 def _tokens(text: str) -> list[int | str]:
-    """Numbers as int, the rest as one character each."""
+    """Return numbers as int, the rest as one character each."""
     text = text.strip(_SPACE)
     if len(text) > MAX_EXPRESSION:
         raise _Refused("too-long")
-    found: list[int | str] = []
+    tokens: list[int | str] = []
     position = 0
     while position < len(text):
         match = _TOKEN.match(text, position)
@@ -84,9 +84,9 @@ def _tokens(text: str) -> list[int | str]:
         number, sign = match.groups()
         if number and len(number) > MAX_DIGITS:
             raise _Refused("too-many-digits")
-        found.append(int(number) if number else sign)
+        tokens.append(int(number) if number else sign)
         position = match.end()
-    return found
+    return tokens
 
 
 class _Parser:
@@ -139,7 +139,7 @@ class _Parser:
 
 
 def _value(postfix: list[int | str]) -> Fraction:
-    """The exact value. Only called once the numbers are known to be the given ones, which bounds its size."""
+    """Compute the exact value of an expression whose numbers are known to be the problem's, which bounds its size."""
     stack: list[Fraction] = []
     for token in postfix:
         if isinstance(token, int):
@@ -151,7 +151,7 @@ def _value(postfix: list[int | str]) -> Fraction:
 
 
 def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict:
-    """Whether ``text`` is an expression that uses each of ``numbers`` exactly once and equals ``target``.
+    """Grade an expression, which must use each of ``numbers`` exactly once and equal ``target``.
 
     Fractions on the way are allowed: 8 / (3 - 8 / 3) is 24.
     """
@@ -159,7 +159,7 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
         postfix = _Parser(_tokens(text)).whole()
         if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
             return _INCORRECT["wrong-numbers"]
-        return CORRECT if _value(postfix) == target else _INCORRECT["wrong-value"]
+        return RIGHT if _value(postfix) == target else _INCORRECT["wrong-value"]
     except _Refused as refused:
         return _INCORRECT[str(refused)]
     except ZeroDivisionError:
@@ -170,7 +170,7 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
 
 
 def extract_answer(response: str) -> str | None:
-    """The content of the last complete ``<answer>...</answer>`` outside the thinking; None if there is none.
+    """Return the content of the last complete ``<answer>...</answer>`` outside the thinking; None without one.
 
     Thinking is everything up to the last ``</think>`` (the opening tag may be in the prompt) and everything after a
     ``<think>`` that is never closed.
@@ -182,7 +182,7 @@ def extract_answer(response: str) -> str | None:
 
 
 def verify_answer(response: str, numbers: Sequence[int], target: int) -> Verdict:
-    """:func:`verify_expression` of the response's last answer."""
+    """Grade the expression in the response's last answer."""
     answer = extract_answer(response)
     if answer is None:
         unfinished = "<think>" in response.rpartition("</think>")[2]
@@ -197,7 +197,7 @@ _STEP = re.compile(r"_N_([-+*/])_N_=_N_".replace("_", r"[ \t\r\n]*").replace("N"
 
 
 def verify_chain(text: str, numbers: Sequence[int], target: int) -> Verdict:
-    """Whether ``text`` is a chain of true steps from ``numbers`` to ``target``.
+    """Grade a chain, which must lead from ``numbers`` to ``target`` by true steps.
 
     Each step takes two available numbers and makes its result available; at the end only the target is left. Results
     are whole numbers of 0 and more, as the grammar has no others.
@@ -230,7 +230,7 @@ def verify_chain(text: str, numbers: Sequence[int], target: int) -> Verdict:
         available.append(r)
     if len(available) > 1:
         return _INCORRECT["unused-numbers"]
-    return CORRECT if available[0] == target else _INCORRECT["wrong-value"]
+    return RIGHT if available[0] == target else _INCORRECT["wrong-value"]
 
 
 # ------------------------------------------------------------------------------------------------ ground truth
@@ -239,7 +239,7 @@ VERIFIERS = {"chain": verify_chain, "answer": verify_answer, "expression": verif
 
 
 def check_numbers(where: str, numbers: Any, target: Any) -> tuple[tuple[int, ...], int]:
-    """``numbers`` and ``target`` as whole numbers. Raises UserError that begins with ``where`` and names the field."""
+    """Return ``numbers`` and ``target`` as whole numbers. Raises UserError naming ``where`` and the field."""
 
     def whole(value: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_VALUE
@@ -255,13 +255,13 @@ def check_numbers(where: str, numbers: Any, target: Any) -> tuple[tuple[int, ...
 
 
 def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
-    """The JSON text that :func:`verify` reads; ``form`` is a key of VERIFIERS."""
+    """Write the JSON text that :func:`verify` reads. form: a key of VERIFIERS."""
     return json.dumps({"numbers": list(numbers), "target": target, "format": form})
 
 
 @lru_cache(maxsize=65536)
 def from_ground_truth(text: str) -> tuple[tuple[int, ...], int, str]:
-    """(numbers, target, format) of the JSON of :func:`to_ground_truth`. Raises UserError if it is not valid."""
+    """Read (numbers, target, format) from the JSON of :func:`to_ground_truth`. Raises UserError if it is not valid."""
     try:
         fields = json.loads(text)
         numbers, target = check_numbers("ground truth", fields["numbers"], fields["target"])

@@ -25,7 +25,7 @@ class Rows(NamedTuple):
 def load(
     hub: Mapping[str, Any], sizes: Mapping[str, int], data_folder: str | None, lock: SourceLock | None = None
 ) -> dict[str, Rows]:
-    """The first ``sizes[split]`` usable rows of each split, from row ``start`` of its set on.
+    """Read the first ``sizes[split]`` usable rows of each split, from row ``start`` of its set on.
 
     hub: entries as :mod:`bapo.tasks.real.sources` reads them; the training split is taken first, then the others in the
     order of ``sizes``. A row is passed over if its problem (multiset of numbers and target) was taken before.
@@ -33,28 +33,28 @@ def load(
     """
     lock = lock or SourceLock(None)
     taken: set[str] = set()
-    found = {}
+    splits = {}
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
         rows = sources.rows(entry, sources.find(entry, data_folder, lock), ("nums", "target"))
-        found[split] = _take(split, rows, sizes[split], taken)
-        taken |= {problem_id(*problem) for problem in found[split].problems}
+        splits[split] = _take(split, rows, sizes[split], taken)
+        taken |= {problem_id(*problem) for problem in splits[split].problems}
     lock.save()
-    return {split: found[split] for split in sizes}
+    return {split: splits[split] for split in sizes}
 
 
-def report(folder: Path, found: Mapping[str, Rows], lock: SourceLock, say: Callable[[str], None]) -> None:
-    """``cleaning.json`` and ``cleaning.md``. Problems are compared by their numbers and target, not by n-grams."""
+def report(folder: Path, splits: Mapping[str, Rows], lock: SourceLock, say: Callable[[str], None]) -> None:
+    """Write ``cleaning.json`` and ``cleaning.md``. Problems are compared by numbers and target, not by n-grams."""
     lines = [
         f"{split}: {len(rows.problems)} problems; rows passed over: {rows.duplicates} duplicates, {rows.overlaps} in "
         "another split"
-        for split, rows in found.items()
+        for split, rows in splits.items()
     ]
     for line in lines:
         say(line)
     counts = {
         split: {"problems": len(r.problems), "duplicates_dropped": r.duplicates, "overlaps_dropped": r.overlaps}
-        for split, r in found.items()
+        for split, r in splits.items()
     }
     cleaning_report.write_plain(folder, "countdown", lock.used, counts, lines)
 

@@ -16,7 +16,7 @@ class Step(NamedTuple):
 
 
 def solve_steps(numbers: Sequence[int], target: int, value_max: int | None = None) -> list[Step] | None:
-    """The first solution in a fixed order as len(numbers) - 1 steps, or None.
+    """Return the first solution in a fixed order as len(numbers) - 1 steps, or None.
 
     ``value_max`` bounds every result on the way (the reduced task); None leaves them free (the paper's task).
     """
@@ -48,53 +48,24 @@ def _search(
 
 
 def _results(a: int, b: int) -> list[tuple[str, int]]:
-    found = [("+", a + b), ("*", a * b), ("-", a - b)]
-    if b and a % b == 0:
-        found.append(("/", a // b))
-    return found
-
-
-def reachable(numbers: Sequence[int], value_max: int) -> set[int]:
-    """Every value that some chain makes of all ``numbers`` with results in 0..value_max."""
-    values = tuple(sorted(numbers))
-    if len(values) == 1:
-        return set(values)
-    found: set[int] = set()
-    for i in range(len(values)):
-        for j in range(i + 1, len(values)):
-            rest = values[:i] + values[i + 1 : j] + values[j + 1 :]
-            for _, result in _results(values[j], values[i]):
-                if result <= value_max:
-                    found |= reachable((*rest, result), value_max)
-    return found
+    quotient = [("/", a // b)] if b and a % b == 0 else []
+    return [("+", a + b), ("*", a * b), ("-", a - b), *quotient]
 
 
 def to_expression(numbers: Sequence[int], steps: Sequence[Step]) -> str:
-    """Steps as one expression, with parentheses around every inner operation: ``44 + (19 + 35)``."""
-    made = [(number, str(number)) for number in numbers]
+    """Write steps as one expression, with parentheses around every inner operation: ``44 + (19 + 35)``."""
+    available = [(number, str(number)) for number in numbers]
 
     def take(value: int) -> str:
-        return made.pop(next(i for i, (v, _) in enumerate(made) if v == value))[1]
+        return available.pop(next(i for i, (v, _) in enumerate(available) if v == value))[1]
 
     for step in steps:
         left, right = take(step.a), take(step.b)
-        made.append((step.result, f"({left} {step.sign} {right})"))
-    text = made[0][1]
+        available.append((step.result, f"({left} {step.sign} {right})"))
+    text = available[0][1]
     return text[1:-1] if steps else text
 
 
 def to_chain(steps: Sequence[Step]) -> str:
-    """Steps as the laptop's response: ``12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24``."""
+    """Write steps as the laptop's response: ``12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24``."""
     return " , ".join(f"{a} {sign} {b} = {result}" for a, sign, b, result in steps)
-
-
-def solve(numbers: Sequence[int], target: int) -> str | None:
-    """An expression that solves the problem, or None if the search finds none."""
-    steps = solve_steps(numbers, target)
-    return None if steps is None else to_expression(numbers, steps)
-
-
-def solve_chain(numbers: Sequence[int], target: int, value_max: int | None = None) -> str | None:
-    """A chain that solves the problem with results in 0..value_max, or None if there is none."""
-    steps = solve_steps(numbers, target, value_max)
-    return None if steps is None else to_chain(steps)

@@ -19,7 +19,7 @@ SPLITS = tuple(SHARES[3])
 
 
 def problem_id(numbers: Sequence[int], target: int) -> str:
-    """A problem is a multiset of numbers and a target: ``countdown:3-4-7-12:24``, whatever the numbers' order."""
+    """Name a problem by its multiset of numbers and its target: ``countdown:3-4-7-12:24``, in whatever order."""
     return f"countdown:{'-'.join(map(str, sorted(numbers)))}:{target}"
 
 
@@ -29,15 +29,15 @@ def _owner(identity: str, size: int) -> str:
 
 
 def owner(numbers: Sequence[int], target: int) -> str:
-    """The one split that this problem may appear in: a function of its identity alone, not of a seed or size."""
+    """Return the one split that this problem may appear in: a function of its identity, not of a seed or size."""
     return _owner(problem_id(numbers, target), len(numbers))
 
 
 def owned(numbers: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
-    """:func:`owner` for many problems. numbers: int [N, k]; targets: int [N]. Returns bool [N]."""
+    """Return bool [N]: whether ``split`` is the owner. numbers: int [N, k]; targets: int [N]."""
     rows = np.column_stack([np.sort(numbers, axis=1), targets])
     radix = int(rows.max(initial=0)) + 1
     keys = rows @ (radix ** np.arange(rows.shape[1], dtype=np.int64))
     _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    mine = [owner(row[:-1], row[-1]) == split for row in rows[first].tolist()]
-    return np.array(mine, dtype=bool)[inverse]
+    belongs = [owner(row[:-1], row[-1]) == split for row in rows[first].tolist()]
+    return np.array(belongs, dtype=bool)[inverse]

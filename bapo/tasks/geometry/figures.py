@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: What a diagram can show, with the number of its angles; the last one of triangle and quadrilateral is not coloured.
+#: Kinds of diagrams with the number of their angles; the last one of triangle and quadrilateral is not coloured.
 KINDS = {"triangle": 3, "quadrilateral": 4, "parallels": 1}
 #: Space around the figure, in pixels.
 MARGIN = 2
@@ -62,7 +62,7 @@ def _unit(degrees: np.ndarray) -> np.ndarray:
 
 
 def _polygon(points: np.ndarray, marked: int) -> Drawing:
-    """points: [N, corners, 2]; the first ``marked`` corners have sectors."""
+    """Draw polygons with sectors at the first ``marked`` corners. points: [N, corners, 2]."""
     following, before = np.roll(points, -1, 1), np.roll(points, 1, 1)
 
     def direction(to: np.ndarray) -> np.ndarray:
@@ -81,7 +81,7 @@ def _triangles(angles: np.ndarray, shape: np.ndarray) -> Drawing:
 
 
 def quadrilateral_corners(angles: np.ndarray, shape: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(corners [N, 4, 2], whether no side is too short [N]); angles [N, 4]; shape [N], percent."""
+    """Return (corners [N, 4, 2], whether no side is too short [N]). angles: [N, 4]; shape: [N], percent."""
     red, blue, green = angles[:, 0], angles[:, 1], angles[:, 2]
     first = np.zeros((len(angles), 2))
     second = first + _EAST
@@ -120,7 +120,7 @@ _DRAW = {"triangle": _triangles, "quadrilateral": _quadrilaterals, "parallels": 
 
 
 def draw(diagrams: list[Diagram], canvas: int) -> Drawing:
-    """Diagrams of one kind on square images of ``canvas`` pixels."""
+    """Draw diagrams of one kind on square images of ``canvas`` pixels."""
     angles = np.array([d.angles for d in diagrams])
     pose = np.array([d[2:] for d in diagrams], dtype=np.float64)
     shape, tilt, mirror, size, left, top = pose.T
@@ -154,6 +154,6 @@ def draw(diagrams: list[Diagram], canvas: int) -> Drawing:
 
 
 def _like(values: np.ndarray, points: np.ndarray, extra: int = 0) -> np.ndarray:
-    """values [N, ...] with axes of length 1 put in after the first, to go with ``points``."""
+    """Put axes of length 1 into values [N, ...] after the first, to broadcast against ``points``."""
     ones = points.ndim - 2 + extra if values.ndim == 1 else points.ndim - 1
     return values.reshape(len(values), *([1] * ones), *values.shape[1:])

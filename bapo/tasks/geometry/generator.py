@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bapo.errors import UserError
 from bapo.tasks import splits
+from bapo.tasks.generated import require
 from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
+from bapo.validate import read
 
 #: Share of all diagrams that each split owns; there are far more than any split needs.
 SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
-#: What may be asked about each kind of diagram.
+#: Questions about each kind of diagram.
 QUESTIONS = {"triangle": ("third", "exterior", "difference"), "quadrilateral": ("fourth",), "parallels": ("other",)}
 _CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like the seed
 
@@ -35,7 +37,7 @@ class Instance(NamedTuple):
 
 
 def to_instance(name: str) -> Instance:
-    """The problem of a name. Raises UserError where no problem is called that."""
+    """Return the problem of a name. Raises UserError where no problem is called that."""
     try:
         task, kind, angles, pose, question = name.split(":")
         diagram = Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(",")))
@@ -48,7 +50,7 @@ def to_instance(name: str) -> Instance:
 
 
 def chain(instance: Instance) -> tuple[str, int]:
-    """(the steps that lead to the answer, the answer in degrees), ``50 + 60 = 110 , 180 - 110 = 70`` and 70."""
+    """Return (steps that lead to the answer, answer in degrees): ``50 + 60 = 110 , 180 - 110 = 70`` and 70."""
     diagram, question = instance
     if question == "other":
         red, blue = parallel_angles(diagram)
@@ -67,7 +69,7 @@ def chain(instance: Instance) -> tuple[str, int]:
 
 
 def parallel_angles(diagram: Diagram) -> tuple[int, int]:
-    """The red and the blue angle of parallel lines, in degrees."""
+    """Return the red and the blue angle of parallel lines, in degrees."""
     slope = diagram.angles[0]
     red, blue = (slope if place % 2 == 0 else 180 - slope for place in divmod(diagram.shape, 4))
     return red, blue
@@ -89,19 +91,16 @@ class DiagramGenerator:
     noise: float = 0.5
 
     def __post_init__(self) -> None:
-        def require(ok: bool, key: str, rule: str) -> None:
-            if not ok:
-                raise UserError(f"data.generator.{key}={getattr(self, key)}: {rule}")
-
-        require(0 <= self.noise <= 1, "noise", "must be in 0..1")
-        require(1 <= self.angle_step <= 15 and 180 % self.angle_step == 0, "angle_step", "must divide 180, at most 15")
-        require(10 <= self.angle_min <= 45, "angle_min", "must be in 10..45 degrees")
-        require(0 <= self.tilt <= 180, "tilt", "must be in 0..180 degrees")
-        require(24 <= self.canvas <= 1024, "canvas", "must be in 24..1024 pixels")
-        require(12 <= self.size_min <= self.canvas - 8, "size_min", f"must be in 12..{self.canvas - 8} pixels")
+        divides = 1 <= self.angle_step <= 15 and 180 % self.angle_step == 0
+        require(self, "noise", 0 <= self.noise <= 1, "be in 0..1")
+        require(self, "angle_step", divides, "divide 180, at most 15")
+        require(self, "angle_min", 10 <= self.angle_min <= 45, "be in 10..45 degrees")
+        require(self, "tilt", 0 <= self.tilt <= 180, "be in 0..180 degrees")
+        require(self, "canvas", 24 <= self.canvas <= 1024, "be in 24..1024 pixels")
+        require(self, "size_min", 12 <= self.size_min <= self.canvas - 8, f"be in 12..{self.canvas - 8} pixels")
 
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
-        """Those of ``count`` random diagrams of a kind whose angles and sides are neither too small nor too large."""
+        """Draw ``count`` random diagrams of a kind and keep those whose angles and sides are within the bounds."""
         steps = np.arange(-(-self.angle_min // self.angle_step), 180 // self.angle_step)
         angles = self.angle_step * rng.choice(steps, size=(count, KINDS[kind]))
         shape = np.zeros(count, dtype=np.int64)
@@ -132,8 +131,8 @@ class DiagramGenerator:
         return [Diagram(kind, tuple(a), *p) for a, p in rows]
 
     def instances(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` problems about distinct diagrams that ``split`` owns, in random order, each kind equally often."""
-        found: list[Instance] = []
+        """Draw ``count`` problems about distinct diagrams of ``split``, each kind equally often, in random order."""
+        instances: list[Instance] = []
         for number, kind in enumerate(KINDS):
             wanted = count // len(KINDS) + (number < count % len(KINDS))
             chosen: dict[str, Instance] = {}
@@ -150,31 +149,23 @@ class DiagramGenerator:
                         f"data.split_sizes.{split}: {wanted} distinct diagrams of the kind {kind} are wanted but only "
                         f"{len(chosen)} could be found; ask for fewer or lower data.generator.angle_step"
                     )
-            found += chosen.values()
-        return [found[i] for i in rng.permutation(count)]
+            instances += chosen.values()
+        return [instances[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, str, bool]]:
-        """``count`` of (problem of the base split, steps, noisy); the steps of a noisy one belong to another diagram
+        """Draw ``count`` of (problem of the base split, steps, noisy); a noisy one has the steps of another diagram
         about which the same is asked."""
-        made = self.instances(rng, count, "base")
-        steps = [chain(instance)[0] for instance in made]
+        instances = self.instances(rng, count, "base")
+        steps = [chain(instance)[0] for instance in instances]
         noisy = rng.random(count) < self.noise
-        for question in sorted({instance.question for instance in made}):
-            places = np.flatnonzero(noisy & np.array([instance.question == question for instance in made]))
+        for question in sorted({instance.question for instance in instances}):
+            places = np.flatnonzero(noisy & np.array([instance.question == question for instance in instances]))
             shuffled = [steps[i] for i in rng.permutation(places)]
             for place, text in zip(places, shuffled, strict=True):
                 steps[place] = text
-        return [(i, text, text != chain(i)[0]) for i, text in zip(made, steps, strict=True)]
+        return [(i, text, text != chain(i)[0]) for i, text in zip(instances, steps, strict=True)]
 
 
 def build(options: Mapping[str, Any]) -> DiagramGenerator:
-    """The generator of ``config.data.generator``. Raises UserError naming the key, the value and what is allowed."""
-    allowed = {field.name: type(field.default) for field in fields(DiagramGenerator)}
-    for key, value in options.items():
-        if key not in allowed:
-            raise UserError(f"data.generator.{key}: no such parameter; allowed: {', '.join(allowed)}")
-        if type(value) not in ((int, float) if allowed[key] is float else (int,)):
-            raise UserError(
-                f"data.generator.{key}={value}: must be a {'number' if allowed[key] is float else 'whole number'}"
-            )
-    return DiagramGenerator(**options)
+    """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
+    return read(DiagramGenerator, options, None, "data.generator")

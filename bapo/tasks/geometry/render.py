@@ -1,4 +1,4 @@
-"""From diagrams to PNG files, with NumPy and Pillow: black lines on white, angles as sectors of three colours."""
+"""Render diagrams as PNG files with NumPy and Pillow: black lines on white, angles as sectors of three colours."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _CHUNK = 256
 
 
 def render(diagrams: Sequence[Diagram], canvas: int) -> list[bytes]:
-    """One PNG file of ``canvas`` x ``canvas`` pixels for each diagram; the same bytes on every call."""
+    """Render each diagram as a PNG file of ``canvas`` x ``canvas`` pixels, with the same bytes on every call."""
     from PIL import Image
 
-    found: list[bytes] = [b""] * len(diagrams)
+    files: list[bytes] = [b""] * len(diagrams)
     for kind in {d.kind for d in diagrams}:
         places = [i for i, d in enumerate(diagrams) if d.kind == kind]
         for start in range(0, len(places), _CHUNK):
@@ -28,12 +28,12 @@ def render(diagrams: Sequence[Diagram], canvas: int) -> list[bytes]:
             for place, pixels in zip(chunk, paint(draw([diagrams[i] for i in chunk], canvas), canvas), strict=True):
                 buffer = io.BytesIO()
                 Image.fromarray(pixels).save(buffer, "PNG")
-                found[place] = buffer.getvalue()
-    return found
+                files[place] = buffer.getvalue()
+    return files
 
 
 def paint(drawing: Drawing, canvas: int) -> np.ndarray:
-    """uint8 [N, canvas, canvas, 3] of N drawings of one kind, edges smoothed over a pixel."""
+    """Paint N drawings of one kind as uint8 [N, canvas, canvas, 3], edges smoothed over a pixel."""
     centres = np.arange(canvas, dtype=np.float32) + 0.5
     x, y = centres[None, :], centres[:, None]
     unit = canvas / 48
@@ -47,7 +47,7 @@ def paint(drawing: Drawing, canvas: int) -> np.ndarray:
 
 
 def _line(segment: np.ndarray, x: np.ndarray, y: np.ndarray, half_width: float) -> np.ndarray:
-    """Coverage [N, h, w] of the segments [N, 2, 2]."""
+    """Return the coverage [N, h, w] of segments [N, 2, 2]."""
     px, py = (segment[:, 0, i, None, None] for i in (0, 1))
     dx, dy = (segment[:, 1, i, None, None] - segment[:, 0, i, None, None] for i in (0, 1))
     t = np.clip(((x - px) * dx + (y - py) * dy) / np.maximum(dx * dx + dy * dy, 1e-9), 0, 1)
@@ -55,7 +55,7 @@ def _line(segment: np.ndarray, x: np.ndarray, y: np.ndarray, half_width: float) 
 
 
 def _sector(sector: np.ndarray, x: np.ndarray, y: np.ndarray, radius: float) -> np.ndarray:
-    """Coverage [N, h, w] of the sectors [N, 3, 2]; each is less than half a disc, whichever side comes first."""
+    """Return the coverage [N, h, w] of sectors [N, 3, 2], each less than half a disc, whichever side comes first."""
     (vx, vy), (ax, ay), (bx, by) = ([sector[:, i, j, None, None] for j in (0, 1)] for i in range(3))
     turn = np.sign(ax * by - ay * bx)
     from_first = turn * (ax * (y - vy) - ay * (x - vx))

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SIGNS = ("+", "-", "=", ",", ":")
-#: What a question consists of: the figure and what is asked for.
+#: The words of a question: the figure and the angle that is asked for.
 WORDS = ("triangle", "quadrilateral", "parallels", "third", "exterior", "difference", "fourth", "other")
 #: The names that transformers, verl and lm-eval expect of Qwen2.5-VL.
 VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
@@ -26,14 +26,14 @@ CHAT_TEMPLATE = (
 
 
 def build() -> PreTrainedTokenizerFast:
-    """A tokenizer for signs, words, the numbers 0..360 and Qwen2.5-VL's image tokens."""
+    """Build a tokenizer for signs, words, the numbers 0..360 and Qwen2.5-VL's image tokens."""
     tokenizer = tokenizers.build((*SIGNS, *WORDS), NUMBER_MAX, special=VISION)
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
 def build_processor(tokenizer: PreTrainedTokenizerFast, vision: dict[str, Any], size: int) -> Any:
-    """The Qwen2.5-VL processor for images of ``size`` x ``size`` pixels. vision: the model's ``vision_config``."""
+    """Build Qwen2.5-VL's processor for images of ``size`` x ``size`` pixels. vision: the model's ``vision_config``."""
     from bapo.engines.shared import processors
 
     sizes = (vision["patch_size"], vision["spatial_merge_size"], vision["temporal_patch_size"])

@@ -7,15 +7,17 @@ the operation that gives it. So every value on the way is a whole number of 1..v
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bapo.errors import UserError
+from bapo.tasks.generated import require
 from bapo.tasks.mathematics.splits import TIERS, Tier, owner
 from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_text
+from bapo.validate import read
 
 
 class Instance(NamedTuple):
@@ -40,7 +42,7 @@ class Draws:
         return self.waiting.pop()
 
     def below(self, bound: int) -> int:
-        """A whole number of 0..bound-1."""
+        """Draw a whole number of 0..bound-1."""
         return int(self.unit() * bound)
 
     def choice(self, options: Sequence[Any]) -> Any:
@@ -49,7 +51,7 @@ class Draws:
 
 @lru_cache(maxsize=1 << 12)
 def _divisors(value: int) -> tuple[int, ...]:
-    """Those between 1 and ``value``."""
+    """Return the divisors between 1 and ``value``."""
     return tuple(d for d in range(2, value // 2 + 1) if value % d == 0)
 
 
@@ -66,13 +68,13 @@ class Generator:
     slip_max: int = 9  # by how much, at most
 
     def __post_init__(self) -> None:
-        _require(0 <= self.noise <= 1, "noise", self.noise, "must be in 0..1")
-        _require(8 <= self.value_max <= 999, "value_max", self.value_max, "must be in 8..999")
-        _require(1 <= self.answer_min < self.value_max, "answer_min", self.answer_min, "must be in 1..value_max - 1")
-        _require(1 <= self.slip_max < self.value_max, "slip_max", self.slip_max, "must be in 1..value_max - 1")
+        require(self, "noise", 0 <= self.noise <= 1, "be in 0..1")
+        require(self, "value_max", 8 <= self.value_max <= 999, "be in 8..999")
+        require(self, "answer_min", 1 <= self.answer_min < self.value_max, "be in 1..value_max - 1")
+        require(self, "slip_max", 1 <= self.slip_max < self.value_max, "be in 1..value_max - 1")
 
     def draw(self, draws: Draws, tier: Tier, answer: int) -> Instance:
-        """A problem of ``tier`` with this answer, whichever split it belongs to."""
+        """Draw a problem of ``tier`` with this answer, whichever split it belongs to."""
         if tier.kind == "equation":
             return self._equation(draws, tier.steps, answer)
         tree = self._expression(draws, tier.steps, answer, tier.kind == "running")
@@ -81,7 +83,7 @@ class Generator:
         return Instance(f"mathematics:{canonical(tree)}", f"{to_text(tree)} =", answer, plan)
 
     def _expression(self, draws: Draws, size: int, value: int, running: bool) -> Node | int:
-        """``size`` operations with this value; ``running``: the right operand is always a number."""
+        """Draw ``size`` operations with this value; ``running``: the right operand is always a number."""
         if not size:
             return value
         top = self.value_max
@@ -104,7 +106,7 @@ class Generator:
         return Node(self._expression(draws, left, a, running), sign, self._expression(draws, right, b, running))
 
     def _equation(self, draws: Draws, size: int, x: int) -> Instance:
-        """``size`` operations with numbers done to x and undone again, the last one first."""
+        """Draw ``size`` operations done to x, which are undone from the last to the first."""
         side: Node | str = X
         value, undo = x, []
         top = self.value_max
@@ -127,45 +129,45 @@ class Generator:
     # -------------------------------------------------------------------------------------------- splits
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """``count`` distinct problems owned by ``split``, its tiers and all answers equally often, in random order.
+        """Draw ``count`` distinct problems of ``split``, its tiers and all answers equally often, in random order.
 
         Raises UserError if so many cannot be found.
         """
-        found: dict[str, Instance] = {}
+        instances: dict[str, Instance] = {}
         draws = Draws(rng)
         for tier, answer in self._wanted(rng, count, split):
             for _ in range(10_000):
                 instance = self.draw(draws, tier, answer)
-                if instance.id not in found and owner(instance.id) == split:
-                    found[instance.id] = instance
+                if instance.id not in instances and owner(instance.id) == split:
+                    instances[instance.id] = instance
                     break
             else:
                 raise UserError(
-                    f"data.split_sizes.{split}: {count} distinct problems are wanted but only {len(found)} could be "
-                    "found; ask for fewer or raise data.generator.value_max"
+                    f"data.split_sizes.{split}: {count} distinct problems are wanted but only {len(instances)} could "
+                    "be found; ask for fewer or raise data.generator.value_max"
                 )
-        made = list(found.values())
-        return [made[i] for i in rng.permutation(count)]
+        problems = list(instances.values())
+        return [problems[i] for i in rng.permutation(count)]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[tuple[Instance, list[Step]]]:
-        """``count`` supervised documents of the base split in random order; problems may repeat."""
-        draws, made = Draws(rng), []
+        """Draw ``count`` supervised documents of the base split in random order; problems may repeat."""
+        draws, documents = Draws(rng), []
         for tier, answer in self._wanted(rng, count, "base"):
             instance = self.draw(draws, tier, answer)
             while owner(instance.id) != "base":
                 instance = self.draw(draws, tier, answer)
-            made.append((instance, self._slip(draws, instance.plan)))
-        return [made[i] for i in rng.permutation(count)]
+            documents.append((instance, self._slip(draws, instance.plan)))
+        return [documents[i] for i in rng.permutation(count)]
 
     def _wanted(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:
-        """``count`` pairs of a tier and an answer."""
+        """Draw ``count`` pairs of a tier and an answer."""
         answers = np.arange(self.answer_min, self.value_max + 1)
         drawn = np.concatenate([rng.permutation(answers) for _ in range(-(-count // len(answers)))])[:count].tolist()
         tiers = TIERS[split]
         return [(tiers[i % len(tiers)], answer) for i, answer in enumerate(drawn)]
 
     def _slip(self, draws: Draws, plan: Plan) -> list[Step]:
-        """The steps of a plan, some of whose results are wrong; the steps after a slip go on from what it gave."""
+        """Work out a plan with some wrong results; the steps after a slip go on from what it gave."""
         steps: list[Step] = []
         for left, sign, right in plan:
             a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))
@@ -187,16 +189,5 @@ def to_plan(term: Node | int, plan: Plan) -> int:
 
 
 def build(options: Mapping[str, Any]) -> Generator:
-    """The generator of ``config.data.generator``. Raises UserError naming the key, the value and what is allowed."""
-    allowed = {field.name: type(field.default) for field in fields(Generator)}
-    for key, value in options.items():
-        if key not in allowed:
-            raise UserError(f"data.generator.{key}: no such parameter; allowed: {', '.join(allowed)}")
-        types = (int, float) if allowed[key] is float else (int,)
-        _require(type(value) in types, key, value, "must be a number" if len(types) > 1 else "must be a whole number")
-    return Generator(**options)
-
-
-def _require(ok: bool, key: str, value: Any, rule: str) -> None:
-    if not ok:
-        raise UserError(f"data.generator.{key}={value}: {rule}")
+    """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
+    return read(Generator, options, None, "data.generator")

@@ -12,7 +12,7 @@ _TOKEN = re.compile(r"[0-9]+|[-+*/()=,x]")
 
 
 def solve(prompt: str) -> str:
-    """``( 7 + 3 ) * 4 - 12 =`` or ``x * 3 + 2 = 14 , x =``, with or without spaces, as a chain of steps.
+    """Work out ``( 7 + 3 ) * 4 - 12 =`` or ``x * 3 + 2 = 14 , x =``, with or without spaces, as a chain of steps.
 
     Raises UserError where the text is not such a problem.
     """
@@ -34,7 +34,7 @@ def solve(prompt: str) -> str:
 
 
 def _read(tokens: list[str], least: int) -> Node | int | str:
-    """The longest term at the front, which is taken away; its outer signs bind at least as strongly as ``least``."""
+    """Take the longest term from the front whose outer signs bind at least as strongly as ``least``."""
     first = tokens.pop(0)
     if first == "(":
         term = _read(tokens, 0)
@@ -49,7 +49,7 @@ def _read(tokens: list[str], least: int) -> Node | int | str:
 
 
 def _undone(side: Node | int | str, value: int) -> Plan:
-    """The steps that give x of ``side = value``: what was done to x, undone from the last to the first."""
+    """Plan the steps that give x of ``side = value``: what was done to x, undone from the last to the first."""
     plan: Plan = []
     while isinstance(side, Node):
         plan.append((-len(plan) or value, INVERSE[side.sign], int(side.right)))

@@ -48,5 +48,5 @@ SHARES: Mapping[str, float] = {"base": 0.8, "train": 0.1, "probe": 0.05} | dict.
 
 
 def owner(identity: str) -> str:
-    """The one split that this problem may appear in."""
+    """Return the one split that this problem may appear in."""
     return splits.owner(identity, SHARES)

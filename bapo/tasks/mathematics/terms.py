@@ -20,20 +20,20 @@ class Node(NamedTuple):
 
 
 def to_text(term: Node | int | str) -> str:
-    """One space between tokens, brackets where precedence does not do without: ``( 7 + 3 ) * 4 - 12``."""
+    """Write a term with spaces between tokens and only the brackets that it needs: ``( 7 + 3 ) * 4 - 12``."""
     if not isinstance(term, Node):
         return str(term)
     left, right = to_text(term.left), to_text(term.right)
-    mine = _PRECEDENCE[term.sign]
-    if isinstance(term.left, Node) and _PRECEDENCE[term.left.sign] < mine:
+    precedence = _PRECEDENCE[term.sign]
+    if isinstance(term.left, Node) and _PRECEDENCE[term.left.sign] < precedence:
         left = f"( {left} )"
-    if isinstance(term.right, Node) and _PRECEDENCE[term.right.sign] <= mine:
+    if isinstance(term.right, Node) and _PRECEDENCE[term.right.sign] <= precedence:
         right = f"( {right} )"
     return f"{left} {term.sign} {right}"
 
 
 def canonical(term: Node | int | str) -> str:
-    """One text for all orders and groupings of the terms of a sum and of the factors of a product."""
+    """Write all orders and groupings of the terms of a sum, or the factors of a product, as one text."""
     if not isinstance(term, Node):
         return str(term)
     if term.sign in "-/":
@@ -42,7 +42,7 @@ def canonical(term: Node | int | str) -> str:
 
 
 def _flat(term: Node | int | str, sign: str) -> list[Any]:
-    """The operands of nested sums, or products, as one list."""
+    """Return the operands of nested sums, or products, as one list."""
     if isinstance(term, Node) and term.sign == sign:
         return _flat(term.left, sign) + _flat(term.right, sign)
     return [term]
@@ -63,7 +63,7 @@ Plan = list[tuple[int, str, int]]
 
 
 def compute(a: int, sign: str, b: int) -> int:
-    """The result of one operation; a quotient is rounded down, and 0 where the divisor is."""
+    """Compute the result of one operation; a quotient is rounded down, and 0 where the divisor is."""
     if sign == "+":
         return a + b
     if sign == "-":
@@ -74,7 +74,7 @@ def compute(a: int, sign: str, b: int) -> int:
 
 
 def work(plan: Plan) -> list[Step]:
-    """The steps of a plan without slips."""
+    """Work out a plan without slips."""
     steps: list[Step] = []
     for left, sign, right in plan:
         a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))
@@ -83,5 +83,5 @@ def work(plan: Plan) -> list[Step]:
 
 
 def to_chain(steps: list[Step]) -> str:
-    """``7 + 3 = 10 , 10 * 4 = 40``: the answer is the last number."""
+    """Write steps as ``7 + 3 = 10 , 10 * 4 = 40``: the answer is the last number."""
     return " , ".join(f"{a} {sign} {b} = {result}" for a, sign, b, result in steps)

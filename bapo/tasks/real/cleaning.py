@@ -14,7 +14,7 @@ import numpy as np
 
 from bapo.errors import UserError
 
-#: Of the n-grams that two problems are compared by.
+#: Length of the n-grams by which problems are compared.
 N = 10
 #: Tokens of the longest prompt (Table 3); a problem that surely has more cannot be trained on.
 LONGEST = 2048
@@ -33,21 +33,21 @@ class Item:
     diagram: str = ""  # digest of the images' pixels
 
 
-def options(given: Mapping[str, Any], allowed: Mapping[str, Sequence[str]]) -> dict[str, str]:
-    """``data.cleaning`` with the defaults, the first of each key's allowed values. Raises UserError."""
-    for key, value in given.items():
+def options(decisions: Mapping[str, Any], allowed: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """Fill ``data.cleaning`` up with the defaults, the first of each key's allowed values. Raises UserError."""
+    for key, value in decisions.items():
         if key not in allowed:
             raise UserError(f"data.cleaning.{key}: no such decision; allowed: {', '.join(allowed) or 'none here'}")
         if value not in allowed[key]:
             raise UserError(f"data.cleaning.{key}={value}: must be one of {', '.join(allowed[key])}")
-    return {key: str(given.get(key, values[0])) for key, values in allowed.items()}
+    return {key: str(decisions.get(key, values[0])) for key, values in allowed.items()}
 
 
 # ------------------------------------------------------------------------------------------------ answers
 
 
 def is_empty(golds: Iterable[str]) -> bool:
-    """Whether no gold holds anything: no response can be right."""
+    """Return whether all golds are blank, so that no response can be right."""
     return not any(gold.strip() for gold in golds)
 
 
@@ -61,17 +61,17 @@ _LAYOUT = re.compile(r"\\left|\\right|\\[,;:! ]|\\text\s*\{([^{}]*)\}|[\s$]+")
 
 
 def same_problem(text: str) -> str:
-    """Equal for problems that differ in white space and case only."""
+    """Write problems that differ in white space and case only as one text."""
     return re.sub(r"\s+", "", unicodedata.normalize("NFKC", text)).casefold()
 
 
 def same_answer(gold: str) -> str:
-    """Equal for answers that differ in layout only; whether two answers are the same number is the grader's affair."""
+    """Write answers that differ in layout only as one text; equal numbers are the grader's affair."""
     return _LAYOUT.sub(r"\1", gold.replace("dfrac", "frac").replace("tfrac", "frac")).casefold().rstrip(".")
 
 
 def duplicates(items: Sequence[Item]) -> list[list[Item]]:
-    """The groups of two or more items with the same problem (and the same diagram), in the order of the set."""
+    """Group items with the same problem and diagram, two or more, in the order of the set."""
     groups: dict[tuple[str, str], list[Item]] = defaultdict(list)
     for item in items:
         groups[same_problem(item.text), item.diagram].append(item)
@@ -94,12 +94,12 @@ _MENTIONS = {
 
 
 def mentions(text: str) -> list[str]:
-    """How a problem refers to a figure; [] where it does not."""
+    """List how a problem refers to a figure; [] where it does not."""
     return [name for name, pattern in _MENTIONS.items() if pattern.search(text)]
 
 
 def is_drawn(text: str) -> bool:
-    """Whether the figure is in the text, as code or a link: a model may read it there."""
+    """Return whether the figure is in the text, as code or a link: a model may read it there."""
     return bool(_DRAWN.search(text))
 
 
@@ -109,7 +109,7 @@ _PIECES = re.compile(r"(?:[^\w\s]|_)?[^\W\d_]+|\d|(?:[^\w\s]|_)+")
 
 
 def pieces(text: str) -> int:
-    """The words, digits and runs of signs in a text: its tokens are at least as many for the tokenizers of Qwen."""
+    """Count words, digits and runs of signs: Qwen's tokenizers make at least as many tokens of a text."""
     return len(_PIECES.findall(text))
 
 
@@ -133,7 +133,7 @@ class Grams:
 
 
 def grams(texts: Sequence[str], n: int = N, short: bool = True) -> Grams:
-    """short: a text of fewer than n tokens has one n-gram, itself (found only in the same text); False: it has none."""
+    """Hash the n-grams of each text. short: a text of fewer than n tokens counts as one n-gram, else as none."""
     vocabulary: dict[str, int] = {}
     tokens = [
         [vocabulary.setdefault(t, len(vocabulary) + 1) for t in _TOKENS.findall(_DROPPED.sub(" ", _folded(text)))]
@@ -154,14 +154,14 @@ def grams(texts: Sequence[str], n: int = N, short: bool = True) -> Grams:
 
 
 def shares(train: Grams, test: Grams) -> dict[tuple[int, int], float]:
-    """(text of test, text of train) -> share of the first one's n-grams that the second holds, where it holds any."""
+    """Return, by (text of test, text of train), the share of the first one's n-grams in the second, where above 0."""
     where: dict[int, list[int]] = defaultdict(list)
     for value, owner in zip(test.hashes.tolist(), test.owners.tolist(), strict=True):
         where[value].append(owner)
     common = np.isin(train.hashes, test.hashes)
     pairs: Counter[tuple[int, int]] = Counter()
     for value, owner in zip(train.hashes[common].tolist(), train.owners[common].tolist(), strict=True):
-        pairs.update((theirs, owner) for theirs in where[value])
+        pairs.update((test_owner, owner) for test_owner in where[value])
     return {(t, o): count / int(test.counts[t]) for (t, o), count in sorted(pairs.items())}
 
 

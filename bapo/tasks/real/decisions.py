@@ -24,14 +24,14 @@ CHOICES = {
 
 
 def _unusable(items: Sequence[Item], check: Callable[[Sequence[str], str], Any]) -> dict[str, str]:
-    """id -> why no response could ever be right: an empty gold, or one that the grader refuses to read."""
-    found = {}
+    """Return by id why no response could ever be right: an empty gold, or one that the grader refuses to read."""
+    reasons = {}
     for item in items:
         try:
             check(item.golds, f"problem {item.id}")
         except UserError as error:
-            found[item.id] = str(error)
-    return found
+            reasons[item.id] = str(error)
+    return reasons
 
 
 def clean(
@@ -40,7 +40,7 @@ def clean(
     check: Callable[[Sequence[str], str], Any],
     texts_alone: bool = True,
 ) -> tuple[list[Item], dict[str, Any]]:
-    """(the training problems that stay, findings). ``splits`` holds ``train`` and the benchmarks, as they were read.
+    """Return (training problems that stay, findings). splits: ``train`` and the benchmarks, as they were read.
 
     check: the grader's check of golds, which raises UserError for an empty or unreadable one. texts_alone: a text is a
     whole problem; False: without its diagram it is not, and short texts are not compared. Raises UserError for such a
@@ -111,66 +111,70 @@ def _figures(train: Sequence[Item], decision: str) -> tuple[dict[str, Any], set[
     mentioning = {name for name, kinds in mentions.items() if kinds}
     undrawn = {item.id for item in train if item.id in mentioning and not cleaning.is_drawn(item.text)}
     counts = Counter(kind for kinds in mentions.values() for kind in kinds)
-    found = {
+    findings = {
         "problems": len(mentioning),
         "undrawn": len(undrawn),
         "by_mention": dict(counts),
         "ids_undrawn": sorted(undrawn),
     }
-    return found, {"keep": set(), "drop": mentioning, "drop-undrawn": undrawn}[decision]
+    return findings, {"keep": set(), "drop": mentioning, "drop-undrawn": undrawn}[decision]
 
 
 def _overlap(splits: Mapping[str, Sequence[Item]], short: bool) -> tuple[list[dict[str, Any]], set[str]]:
-    """A finding for each pair of splits, and the training problems that nearly are one of a benchmark's."""
-    made = {name: cleaning.grams([item.text for item in items], short=short) for name, items in splits.items()}
+    """Return a finding for each pair of splits, and the training problems that nearly are one of a benchmark's."""
+    grams = {name: cleaning.grams([item.text for item in items], short=short) for name, items in splits.items()}
     names = sorted(splits, key=lambda name: name != "train")
-    found, near = [], set()
+    findings, near = [], set()
     for first, second in combinations(names, 2):
         best: dict[int, tuple[float, int]] = {}
-        for (theirs, ours), share in cleaning.shares(made[first], made[second]).items():
-            if share > best.get(theirs, (0.0, -1))[0]:
-                best[theirs] = (share, ours)
+        for (second_index, first_index), share in cleaning.shares(grams[first], grams[second]).items():
+            if share > best.get(second_index, (0.0, -1))[0]:
+                best[second_index] = (share, first_index)
             if first == "train" and share >= cleaning.NEAR:
-                near.add(splits[first][ours].id)
+                near.add(splits[first][first_index].id)
         pairs = [
             {"id": splits[second][t].id, "of": splits[first][o].id, "share": round(share, 3)}
             for t, (share, o) in sorted(best.items())
             if share >= cleaning.NEAR
         ]
-        found.append(
+        findings.append(
             {
                 "first": first,
                 "second": second,
                 "problems": len(splits[second]),
-                "compared": int((made[second].counts > 0).sum()),
+                "compared": int((grams[second].counts > 0).sum()),
                 "any": len(best),
                 "near": len(pairs),
                 "all": sum(share >= 1 for share, _ in best.values()),
                 "pairs": pairs,
             }
         )
-    return found, near
+    return findings, near
 
 
 def _shared_diagrams(splits: Mapping[str, Sequence[Item]]) -> tuple[list[dict[str, Any]], set[str]]:
-    found, shared = [], set()
+    findings, shared = [], set()
     for first, second in combinations(sorted(splits, key=lambda name: name != "train"), 2):
-        theirs = {item.diagram for item in splits[second] if item.diagram}
-        ours = {item.diagram for item in splits[first] if item.diagram}
-        here = [item.id for item in splits[first] if item.diagram in theirs]
-        there = [item for item in splits[second] if item.diagram in ours]
-        questions = {(item.diagram, cleaning.same_problem(item.text)) for item in splits[first]}
-        found.append(
+        second_diagrams = {item.diagram for item in splits[second] if item.diagram}
+        first_diagrams = {item.diagram for item in splits[first] if item.diagram}
+        first_items = [item.id for item in splits[first] if item.diagram in second_diagrams]
+        second_items = [item for item in splits[second] if item.diagram in first_diagrams]
+        questions = {_question(item) for item in splits[first]}
+        findings.append(
             {
                 "first": first,
                 "second": second,
-                "diagrams": len(ours & theirs),
-                "first_problems": len(here),
-                "second_problems": len(there),
-                "ids": [item.id for item in there],
-                "same_question": [i.id for i in there if (i.diagram, cleaning.same_problem(i.text)) in questions],
+                "diagrams": len(first_diagrams & second_diagrams),
+                "first_problems": len(first_items),
+                "second_problems": len(second_items),
+                "ids": [item.id for item in second_items],
+                "same_question": [i.id for i in second_items if _question(i) in questions],
             }
         )
         if first == "train":
-            shared |= set(here)
-    return found, shared
+            shared |= set(first_items)
+    return findings, shared
+
+
+def _question(item: Item) -> tuple[str, str]:
+    return item.diagram, cleaning.same_problem(item.text)

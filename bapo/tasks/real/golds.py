@@ -20,9 +20,9 @@ _known: dict[tuple[str, str], int] = {}
 
 
 def check(task: Task, problems: Iterable[tuple[str, str]], where: Any) -> int:
-    """The number of gold responses that were graded, all of them right.
+    """Grade all gold responses. Returns their number; zero where the task knows none.
 
-    problems: (id, ground truth); where: the file or set, for the message. Zero where the task knows no gold responses.
+    problems: (id, ground truth); where: the file or set, for the message.
     Raises UserError listing the problems whose gold is not accepted.
     """
     problems = list(problems)

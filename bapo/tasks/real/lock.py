@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -14,16 +13,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo.errors import UserError
 from bapo.experiments import places
-from bapo.store.files import explained, write_text
+from bapo.store.files import sha256, write_text
 
 NAME = "data.lock.json"
 
 
-def sha256(path: Path) -> str:
-    """Hex digits of a file's SHA-256. Raises UserError where it cannot be read."""
+def _digest(path: Path) -> str:
+    """Return a file's SHA-256. Raises UserError where it cannot be read."""
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}); check the file's permissions") from None
 
@@ -44,21 +42,21 @@ class SourceLock:
 
     @classmethod
     def of(cls, config: DictConfig) -> SourceLock:
-        """The lock file of ``paths.lock``: ``auto`` is ``data.lock.json`` beside the configuration, null is none."""
+        """Open the lock file of ``paths.lock``: ``auto`` is ``data.lock.json`` beside the configuration, null none."""
         value = OmegaConf.select(config, "paths.lock")
         if value == "auto":
             return cls(places.EXPERIMENTS / NAME)
         return cls(Path(value) if value else None)
 
     def revision(self, repository: str) -> str | None:
-        """The commit of ``repository`` that was recorded, in this process or before."""
+        """Return the commit of ``repository`` that was recorded, in this process or before."""
         for content in (self.known, self.new):
             if repository in content["hub"]:
                 return content["hub"][repository]["revision"]
         return None
 
     def files(self, repository: str) -> list[str]:
-        """The names of the files of ``repository`` that were recorded before."""
+        """Return the names of the files of ``repository`` that were recorded before."""
         return sorted(self.known["hub"].get(repository, {}).get("files", {}))
 
     def check_hub(self, where: str, repository: str, revision: str, name: str, path: Path) -> None:
@@ -69,7 +67,7 @@ class SourceLock:
                 f"{where}.revision={revision}: {self.path or 'another split'} records {repository} at {recorded}; use "
                 f"that revision, or delete the entry of {repository} from the lock file to change it"
             )
-        digest = sha256(path)
+        digest = _digest(path)
         expected = self.known["hub"].get(repository, {}).get("files", {}).get(name)
         if expected not in (None, digest):
             raise UserError(
@@ -80,8 +78,8 @@ class SourceLock:
         self.used.setdefault(f"{repository}@{revision}", {})[name] = digest
 
     def check_folder(self, where: str, name: str, path: Path) -> None:
-        """The same for a file of ``paths.data_folder``; name: its path in there."""
-        digest = sha256(path)
+        """Do the same for a file of ``paths.data_folder``. name: its path in that folder."""
+        digest = _digest(path)
         expected = self.known["folder"].get(name)
         if expected not in (None, digest):
             raise UserError(
@@ -109,15 +107,14 @@ class SourceLock:
             content["folder"] |= self.new["folder"]
             if content != before:
                 text = json.dumps(content, indent=1, sort_keys=True)
-                with explained(self.path):
-                    write_text(self.path, text + "\n")
+                write_text(self.path, text + "\n")
         finally:
             os.close(handle)
 
-    def _agree(self, name: str, there: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-        """Raises UserError where another job has recorded something else since this one began."""
-        moved = there.get("revision") not in (None, new.get("revision"))
-        files = [f for f, digest in new["files"].items() if there.get("files", {}).get(f, digest) != digest]
+    def _agree(self, name: str, recorded: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+        """Raise UserError where another job has recorded something else since this one began."""
+        moved = recorded.get("revision") not in (None, new.get("revision"))
+        files = [f for f, digest in new["files"].items() if recorded.get("files", {}).get(f, digest) != digest]
         if moved or files:
             what = f"{name}: {files[0]}" if files else f"{name} at revision {new.get('revision')}"
             raise UserError(

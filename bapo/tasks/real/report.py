@@ -21,7 +21,7 @@ def write(
     problems: Mapping[str, int],
     say: Callable[[str], None],
 ) -> None:
-    """``cleaning.json`` (everything, with ids) and ``cleaning.md`` (to read), and a line a finding to ``say``."""
+    """Write ``cleaning.json`` (everything, with ids) and ``cleaning.md`` (to read); say a line for each finding."""
     content = {
         "task": task,
         "files": files,
@@ -40,7 +40,7 @@ def write(
 def write_plain(
     folder: Path, task: str, files: Mapping[str, Mapping[str, str]], splits: Mapping[str, Any], lines: Sequence[str]
 ) -> None:
-    """The report of a set whose splits are kept disjoint as they are read: counts alone."""
+    """Write the report of a set whose splits are kept disjoint as they are read: counts alone."""
     write_json(folder / JSON, {"task": task, "files": files, "splits": splits})
     write_text(
         folder / MARKDOWN, f"# What is in the real sets: {task}\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
@@ -95,7 +95,7 @@ def _markdown(
 
 
 def summary(decisions: Mapping[str, str], findings: Mapping[str, Any]) -> list[str]:
-    """The findings as sentences, with what was decided."""
+    """Return the findings as sentences, with what was decided."""
     lines = []
     if "train" in findings["rows"]:
         doubled = findings["duplicates"]["train"]

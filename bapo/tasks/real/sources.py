@@ -58,7 +58,7 @@ KEYS = tuple(name for name in Source.__dataclass_fields__ if name != "where")
 
 
 def source(hub: Mapping[str, Any], split: str) -> Source:
-    """The entry of ``split``. Raises UserError naming the key and the cure."""
+    """Return the entry of ``split``. Raises UserError naming the key and the cure."""
     where, entry = f"data.hub.{split}", hub.get(split)
     if not isinstance(entry, Mapping) or not entry.get("repository"):
         raise UserError(f"{where}.repository has no value: name the set that split '{split}' is taken from")
@@ -83,7 +83,7 @@ class Opened(NamedTuple):
 
 
 def find(entry: Source, data_folder: str | None, lock: SourceLock) -> Opened:
-    """The files of a source: those in ``data_folder`` where it is given, else from the hub (through its cache)."""
+    """Find the files of a source: in ``data_folder`` where it is set, else on the hub (through its cache)."""
     if data_folder:
         return _in_folder(entry, Path(data_folder), lock)
     home = Path(entry.repository)
@@ -96,30 +96,30 @@ def find(entry: Source, data_folder: str | None, lock: SourceLock) -> Opened:
 
 
 def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]:
-    """The rows from ``start`` on, with our names for the columns. Raises UserError naming file, row and cure.
+    """Read the rows from ``start`` on, with our names for the columns. Raises UserError naming file, row and cure.
 
     The number of all rows is checked first where the source gives it.
     """
     if opened.rows is not None:
-        found = sum(_count(path) for path in opened.files)
-        if found != opened.rows:
+        count = sum(_count(path) for path in opened.files)
+        if count != opened.rows:
             raise UserError(
-                f"{opened.files[0]}: {found} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
+                f"{opened.files[0]}: {count} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
                 f"correct {entry.where}.{'rows' if entry.file is None else 'rows or file_rows'} if this one is meant"
             )
-    theirs = {ours: opened.columns.get(ours, ours) for ours in columns}
+    source_columns = {name: opened.columns.get(name, name) for name in columns}
 
     def all_rows() -> Iterator[Row]:
         index = 0
         for path in opened.files:
             for where, values in _read(path):
-                missing = [name for name in theirs.values() if name not in values]
+                missing = [name for name in source_columns.values() if name not in values]
                 if missing:
                     raise UserError(
                         f"{where}: no column '{missing[0]}' (it has {', '.join(map(str, values))}); "
                         f"set {entry.where}.columns"
                     )
-                yield Row(where, index, {o: values[t] for o, t in theirs.items()}, path)
+                yield Row(where, index, {name: values[column] for name, column in source_columns.items()}, path)
                 index += 1
 
     return islice(all_rows(), entry.start, None)
@@ -129,7 +129,7 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
 
 
 def _in_folder(entry: Source, folder: Path, lock: SourceLock) -> Opened:
-    """``file``, else the set's name with a suffix or as a folder laid out as on the hub."""
+    """Find ``file``, else the set's name with a suffix or as a folder laid out as on the hub."""
     rows, columns = entry.rows, entry.columns
     files: list[Path] = []
     tried = [entry.file] if entry.file else []
@@ -153,7 +153,7 @@ def _in_folder(entry: Source, folder: Path, lock: SourceLock) -> Opened:
 
 
 def _parts(entry: Source, folder: Path) -> list[Path]:
-    """The entry's files in a folder laid out as the repository is; [] where there are none."""
+    """Return the entry's files in a folder laid out as the repository is; [] where there are none."""
     if not folder.is_dir():
         return []
     names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
@@ -166,7 +166,7 @@ def _matching(entry: Source, names: Sequence[str]) -> list[str]:
 
 
 def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
-    """Download what is not in the hub client's cache yet. What the lock file records needs no look at the hub."""
+    """Download what the hub client's cache lacks. Files that the lock file records are not looked up on the hub."""
     from huggingface_hub import HfApi
 
     api, repository = HfApi(), entry.repository
@@ -198,7 +198,7 @@ def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
 
 
 def _read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, row) of a parquet file, of JSON lines or of a JSON array."""
+    """Yield (where, row) of a parquet file, of JSON lines or of a JSON array."""
     return _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
 
 
@@ -215,7 +215,7 @@ def _count(path: Path) -> int:
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Through ``datasets``, streamed: nothing is copied into its cache, and images stay the bytes that they are."""
+    """Stream rows through ``datasets``: nothing is copied into its cache, and images stay the bytes that they are."""
     import datasets
 
     index = 0
@@ -233,13 +233,13 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Not through ``datasets``, which makes the number 25 of the text "025" where a column also holds lists."""
+    """Read rows without ``datasets``, which makes the number 25 of the text "025" where a column also holds lists."""
     lines = path.name.endswith(_LINES)
     number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            found = map(json.loads, file) if lines else iter(json.load(file))
-            for number, row in enumerate(found, 1):
+            rows = map(json.loads, file) if lines else iter(json.load(file))
+            for number, row in enumerate(rows, 1):
                 if not isinstance(row, dict):
                     raise TypeError(f"a row is {type(row).__name__}")
                 yield f"{path} {'line' if lines else 'row'} {number if lines else number - 1}", row

@@ -150,7 +150,7 @@ def test_a_disk_that_is_full_while_writing(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     first, second = done.stdout.splitlines()
     assert first == (
-        f"{tmp_path / 'a.json'}: no space left on the device; free some and give the same command again, it resumes"
+        f"{tmp_path / 'a.json'}: no space left on the device; free some, then run the same command again to resume"
     )
     assert second == "['a.json'] old"
 

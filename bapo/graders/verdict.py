@@ -1,0 +1,21 @@
+"""The answer of every verifier and grader."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+#: Outcomes of comparing an answer with one gold; the last three are reasons, too.
+EQUAL, DIFFERENT, UNREADABLE, TOO_LONG, TIME_LIMIT = "equal", "different", "unreadable", "too_long", "time_limit"
+#: Reasons of a verdict that is not correct; all but WRONG mean that the response holds no answer that can be read.
+NO_ANSWER, WRONG = "no_answer", "wrong"
+
+
+class Verdict(NamedTuple):
+    """One response's grade. parsed: whether it holds an answer at all; reason: "" if correct, else a code."""
+
+    correct: bool
+    parsed: bool
+    reason: str
+
+
+RIGHT = Verdict(True, True, "")

@@ -1,0 +1,83 @@
+"""The data job of a task whose problems are generated for small models or read from public sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bapo import seeds
+from bapo.tasks import files
+from bapo.tasks.base import Document, Problem, Progress, Task
+from bapo.validate import wrong
+
+if TYPE_CHECKING:
+    import numpy as np
+    from omegaconf import DictConfig
+
+
+class GeneratedTask(Task):
+    """A task with a generator (``data.source=generated``) and public sets (``data.source=hub``)."""
+
+    ability: ClassVar[str]  #: goes into the column of this name that verl reads
+    prompts: ClassVar[Collection[str]]  #: values of ``data.prompt`` for generated problems
+    splits: ClassVar[Collection[str]]  #: that can be generated; "base" holds documents, the others problems
+    noise: ClassVar[str]  #: how a noisy document differs from others, for the progress line
+
+    def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
+        """Generate the problems of ``split``. Returns them with their counts for the summary."""
+        raise NotImplementedError
+
+    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        """Generate the documents of the base split. Returns them with their counts, "noisy" among them."""
+        raise NotImplementedError
+
+    def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+        """Write the splits from public sets, as :meth:`Task.write_data` does."""
+        raise NotImplementedError
+
+    def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+        data, say = config.data, progress or (lambda text: None)
+        if data.source == "hub":
+            return self.write_hub(config, folder, say)
+        check_data(data, data.source, self.prompts, self.splits)
+        counts = {}
+        for split, size in data.split_sizes.items():
+            path, rng = folder / f"{split}.parquet", seeds.generator(data.seed, self.name, split)
+            if split == "base":
+                documents, counts[split] = self.documents(data, rng)
+                files.write_documents(path, documents)
+                say(f"base: {size} documents, {counts[split]['noisy']} {self.noise}")
+            else:
+                problems, counts[split] = self.problems(data, split, rng)
+                files.write_problems(path, problems, self.name, self.ability, split)
+                say(f"{split}: {size} problems")
+        return counts
+
+
+def check_data(data: DictConfig, source: str, prompts: Collection[str], splits: Collection[str]) -> None:
+    """Check the keys of ``config.data`` that every source has. Raises UserError naming key, value and cure."""
+    if data.prompt not in prompts:
+        raise wrong(None, "data.prompt", data.prompt, f"with data.source={source} must be {' or '.join(prompts)}")
+    for split, size in data.split_sizes.items():
+        if split not in splits:
+            raise wrong(None, f"data.split_sizes.{split}", None, f"no such split; allowed: {', '.join(splits)}")
+        if size < 1:
+            raise wrong(None, f"data.split_sizes.{split}", size, "must be at least 1")
+
+
+def require(generator: Any, key: str, holds: bool, cure: str) -> None:
+    """Raise UserError about the parameter ``key`` of a generator unless ``holds``."""
+    if not holds:
+        raise wrong(None, f"data.generator.{key}", getattr(generator, key), f"must {cure}")
+
+
+def require_generated(data: DictConfig) -> None:
+    """Raise UserError where a model trained from scratch would read anything but generated problems."""
+    if data.source != "generated":
+        raise wrong(
+            None,
+            "data.source",
+            data.source,
+            "a model trained from scratch reads data.source=generated only; choose a pretrained model",
+        )

@@ -1,0 +1,132 @@
+"""Reading the real sets with boxed answers, of mathematics and of geometry, into problems."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bapo import seeds
+from bapo.errors import UserError
+from bapo.graders.mathematics import check_golds
+from bapo.tasks import files
+from bapo.tasks.base import Problem, Progress
+from bapo.tasks.generated import check_data
+from bapo.tasks.real import cleaning, decisions, report, sources
+from bapo.tasks.real.cleaning import Item
+from bapo.tasks.real.lock import SourceLock
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+#: ``data.prompt`` -> the user's message. "boxed" is that of DeepScaleR and of verl's mathematics sets.
+PROMPTS = {
+    "boxed": "{images}{problem} Let's think step by step and output the final answer within \\boxed{{}}.",
+    "think-boxed": (
+        "{images}{problem} First think it through inside <think> </think> tags, then give the final answer within "
+        "\\boxed{{}}."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class BoxedSets:
+    """A task's real sets: ``train`` and the benchmarks.
+
+    choices: decisions of ``data.cleaning`` -> allowed values, the first of them the default.
+    items: reads one source, given ``paths.data_folder`` and the lock file.
+    texts_alone: a text is a whole problem; False: without its diagram it is not.
+    """
+
+    task: str
+    benchmarks: tuple[str, ...]
+    choices: Mapping[str, Sequence[str]]
+    items: Callable[[sources.Source, str | None, SourceLock], list[Item]]
+    texts_alone: bool = True
+
+    def write(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+        """Write ``<split>.parquet`` of every split of ``data.split_sizes`` and the cleaning report.
+
+        A size is the most problems that are taken of a set, from its first row on; benchmarks are never cleaned.
+        Images go into the files as the bytes that were read. Returns counts by split.
+        Raises UserError naming the key or file and the cure.
+        """
+        data, lock = config.data, SourceLock.of(config)
+        check_data(data, "hub", PROMPTS, ("train", "probe", *self.benchmarks))
+        if "probe" in data.split_sizes and "train" not in data.split_sizes:
+            raise UserError("data.split_sizes.probe: the probe is drawn from the training problems; set train as well")
+        chosen = cleaning.options(data.get("cleaning") or {}, self.choices)
+        items = {
+            split: self.items(sources.source(data.hub, split), config.paths.data_folder, lock)
+            for split in data.split_sizes
+            if split != "probe"
+        }
+        train, findings = decisions.clean(items, chosen, check_golds, self.texts_alone)
+        selected = _select({**items, "train": train}, data, self.task)
+        counts = {}
+        for split, kept in selected.items():
+            problems = [to_problem(item, PROMPTS[data.prompt]) for item in kept]
+            files.write_problems(folder / f"{split}.parquet", problems, self.task, self.task, split)
+            counts[split] = {"problems": len(problems), "rows": findings["rows"].get(split, len(train))}
+        sizes = {split: len(kept) for split, kept in selected.items()}
+        report.write(folder, self.task, lock.used, chosen, findings, sizes, progress or (lambda text: None))
+        lock.save()
+        return counts
+
+    def read(
+        self, hub: Mapping[str, Any], split: str, prompt: str, data_folder: str | None, lock: SourceLock
+    ) -> list[Problem]:
+        """Read one benchmark without a configuration. Raises UserError naming the key or file and the cure."""
+        items = self.items(sources.source(hub, split), data_folder, lock)
+        return [to_problem(item, PROMPTS[prompt]) for item in items]
+
+
+def to_problem(item: Item, template: str) -> Problem:
+    """Write an item's prompt and ground truth; each of several golds is a right answer by itself."""
+    prompt = template.format(images="<image>" * len(item.images), problem=item.text.strip())
+    truth = json.dumps({"answers": list(item.golds), "format": "boxed"}, ensure_ascii=False)
+    return Problem(item.id, prompt, truth, item.images)
+
+
+def to_golds(where: str, value: Any) -> tuple[str, ...]:
+    """Return the texts of a gold or of a list of alternatives, each once; whole floats (142.0) lose their point.
+
+    Raises UserError for what is neither text nor a number.
+    """
+    texts = []
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, bool) or not isinstance(one, (str, int, float, type(None))):
+            raise UserError(f"{where}: an answer must be text, a number or a list of them, not {type(one).__name__}")
+        if isinstance(one, float) and one.is_integer():
+            one = int(one)
+        texts.append("" if one is None else str(one).strip())
+    return tuple(dict.fromkeys(texts)) or ("",)
+
+
+def to_text(row: sources.Row, entry: sources.Source, without: str = "") -> str:
+    """Return a row's problem, ``without`` taken out. Raises UserError where nothing is left."""
+    text = row.values["problem"]
+    if not isinstance(text, str) or not text.replace(without, "").strip():
+        raise UserError(f"{row.where}: column 'problem' holds no text; correct the set or {entry.where}.columns")
+    return text
+
+
+def _select(items: Mapping[str, list[Item]], data: DictConfig, task: str) -> dict[str, list[Item]]:
+    """Return the items of each split. The probe is a random sample of the training problems (Figure 15).
+
+    Raises UserError where no problem is left.
+    """
+    selected = {}
+    for split, size in data.split_sizes.items():
+        if split == "probe":
+            pool = selected.get("train") or items["train"][: data.split_sizes.train]
+            order = seeds.generator(data.seed, task, "probe").permutation(len(pool))
+            selected[split] = [pool[i] for i in order[:size]]
+        else:
+            selected[split] = items[split][:size]
+        if not selected[split]:
+            raise UserError(f"data.split_sizes.{split}: no problem is left; check data.cleaning and data.hub.{split}")
+    return selected
