@@ -45,13 +45,13 @@ def seconds_until(command: list[str], text: str) -> float:
     """Run ``command`` until it writes a line that contains ``text`` to its standard error (or ends, for "")."""
     begun = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        seen, seconds = [], None
+        lines, seconds = [], None
         for line in process.stderr:
-            seen.append(line)
+            lines.append(line)
             if text and text in line and seconds is None:
                 seconds = time.perf_counter() - begun
     if process.returncode or (text and seconds is None):
-        raise SystemExit(f"{' '.join(command)} failed:\n{''.join(seen)}")
+        raise SystemExit(f"{' '.join(command)} failed:\n{''.join(lines)}")
     return seconds or time.perf_counter() - begun
 
 

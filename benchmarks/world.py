@@ -35,7 +35,7 @@ SMALL = (
 
 
 def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
-    """Return a parser of the options that every benchmark has."""
+    """Return a parser with the options of every benchmark."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--results", type=Path, help="results folder that holds a trained laptop base (default: make one)"
@@ -45,7 +45,7 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
 
 
 def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) -> DictConfig:
-    """Return the configuration of a laptop run whose data and base model exist.
+    """Return the configuration of a laptop run, making its data and base model unless ``results`` holds them.
 
     small: overrides for a base model made here.
     """

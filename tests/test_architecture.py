@@ -28,7 +28,7 @@ ARROWS = {
     "bapo.engines": {"bapo.engines"},  # chooses one of them
     "bapo.engines.shared": {"bapo.algorithm", "bapo.store", "bapo.tasks"},
     "bapo.engines.fast": {"bapo.engines.shared"},
-    "bapo.engines.torch": TRAIN | {"bapo.engines.fast"},
+    "bapo.engines.torch": TRAIN,
     "bapo.engines.verl": TRAIN,
     "bapo.evaluation": {
         "bapo.algorithm",
@@ -49,11 +49,6 @@ ARROWS = {
 EXCEPTIONS = {
     ("bapo.store.records", "bapo.experiments.budgets"): "a run's ledger says whether its budget was reached",
     ("bapo.experiments.identity", "bapo.evaluation.scores"): "an evaluation's identity holds its metrics' version",
-    ("bapo.engines.shared.images", "bapo.engines.fast.vision"): "chooses the fast forward where a model is supported",
-    ("bapo.engines.shared.models", "bapo.engines.fast.scoring"): "chooses the fast forward where a model is supported",
-    ("bapo.engines.shared.sampler", "bapo.engines.fast.sampler"): "chooses the fast forward where a model is supported",
-    ("bapo.engines.verl.sampler", "bapo.engines.torch.rollout"): "packs groups as the torch engine does",
-    ("bapo.engines.verl.trainer", "bapo.engines.torch.checkpoints"): "keeps files of a checkpoint",
     ("bapo.plan.jobs", "analysis.claims.entries"): "which studies the claims need",
 }
 #: packages that only engines, evaluation and tasks may load
