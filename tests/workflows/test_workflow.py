@@ -195,7 +195,7 @@ def undisturbed(finished: Workflow, tmp_path: Path) -> Workflow:
 
 
 def comments_and_notes(workflow: Workflow) -> None:
-    workflow.edit("method/bapo.yaml", "# steps between two refreshes", "# another comment")
+    workflow.edit("method/bapo.yaml", "# BAPO: section 3", "# The paper's method: section 3")
     workflow.edit("setting/laptop_countdown.yaml", "# B\n", "# the batch\n")
     (workflow.folder / "README.md").write_text("a note\n", encoding="utf-8")
 
@@ -206,7 +206,7 @@ def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
 
 
 def bapo_refreshes_later(workflow: Workflow) -> None:
-    workflow.edit("method/bapo.yaml", "v: 5 #", "v: 6 #")
+    workflow.edit("method/bapo.yaml", "title: +BAPO", "v: 6\ntitle: +BAPO")
 
 
 def table_label(workflow: Workflow) -> None:
