@@ -257,9 +257,9 @@ def test_another_architecture_from_a_local_folder(tiny_world: list[str], tmp_pat
 def test_an_evaluation_under_another_configuration_is_refused(tiny_world: list[str], undisturbed: Path) -> None:
     command = [sys.executable, "-m", "bapo", "evaluate", *tiny_world, *BUSY, "seed=11"]
     result = subprocess.run([*command, "method.v=3"], capture_output=True, text=True)
-    assert result.returncode == 2 and "was trained under another configuration" in result.stderr
+    assert result.returncode == 2 and "trained under another configuration" in result.stderr
     result = subprocess.run([*command, "--base", "base.iterations=601"], capture_output=True, text=True)
-    assert result.returncode == 2 and "was trained under another configuration" in result.stderr
+    assert result.returncode == 2 and "trained under another configuration" in result.stderr
 
 
 def test_a_full_disk_gives_one_sentence_and_no_half_checkpoint(tmp_path: Path) -> None:
