@@ -8,8 +8,8 @@
 #   snakemake -n all                                      what would be done
 #   snakemake --cores all runs_figure6                    the runs of one study, nothing drawn
 #
-# The keys of --config: bapo/experiments/settings.py. Which runs a table needs: experiments/study/.
-# profiles/default is loaded by itself.
+# The keys of --config: bapo/experiments/settings.py. Which runs a table needs: experiments/study/. What each target
+# makes: bapo/experiments/products.py. profiles/default is loaded by itself.
 
 
 # Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml). This image, a base to
@@ -17,39 +17,16 @@
 container: "docker://python:3.11-slim-bookworm"
 
 
-localrules:
-    all,
-    table1,
-    figures,
-    study,
+report: "workflows/report/workflow.rst"
 
 
 include: "workflows/common.smk"
-
-
-# The paper's tables and figures, the ledger of its claims, and a page that shows them all.
-rule all:
-    default_target: True
-    input:
-        SCALE / "report.html",
-
-
-# The table, and the figures of the same runs that take seconds once the runs exist.
-rule table1:
-    input:
-        TABLES / "table1.md",
-        figures_of("table1", curves=False),
-
-
 include: "workflows/data.smk"
 include: "workflows/model.smk"
 include: "workflows/train.smk"
 include: "workflows/evaluate.smk"
-include: "workflows/analysis.smk"
-include: "workflows/tables.smk"
-include: "workflows/claims.smk"
-include: "workflows/report.smk"
 include: "workflows/sweep.smk"
+include: "workflows/products.smk"
 
 
 onstart:

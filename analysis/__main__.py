@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import figures, tables
 from bapo.errors import UserError
+from bapo.experiments import products
+from bapo.experiments.products import FIGURES, LEDGER, PAGE, TABLES, Product
 from bapo.store import provenance
 
 STUDY_FORMAT = """\
@@ -32,33 +35,38 @@ Required in a cell: task, model, method, seed, run. Required in a base: task, mo
 """
 
 
+@dataclass(frozen=True)
+class Made:
+    """What a command wrote. message: in words; files, inputs: for the record of where the files come from."""
+
+    message: str
+    files: Sequence[Path] = ()
+    inputs: Sequence[Path] = ()
+
+
 def parser() -> argparse.ArgumentParser:
+    raw = argparse.RawDescriptionHelpFormatter
     top = argparse.ArgumentParser(
-        prog="python -m analysis",
-        description=__doc__,
-        epilog=STUDY_FORMAT,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        prog="python -m analysis", description=__doc__, epilog=STUDY_FORMAT, formatter_class=raw
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, text: str) -> argparse.ArgumentParser:
-        sub = commands.add_parser(
-            name, help=text, description=text, epilog=STUDY_FORMAT, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
+    def of_study(name: str, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text, epilog=STUDY_FORMAT, formatter_class=raw)
         sub.add_argument(
             "--study", required=True, type=Path, metavar="FILE.json", help="which runs to read (format below)"
         )
         sub.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the files")
         return sub
 
-    command("table1", "Table 1: table1.csv, table1.md, table1.tex and table1_differences.csv")
-    command("checkpoint-choice", "the last checkpoint, the best on validation and the best on test: csv, md and tex")
-    for name, words in tables.NAMES.items():
-        command(name, words)
-    command("theory", "the theory monitor: theory_monitor.csv, .md and a figure of the bound of Theorem 3.2")
-    one = command("figure", "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
-    one.add_argument("name", choices=list(figures.NAMES), metavar="NAME", help="one of " + ", ".join(figures.NAMES))
-    every = command("figures", "all figures of the study that the file names")
+    for table in TABLES.values():
+        of_study(*table.command, _described(table))
+    compared = _names(products.comparison("STUDY"))
+    special = f"of the study {products.REGIMES} also {products.REGIMES}.csv, .md, .tex and a figure"
+    of_study("comparison", f"every method of a study beside its reference: {compared}; {special}")
+    one = of_study("figure", "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
+    one.add_argument("name", choices=list(FIGURES), metavar="NAME", help="one of " + ", ".join(FIGURES))
+    every = of_study("figures", "all figures of the study that the file names")
     for sub in (one, every):
         sub.add_argument(
             "--method", help="the method that figure15_migration shows (default: bapo, or the first there is)"
@@ -69,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     )
     log.add_argument("--format", choices=["histories", "tracking", "verl"], help="default: by the first line's fields")
     for name in ("task", "model", "method"):
-        log.add_argument(f"--{name}", required=True, help="a folder's name and a title in figures")
+        log.add_argument(f"--{name}", required=True, help="the name of a folder, and a title in figures")
     log.add_argument("--seed", type=int, default=1)
     log.add_argument("--batch", type=int, default=128, help="prompts a step (default: 128)")
     log.add_argument("--group", type=int, default=8, help="responses a prompt (default: 8)")
@@ -87,93 +95,95 @@ def parser() -> argparse.ArgumentParser:
     claims.add_argument(
         "--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="every study there is"
     )
-    claims.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for claims.md, .csv and .json")
+    claims.add_argument("--out", required=True, type=Path, metavar="DIR", help=f"folder for {_names(LEDGER)}")
     page = commands.add_parser("report", help="one HTML page of a scale's results that opens from disk")
     page.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
-    page.add_argument("--out", type=Path, metavar="FILE.html", help="default: report.html in that folder")
+    page.add_argument("--out", type=Path, metavar="FILE.html", help=f"default: {_names(PAGE)} in that folder")
     return top
 
 
-def _import(options: argparse.Namespace) -> str:
+def _described(product: Product) -> str:
+    title = f"{product.number}, {product.title}" if product.number else product.title
+    return f"{title}: {_names(product)}"
+
+
+def _names(product: Product) -> str:
+    return ", ".join([*(Path(file).name for file in product.files), *product.untracked])
+
+
+def _import(options: argparse.Namespace) -> Made:
     from analysis.imports.folders import STUDY, import_log
     from analysis.imports.formats import Settings
 
     settings = Settings(batch=options.batch, group=options.group)
     names = (options.task, options.model, options.method, options.seed)
     folder = import_log(options.file, options.out, *names, settings, options.format)
-    return f"{folder} and {options.out / options.task / STUDY}"
+    return Made(f"{folder} and {options.out / options.task / STUDY}")
 
 
-def _what_if(options: argparse.Namespace) -> str:
+def _what_if(options: argparse.Namespace) -> Made:
     import yaml
 
     from analysis.imports.what_if import write_what_if
 
-    given = dict(word.partition("=")[::2] for word in options.options)
-    values = {key: yaml.safe_load(value) for key, value in given.items()}
-    return str(write_what_if(options.run, options.out, options.algorithm, values, options.batch))
+    texts = dict(option.partition("=")[::2] for option in options.options)
+    values = {key: yaml.safe_load(value) for key, value in texts.items()}
+    return Made(str(write_what_if(options.run, options.out, options.algorithm, values, options.batch)))
 
 
-def _claims(options: argparse.Namespace, words: Sequence[str]) -> str:
+def _claims(options: argparse.Namespace) -> Made:
     from analysis.claims import entries, ledger, view, writers
 
     studies = view.load_studies(options.study)
-    lines = ledger.ledger(entries.read(), studies)
-    paths = writers.write(lines, studies, options.out)
-    provenance.record(paths, words, provenance.inputs_of_studies(options.study))
-    return " ".join(map(str, paths))
+    files = writers.write(ledger.ledger(entries.read(), studies), studies, options.out)
+    return Made(_listed(files), files, provenance.inputs_of_studies(options.study))
+
+
+def _robustness(options: argparse.Namespace) -> Made:
+    from analysis import robustness
+
+    files = robustness.write(options.trials, options.out)
+    return Made(_listed(files), files, provenance.inputs_of_sweep(options.trials))
+
+
+def _report(options: argparse.Namespace) -> Made:
+    from analysis import report
+
+    page = report.write(options.results, options.out)
+    return Made(str(page), [page.path], provenance.inputs_of_report(options.results))
+
+
+def _of_study(options: argparse.Namespace) -> Made:
+    """Write a table, a figure or all figures of the study that a file names."""
+    from analysis import study
+
+    read = study.load(options.study, products.MAIN if options.command == products.MAIN else None)
+    if options.command in tables.MODULES:
+        files = tables.write(options.command, read, options.out)
+    else:
+        names = [options.name] if options.command == "figure" else figures.of_study(read.name)
+        files = [path for name in names for path in figures.draw(name, read, options.out, options.method)]
+    return Made(_listed(files), files, provenance.inputs_of_studies([options.study]))
+
+
+def _listed(files: Sequence[Path]) -> str:
+    return " ".join(map(str, files))
+
+
+#: commands that do not read one study
+OTHERS = {"import": _import, "what-if": _what_if, "claims": _claims, "robustness": _robustness, "report": _report}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, or 2 after one clear sentence on stderr."""
+    """Return the exit status: 0, or 2 after one clear sentence on stderr."""
     options = parser().parse_args(arguments)
-    words = ["analysis", *(sys.argv[1:] if arguments is None else arguments)]
     try:
-        if options.command in ("import", "what-if"):
-            print("wrote " + (_import if options.command == "import" else _what_if)(options))
-            return 0
-        if options.command == "claims":
-            print("wrote " + _claims(options, words))
-            return 0
-        if options.command == "robustness":
-            from analysis import robustness
-
-            written = robustness.write(options.trials, options.out)
-            provenance.record(written, words, provenance.inputs_of_sweep(options.trials))
-            print("wrote " + " ".join(map(str, written)))
-            return 0
-        if options.command == "report":
-            from analysis import report
-
-            page = report.write(options.results, options.out)
-            provenance.record([page.path], words, provenance.inputs_of_report(options.results))
-            print(f"wrote {page}")
-            return 0
-        from analysis import study
-
-        read = study.load(options.study, "table1" if options.command == "table1" else None)
-        if options.command == "table1":
-            from analysis.tables.table1 import files as table1
-
-            paths = table1.write(read, options.out)
-        elif options.command in tables.NAMES:
-            paths = tables.write(options.command, read, options.out)
-        elif options.command == "theory":
-            from analysis.tables.theory import monitor as theory_monitor
-
-            paths = theory_monitor.write(read, options.out)
-        elif options.command == "checkpoint-choice":
-            from analysis.tables.checkpoint_choice import files as checkpoint_choice_text
-
-            paths = checkpoint_choice_text.write(read, options.out)
-        else:
-            names = [options.name] if options.command == "figure" else figures.of_study(read.name)
-            paths = [p for name in names for p in figures.draw(name, read, options.out, options.method)]
-        provenance.record(paths, words, provenance.inputs_of_studies([options.study]))
+        made = OTHERS.get(options.command, _of_study)(options)
+        provenance.record(made.files, ["analysis", *(sys.argv[1:] if arguments is None else arguments)], made.inputs)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print("wrote " + " ".join(str(p) for p in paths))
+    print(f"wrote {made.message}")
     return 0
 
 

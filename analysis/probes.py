@@ -65,7 +65,7 @@ class Probes:
 
     @property
     def obstacle(self) -> str:
-        """Why seeds cannot be compared with each other's base; "" where they can."""
+        """Return why seeds cannot be compared with each other's base; "" where they can."""
         if not self.steps or self.steps[0] != 0:
             return "the base was not probed (no step 0)"
         if len(self.seeds) < 2:
@@ -95,7 +95,7 @@ class Probes:
 
 
 def read(block: Block, method: str, study: Study, probed: str = "train") -> Probes:
-    """The probes of one method. Raises UserError like :func:`analysis.reading.probes`."""
+    """Return the probes of one method. Raises UserError like :func:`analysis.reading.probes`."""
     return Probes.of(reading.probes(block, method, study, probed))
 
 
@@ -103,7 +103,7 @@ def read(block: Block, method: str, study: Study, probed: str = "train") -> Prob
 
 
 def histogram(correct: np.ndarray, samples: int) -> np.ndarray:
-    """How many prompts have 0, 1 .. G correct answers [G+1], from integers [n]."""
+    """Return how many prompts have 0, 1 .. G correct answers [G+1], from integers [n]."""
     return np.bincount(correct, minlength=samples + 1)
 
 
@@ -120,18 +120,18 @@ def migration(initial: np.ndarray, current: np.ndarray, samples: int) -> np.ndar
 
 
 def degraded(counts: np.ndarray) -> float:
-    """Share of the prompts below the diagonal: fewer correct answers now than at the start."""
+    """Return the share of the prompts below the diagonal: fewer correct answers now than at the start."""
     return float(np.tril(counts, -1).sum() / counts.sum())
 
 
 def share(chosen: np.ndarray, hit: np.ndarray) -> float:
-    """Share of the chosen that were hit; both in [0, 1], of one shape. NaN where none was chosen."""
+    """Return the share of the chosen that were hit; both in [0, 1], of one shape. NaN where none was chosen."""
     total = float(chosen.sum())
     return float((chosen * hit).sum() / total) if total else float("nan")
 
 
 def improved(initial: np.ndarray, current: np.ndarray) -> float:
-    """Share of the prompts without a correct answer at the start that have one now; NaN where there was none."""
+    """Return the share of prompts without a correct answer at the start that have one now; NaN without such prompts."""
     return share(initial == 0, current > 0)
 
 

@@ -59,15 +59,31 @@ def short_of_budget(cells: Sequence[Cell], study: Study) -> list[int]:
     return [c.seed for c in cells if summary(c.run, study).get("budget", {}).get("reached") is False]
 
 
+def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
+    """Raises UserError naming every run of the study without these files and the command that makes it."""
+    cells = [c for b in study.blocks for runs in b.methods.values() for c in runs]
+    missing: dict[str, list[str]] = {}
+    for c in cells:
+        if any(not (c.run / name).exists() for name in files):
+            missing.setdefault(str(c.run.parent), []).append(c.run.name)
+    if missing:
+        count = sum(map(len, missing.values()))
+        named = [f"{p}/{s[0]}" if len(s) == 1 else f"{p}/{{{','.join(s)}}}" for p, s in missing.items()]
+        raise UserError(
+            f"{count} of the {len(cells)} runs that the figure shows {'is' if count == 1 else 'are'} not finished: "
+            f"{', '.join(named)}; make what is missing with `{study.command}`"
+        )
+
+
 def summary(folder: Path, study: Study) -> dict[str, Any]:
-    """The verified summary of a finished folder. Raises UserError naming the folder and the command that makes it."""
+    """Return the verified summary of a finished folder. Raises UserError naming the folder and the cure."""
     if not (folder / SUMMARY).exists():
         raise UserError(f"{folder}: not finished ({SUMMARY} is missing); make it with `{study.command}`")
     return verify_files(folder)
 
 
 def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | None = None) -> pd.DataFrame:
-    """One table of a finished training run; only ``columns``, if given."""
+    """Return one table of a finished training run; only ``columns``, if given."""
     summary(cell.run, study)
     path = cell.run / name
     frame = read_table(path)
@@ -78,7 +94,7 @@ def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | N
 
 
 def config(cell: Cell, study: Study) -> dict[str, Any]:
-    """The resolved configuration of a run; {} where it has none."""
+    """Return the resolved configuration of a run; {} where it has none."""
     import yaml
 
     try:
@@ -118,18 +134,20 @@ def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
 
 
 def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
-    """The same for all seeds of a method: correct and parsed [S, n, K], on the same problems.
+    """Return the same for all seeds of a method: correct and parsed [S, n, K], on the same problems.
 
     Raises UserError where two seeds were evaluated on different problems or with different numbers of samples.
     """
-    found = [evaluation(c, benchmark, study) for c in cells]
-    for cell, other in zip(cells, found, strict=True):
-        if other.problems != found[0].problems or other.samples != found[0].samples:
+    outcomes = [evaluation(c, benchmark, study) for c in cells]
+    for cell, other in zip(cells, outcomes, strict=True):
+        if other.problems != outcomes[0].problems or other.samples != outcomes[0].samples:
             raise UserError(
                 f"{cell.run}/eval/{benchmark}.parquet: {len(other.problems)} problems x {other.samples} samples "
                 f"that are not those of {cells[0].run}; {_again(cell.run / 'eval', study)}"
             )
-    return Outcomes(found[0].problems, np.stack([o.correct for o in found]), np.stack([o.parsed for o in found]))
+    return Outcomes(
+        outcomes[0].problems, np.stack([o.correct for o in outcomes]), np.stack([o.parsed for o in outcomes])
+    )
 
 
 def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
@@ -147,24 +165,24 @@ def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
 
 
 def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
-    """The same for all seeds of a method: correct [S, T, n], at the steps that every seed has.
+    """Return the same for all seeds of a method: correct [S, T, n], at the steps that every seed has.
 
     Raises UserError where two seeds were evaluated on different problems, or have no step in common.
     """
-    found = [curve(c, benchmark, study) for c in cells]
-    common = sorted(set.intersection(*(set(f.steps) for f in found)))
-    for cell, other in zip(cells, found, strict=True):
-        if other.problems != found[0].problems or other.samples != found[0].samples or len(common) < 2:
+    curves = [curve(c, benchmark, study) for c in cells]
+    common = sorted(set.intersection(*(set(f.steps) for f in curves)))
+    for cell, other in zip(cells, curves, strict=True):
+        if other.problems != curves[0].problems or other.samples != curves[0].samples or len(common) < 2:
             raise UserError(
                 f"{cell.run}/curve/{benchmark}.parquet: its problems, samples or steps are not those of "
                 f"{cells[0].run}; {_again(cell.run / 'curve', study)}"
             )
-    picked = [f.correct[[f.steps.index(s) for s in common]] for f in found]
-    return Curve(tuple(common), found[0].problems, np.stack(picked), found[0].samples)
+    picked = [f.correct[[f.steps.index(s) for s in common]] for f in curves]
+    return Curve(tuple(common), curves[0].problems, np.stack(picked), curves[0].samples)
 
 
 def validation(cells: Sequence[Cell], study: Study) -> str | None:
-    """The split on which a checkpoint of these runs would be chosen; None: the scale keeps no problems for that."""
+    """Return the split on which a checkpoint would be chosen; None where the scale keeps no problems for that."""
     named = {summary(c.run / "curve", study).get("validation") for c in cells}
     if len(named) != 1:
         folder = cells[0].run / "curve"
@@ -173,7 +191,7 @@ def validation(cells: Sequence[Cell], study: Study) -> str | None:
 
 
 def steps(block: Block, method: str, study: Study, columns: Sequence[str]) -> pd.DataFrame:
-    """Rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
+    """Return rows of steps.parquet of all seeds of a method, with a column ``seed`` in front."""
     import pandas as pd
 
     parts = []
@@ -188,7 +206,7 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
 
     The number of samples of a prompt is in ``.attrs["samples"]``. Raises UserError where a step or prompt is missing.
     """
-    found = {}
+    frames = {}
     for cell in block.methods[method]:
         frame = table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
         frame = frame[frame["set"] == probed]
@@ -201,8 +219,8 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
             raise UserError(f"{cell.run / PROBE}: not every prompt has every step; {_again(cell.run, study)}")
         wide = wide.astype(int)
         wide.attrs["samples"] = int(frame["samples"].max())
-        found[cell.seed] = wide
-    return found
+        frames[cell.seed] = wide
+    return frames
 
 
 def _again(folder: Path, study: Study) -> str:

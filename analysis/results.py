@@ -17,15 +17,8 @@ BASE = "base"
 AVERAGE = "avg"
 #: a difference is called real below this Holm-adjusted p
 LEVEL = 1 - statistics.CONFIDENCE
-#: columns of the cost ledger: table column -> totals of a run's summary.json
-COSTS = {
-    "rollouts": "rollouts",
-    "generated_tokens": "generated_tokens",
-    "seconds": "seconds",
-    "updates": "updates",
-    "forward_flops": "forward_flops",
-    "backward_flops": "backward_flops",
-}
+#: the cost ledger: totals of a run's summary.json that a table of accuracies has as columns
+COSTS = ("rollouts", "generated_tokens", "seconds", "updates", "forward_flops", "backward_flops")
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class Result:
         return self.method == BASE
 
     def column(self, name: str) -> list[np.ndarray]:
-        """The benchmarks of a table column: itself, or all of them for the average."""
+        """Return the benchmarks of a table column: itself, or all of them for the average."""
         return list(self.accuracy.values()) if name == AVERAGE else [self.accuracy[name]]
 
     def mean(self, name: str) -> statistics.SeedMean:
@@ -57,7 +50,7 @@ class Result:
 
 
 def collect(block: Block, study: Study) -> list[Result]:
-    """The rows of a block in the paper's order, base first. Raises UserError naming a broken run."""
+    """Return the rows of a block in the paper's order, base first. Raises UserError naming a broken run."""
     results = []
     if block.base:
         results.append(_result(BASE, block.model_title, "", (block.base,), block, study))
@@ -75,17 +68,17 @@ def collect(block: Block, study: Study) -> list[Result]:
 
 
 def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], block: Block, study: Study) -> Result:
-    costs = {name: float("nan") for name in COSTS}
+    costs = dict.fromkeys(COSTS, float("nan"))
     if method != BASE:
         totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
-        costs = {name: float(np.mean([t.get(key, np.nan) for t in totals])) for name, key in COSTS.items()}
+        costs = {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
     return Result(method, title, kind, tuple(getattr(c, "seed", 0) for c in cells), outcomes, accuracy, costs)
 
 
 def has_reference_pass(config: Mapping[str, Any]) -> bool:
-    """Whether a run's loss reads a reference model (config.yaml): one more forward pass over what is trained on."""
+    """Return whether a run's loss reads a reference model, which takes one more forward pass (config.yaml)."""
     method = config.get("method", {})
     return method.get("kl_to") in ("reference", "mixture") and method.get("kl_coef", 0) > 0
 
@@ -110,30 +103,30 @@ class Comparison:
 
     @property
     def differ(self) -> bool:
-        """Whether the trained models at hand differ, on new problems too."""
+        """Return whether the trained models at hand differ, on new problems too."""
         return self.adjusted < LEVEL
 
     @property
     def real(self) -> bool:
-        """Whether the methods differ: two or more seeds of each trained side, as one seed is one model."""
+        """Return whether the methods differ: two or more seeds of each trained side, as one seed is one model."""
         return self.differ and self.difference.several_seeds
 
 
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
-    """Every pair of rows of a column, keyed by (method, method) in the order of the rows."""
+    """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
     pairs = list(combinations(results, 2))
-    found = [
+    differences = [
         statistics.difference_over_seeds(a.column(column), b.column(column), (a.is_base, b.is_base)) for a, b in pairs
     ]
-    adjusted = statistics.holm([d.tested.p for d in found])
+    adjusted = statistics.holm([d.tested.p for d in differences])
     return {
         (a.method, b.method): Comparison(a, b, column, d, float(p))
-        for (a, b), d, p in zip(pairs, found, adjusted, strict=True)
+        for (a, b), d, p in zip(pairs, differences, adjusted, strict=True)
     }
 
 
 def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, str], Comparison]) -> dict[str, str]:
-    """Bold: the best row, if really above every other; underlined: then the second, if really above all below it."""
+    """Mark the best row bold if it is significantly above all others, then the second, underlined, likewise."""
 
     def real(a: Result, b: Result) -> bool:
         return (comparisons.get((a.method, b.method)) or comparisons[(b.method, a.method)]).real
@@ -141,7 +134,7 @@ def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, s
     ranked = sorted(results, key=lambda r: -r.mean(column).mean)
     if len(ranked) < 2 or not all(real(ranked[0], r) for r in ranked[1:]):
         return {}
-    found = {ranked[0].method: text.BOLD}
+    marked = {ranked[0].method: text.BOLD}
     if len(ranked) > 2 and all(real(ranked[1], r) for r in ranked[2:]):
-        found[ranked[1].method] = text.UNDERLINE
-    return found
+        marked[ranked[1].method] = text.UNDERLINE
+    return marked

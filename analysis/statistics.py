@@ -9,7 +9,6 @@ Cornfield and Tukey 1956 (variance of the mean of a crossed problems x seeds tab
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -60,18 +59,13 @@ class Estimate:
 # ------------------------------------------------------------------------------------------------ one trained model
 
 
-def problem_means(outcomes: np.ndarray) -> np.ndarray:
-    """p_i [n] of 0/1 outcomes [n, K]; a vector [n] is taken as p_i already."""
-    outcomes = np.asarray(outcomes, dtype=np.float64)
-    return outcomes if outcomes.ndim == 1 else outcomes.mean(axis=-1)
-
-
 def clustered(outcomes: np.ndarray) -> Estimate:
     """Accuracy with the error for NEW problems: SE = sqrt(sum (p_i - p)^2 / (n (n - 1))), t with n - 1.
 
     outcomes: 0/1 [n, K], or p_i [n]. The K samples of a problem are one cluster: they are not K independent facts.
     """
-    p = problem_means(outcomes)
+    p = np.asarray(outcomes, dtype=np.float64)
+    p = p if p.ndim == 1 else p.mean(axis=-1)
     n = len(p)
     return Estimate(float(p.mean()), float(np.sqrt(p.var(ddof=1) / n)) if n > 1 else float("nan"), n - 1)
 
@@ -85,17 +79,6 @@ def sampling_noise(outcomes: np.ndarray) -> float:
     n, k = outcomes.shape
     p = outcomes.mean(axis=1)
     return float(np.sqrt((p * (1 - p)).sum() / (k - 1)) / n) if k > 1 else float("nan")
-
-
-def paired_difference(a: np.ndarray, b: np.ndarray) -> Estimate:
-    """Accuracy of a minus accuracy of b on the same n problems, in the same order: :func:`clustered` of d_i.
-
-    a, b: 0/1 [n, K] (K may differ), or p_i [n]. ``.p`` is the paired t test's.
-    """
-    a, b = problem_means(a), problem_means(b)
-    if a.shape != b.shape:
-        raise ValueError(f"paired_difference needs the same problems, got {a.shape} and {b.shape}")
-    return clustered(a - b)
 
 
 def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
@@ -113,23 +96,6 @@ def pass_at_k(correct: np.ndarray, samples: int, k: int) -> np.ndarray:
     return 1.0 - factors.prod(axis=1)
 
 
-def majority_at_k(answers: Sequence[Sequence[object]], correct: np.ndarray, k: int | None = None) -> np.ndarray:
-    """maj@k of each problem [n]: 1 if the most frequent of the first k answers is correct.
-
-    answers: [n, K], None where nothing could be parsed (never voted for); correct: 0/1 [n, K]. A tie for the first
-    place counts its correct share: the expected value of breaking it at random.
-    """
-    scores = []
-    for row, right in zip(answers, np.asarray(correct, dtype=bool), strict=True):
-        votes = [(a, bool(r)) for a, r in zip(row[:k], right[:k], strict=True) if a is not None]
-        counts = Counter(a for a, _ in votes)
-        top = max(counts.values(), default=0)
-        winners = [a for a, c in counts.items() if c == top]
-        verdict = dict(votes)
-        scores.append(sum(verdict[a] for a in winners) / len(winners) if winners else 0.0)
-    return np.array(scores)
-
-
 # ------------------------------------------------------------------------------------------------ several seeds
 
 
@@ -139,24 +105,43 @@ def seed_spread(values: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class SeedMean:
-    """A mean over training seeds and problems.
+class OverSeeds:
+    """A number over problems and training seeds.
 
-    problems: the error for new problems, the S trained models given (the interval printed in tables).
-    both: the error for new problems AND new training seeds; its error is NaN for one seed.
-    falling: the part of problems.se^2 that more seeds lower as 1 / S (interaction, sampling); NaN for one seed.
-    seed_means [S]: each seed's accuracy; seed_sd: their spread.
+    problems: with the error for new problems, the trained models given (the interval printed in tables).
+    both: with the error for new problems AND new training seeds; NaN where a trained side has one seed.
+    falling: the part of problems.se^2 that more seeds lower as 1 / S (interaction, sampling); NaN likewise.
     """
 
     problems: Estimate
     both: Estimate
-    seed_means: tuple[float, ...]
-    seed_sd: float
     falling: float = float("nan")
 
     @property
     def mean(self) -> float:
         return self.problems.mean
+
+    @property
+    def several_seeds(self) -> bool:
+        """Return whether every trained side has two or more seeds: only then can it speak of methods, not of models."""
+        return bool(np.isfinite(self.both.se))
+
+    @property
+    def tested(self) -> Estimate:
+        """Return the stricter estimate that the data allow."""
+        return self.both if self.several_seeds else self.problems
+
+
+@dataclass(frozen=True)
+class SeedMean(OverSeeds):
+    """A mean over training seeds and problems. seed_means [S]: each seed's accuracy; seed_sd: their spread."""
+
+    seed_means: tuple[float, ...] = ()
+    seed_sd: float = float("nan")
+
+
+class SeedDifference(OverSeeds):
+    """a minus b, paired on the same problems."""
 
 
 def _table(values: np.ndarray) -> np.ndarray:
@@ -185,19 +170,19 @@ def _interaction_variance(tables: Sequence[np.ndarray]) -> float:
 
     NaN for one seed.
     """
-    seeds, found = len(tables[0]), 0.0
+    seeds, variance = len(tables[0]), 0.0
     if seeds < 2:
         return float("nan")
     for t in tables:
         n = t.shape[1]
         residual = t - t.mean(axis=1, keepdims=True) - t.mean(axis=0, keepdims=True) + t.mean()
         mean_square = (residual**2).sum() / max(1, (n - 1) * (seeds - 1))
-        found += mean_square / (n * seeds) / len(tables) ** 2
-    return float(found)
+        variance += mean_square / (n * seeds) / len(tables) ** 2
+    return float(variance)
 
 
 def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
-    """What training seeds add to the variance of the grand mean: (excess, V_seeds, df).
+    """Return what training seeds add to the variance of the grand mean: (excess, V_seeds, df).
 
     Crossed random effects: Var(mean) = (MS_problems + MS_seeds - MS_interaction) / (n S). The problems' term already
     holds the interaction and the sampling noise, so only the excess V_seeds - V_interaction is new; it is not let
@@ -212,7 +197,7 @@ def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
 
 
 def _with_seeds(mean: float, problems: tuple[float, float], seeds: Sequence[tuple[float, float, float]]) -> Estimate:
-    """The estimate whose variance is the problems' plus every seed excess."""
+    """Return the estimate whose variance is the problems' plus every seed excess."""
     total = problems[0] + sum(excess for excess, _, _ in seeds)
     weights = problems[0] ** 2 / problems[1] if problems[1] > 0 else 0.0
     weights += sum(v**2 / df for _, v, df in seeds if df > 0)
@@ -220,7 +205,7 @@ def _with_seeds(mean: float, problems: tuple[float, float], seeds: Sequence[tupl
 
 
 def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
-    """The mean over S seeds and n problems of one benchmark, or the average of the means of several.
+    """Return the mean over S seeds and n problems of one benchmark, or the average of the means of several.
 
     benchmarks: one array [S, n_b] or [S, n_b, K] each, the same seeds in the same order in all of them. Each problem is
     averaged over seeds and samples, then :func:`clustered`; several benchmarks: SE = sqrt(sum SE_b^2) / B.
@@ -239,32 +224,6 @@ def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:
     )
 
 
-@dataclass(frozen=True)
-class SeedDifference:
-    """a minus b. problems: paired on the same problems, trained models given; both: for new training seeds as well.
-
-    falling: the part of problems.se^2 that more seeds of both lower as 1 / S; NaN where a trained side has one seed.
-    ``tested`` is the stricter one that the data allow: ``both`` where every trained side has two or more seeds.
-    """
-
-    problems: Estimate
-    both: Estimate
-    falling: float = float("nan")
-
-    @property
-    def mean(self) -> float:
-        return self.problems.mean
-
-    @property
-    def several_seeds(self) -> bool:
-        """Whether every trained side has two or more seeds: only then can it speak of methods, not of these models."""
-        return bool(np.isfinite(self.both.se))
-
-    @property
-    def tested(self) -> Estimate:
-        return self.both if self.several_seeds else self.problems
-
-
 def difference_over_seeds(
     a: Sequence[np.ndarray], b: Sequence[np.ndarray], fixed: tuple[bool, bool] = (False, False)
 ) -> SeedDifference:
@@ -279,7 +238,7 @@ def difference_over_seeds(
     d = [x.mean(axis=0) - y.mean(axis=0) for x, y in zip(*tables, strict=True)]
     mean = float(np.mean([x.mean() for x in d]))
     variance = _problem_variance(d)
-    trained = [side for side, given in zip(tables, fixed, strict=True) if not given]
+    trained = [side for side, is_fixed in zip(tables, fixed, strict=True) if not is_fixed]
     return SeedDifference(
         problems=Estimate(mean, float(np.sqrt(variance[0])), variance[1]),
         both=_with_seeds(mean, variance, [_seed_variance(side) for side in trained]),

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bapo import validate
 from bapo.errors import UserError
 from bapo.store.files import read_json
+from bapo.validate import NOT_EMPTY, REQUIRED, setting, wrong
 
 #: the paper's row order; a method that it does not name comes before BAPO's own variants
 ORDER = ("grpo", "dapo", "mopps", "grpo_v5", "repo", "remix")
@@ -29,6 +31,7 @@ class Cell:
     model_title: str = ""
     method_title: str = ""
     kind: str = ""  # "on" or "off", the paper's Type column
+    paper_model: str | None = None  # key in analysis/paper/table1.yaml; None: chosen by the task
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,29 @@ class Base:
     run: Path
     task_title: str = ""
     model_title: str = ""
+
+
+@dataclass(frozen=True)
+class StudyFile:
+    """The fields of a study file (in words: ``python -m analysis --help``)."""
+
+    cells: tuple[Cell, ...] = setting(REQUIRED, NOT_EMPTY)
+    bases: tuple[Base, ...] = ()
+    benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = setting(
+        {}
+    )  # task -> name, title[, the paper's name] of each
+    scale: str = ""
+    note: str = ""
+    name: str = ""  # of experiments/study/; "" where another program wrote the file
+    title: str = ""
+    reference: str = "grpo"  # the method that the others are compared with
+    config: tuple[str, ...] | None = None  # what the workflow was given after --config
+    curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
+
+
+def read_file(path: Path) -> StudyFile:
+    """Read a study file as it is. Raises UserError naming file, field and cure."""
+    return validate.read(StudyFile, read_json(path), path)
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +80,7 @@ class Block:
     methods: Mapping[str, tuple[Cell, ...]]  # in the paper's row order; the cells of each by seed
     benchmarks: tuple[tuple[str, str], ...]  # (name, title)
     roles: Mapping[str, str]  # benchmark -> the paper's column whose part it plays
-    paper_model: str | None  # key in analysis/paper/table1.yaml; None: chosen by the task
+    paper_model: str | None  # as in Cell
 
     @property
     def title(self) -> str:
@@ -63,109 +89,94 @@ class Block:
     def method_title(self, method: str) -> str:
         return self.methods[method][0].method_title
 
+    def plain_title(self, method: str) -> str:
+        """Return a method's name without the table's decoration."""
+        return self.method_title(method).lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
+
 
 @dataclass(frozen=True)
 class Study:
+    """The runs of a study file by task and model; its other fields are those of :class:`StudyFile`."""
+
     scale: str
     note: str
     blocks: tuple[Block, ...]
     target: str  # the Snakemake target that makes what is missing; several where studies were laid over each other
-    config: tuple[str, ...] = ()  # what the workflow was given after --config
-    curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
-    name: str = ""  # of experiments/study/; "" where another program wrote the file
-    reference: str = "grpo"  # the method that the others are compared with
+    config: tuple[str, ...] = ()
+    curves: tuple[str, ...] = ()
+    name: str = ""
+    reference: str = "grpo"
     title: str = ""
 
     @property
     def command(self) -> str:
-        """What a user types to make a missing or broken run."""
-        words = ["snakemake", "--cores", "all", *self.target.split()]
-        return shlex.join([*words, "--config", *self.config] if self.config else words)
+        """Return what a user types to make a missing or broken run."""
+        return workflow_command(self.target.split(), self.config)
 
     def having(self, method: str) -> tuple[Block, ...]:
-        """The blocks that hold runs of a method. Raises UserError listing the methods there are."""
-        found = tuple(b for b in self.blocks if method in b.methods)
-        if not found:
+        """Return the blocks that hold runs of a method. Raises UserError listing the methods there are."""
+        blocks = tuple(b for b in self.blocks if method in b.methods)
+        if not blocks:
             known = sorted({m for b in self.blocks for m in b.methods})
             raise UserError(f"method {method}: the study has no run of it; it has {', '.join(known)}")
-        return found
+        return blocks
+
+
+def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:
+    """Return the line that makes Snakemake targets. config: what follows --config."""
+    return shlex.join(["snakemake", "--cores", "all", *targets, *(["--config", *config] if config else [])])
 
 
 def row_order(methods: Mapping[str, Any]) -> list[str]:
-    """The methods of a block as the paper orders its rows."""
+    """Return the methods of a block as the paper orders its rows."""
     others = [m for m in methods if m not in ORDER and m not in LAST]
     return [m for m in (*ORDER, *others, *LAST) if m in methods]
 
 
 def load(path: Path, target: str | None = None) -> Study:
-    """Read a study file (its format: ``python -m analysis --help``). Raises UserError naming file, field and cure.
+    """Read a study file's runs by task and model. Raises UserError naming file, field and cure.
 
     target: the Snakemake target that makes what is missing; by default the runs of the study that the file names.
     """
-    content = read_json(path)
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must be a JSON object with scale, note, cells, bases and benchmarks")
-
-    def entries(key: str, kind: type, required: tuple[str, ...]) -> Iterator[Any]:
-        for i, entry in enumerate(content.get(key) or []):
-            missing = [f for f in required if f not in entry]
-            if missing:
-                raise UserError(f"{path}: {key}[{i}] has no '{missing[0]}'; add it to the study file")
-            known = {k: v for k, v in entry.items() if k in kind.__dataclass_fields__}
-            yield kind(**{**known, "run": Path(entry["run"])}), entry
-
-    cells = list(entries("cells", Cell, ("task", "model", "method", "seed", "run")))
-    if not cells:
-        raise UserError(f"{path}: 'cells' is empty; a study needs at least one run")
-    bases = {(b.task, b.model): b for b, _ in entries("bases", Base, ("task", "model", "run"))}
-    benchmarks = content.get("benchmarks") or {}
-    paper_models = {(c.task, c.model): entry.get("paper_model") for c, entry in reversed(cells)}
-
-    blocks = []
-    for task, model in dict.fromkeys((c.task, c.model) for c, _ in cells):
-        if not benchmarks.get(task):
-            raise UserError(f"{path}: benchmarks.{task} is missing; list its [name, title, paper's name]")
-        mine = [c for c, _ in cells if (c.task, c.model) == (task, model)]
-        methods: dict[str, list[Cell]] = {}
-        for cell in mine:
-            methods.setdefault(cell.method, []).append(cell)
-        for method, runs in methods.items():
-            seeds = [c.seed for c in runs]
-            if len(set(seeds)) != len(seeds):
-                raise UserError(
-                    f"{path}: {task}/{model}/{method} names a seed twice; every cell needs a seed of its own"
-                )
-        base = bases.get((task, model))
-        named = {m: tuple(_titled(c) for c in sorted(methods[m], key=lambda c: c.seed)) for m in row_order(methods)}
-        blocks.append(
-            Block(
-                task=task,
-                model=model,
-                task_title=mine[0].task_title or (base.task_title if base else "") or task,
-                model_title=mine[0].model_title or (base.model_title if base else "") or model,
-                base=base,
-                methods=named,
-                benchmarks=tuple((name, title) for name, title, *_ in benchmarks[task]),
-                roles={name: role[0] for name, _, *role in benchmarks[task] if role},
-                paper_model=paper_models[(task, model)],
-            )
-        )
-    scale = str(content.get("scale", ""))
-    config = content.get("config", [f"scale={scale}"] if scale not in ("", "laptop") else [])
-    name = str(content.get("name", ""))
-    target = target or (f"runs_{name}" if name else "figures")
+    file = read_file(path)
+    places = dict.fromkeys((c.task, c.model) for c in file.cells)
+    config = file.config
+    if config is None:
+        config = (f"scale={file.scale}",) if file.scale not in ("", "laptop") else ()
     return Study(
-        scale=scale,
-        note=str(content.get("note", "")),
-        blocks=tuple(blocks),
-        target=target,
-        config=tuple(map(str, config)),
-        curves=tuple(content.get("curves", ())),
-        name=name,
-        reference=str(content.get("reference", "grpo")),
-        title=str(content.get("title", "")),
+        scale=file.scale,
+        note=file.note,
+        blocks=tuple(_block(file, task, model, path) for task, model in places),
+        target=target or (f"runs_{file.name}" if file.name else "figures"),
+        config=config,
+        curves=file.curves,
+        name=file.name,
+        reference=file.reference,
+        title=file.title,
     )
 
 
-def _titled(cell: Cell) -> Cell:
-    return cell if cell.method_title else Cell(**{**cell.__dict__, "method_title": f"+{cell.method}"})
+def _block(file: StudyFile, task: str, model: str, path: Path) -> Block:
+    if not file.benchmarks.get(task):
+        raise wrong(path, f"benchmarks.{task}", None, "is missing; list its [name, title, paper's name]")
+    cells = [c for c in file.cells if (c.task, c.model) == (task, model)]
+    methods: dict[str, list[Cell]] = {}
+    for cell in sorted(cells, key=lambda c: c.seed):
+        titled = cell if cell.method_title else replace(cell, method_title=f"+{cell.method}")
+        methods.setdefault(cell.method, []).append(titled)
+    for method, runs in methods.items():
+        if len({c.seed for c in runs}) < len(runs):
+            place = f"{task}/{model}/{method}"
+            raise wrong(path, place, None, "names a seed twice; every cell needs a seed of its own")
+    base = next((b for b in reversed(file.bases) if (b.task, b.model) == (task, model)), None)
+    return Block(
+        task=task,
+        model=model,
+        task_title=cells[0].task_title or (base.task_title if base else "") or task,
+        model_title=cells[0].model_title or (base.model_title if base else "") or model,
+        base=base,
+        methods={m: tuple(methods[m]) for m in row_order({c.method: None for c in cells})},
+        benchmarks=tuple((name, title) for name, title, *_ in file.benchmarks[task]),
+        roles={name: role[0] for name, _, *role in file.benchmarks[task] if role},
+        paper_model=cells[0].paper_model,
+    )

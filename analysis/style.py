@@ -108,14 +108,14 @@ def settings() -> Any:
 
 
 def figure(height: float, width: float = WIDTH) -> Figure:
-    """A figure without pyplot: no global state, no display."""
+    """Return a figure without pyplot: no global state, no display."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height))
 
 
 def caption(fig: Figure, words: str, bottom: float = 0.05) -> None:
-    """A caption below the axes, wrapped to the figure's width. bottom: inches from the lower edge."""
+    """Draw a caption below the axes, wrapped to the figure's width. bottom: inches from the lower edge."""
     width, height = fig.get_size_inches()
     lines = textwrap.wrap(" ".join(words.split()), int(width * CAPTION))
     fig.text(
@@ -154,7 +154,7 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def row_title(axes: Axes, words: str, inches: float, detail: str = "") -> None:
-    """The title of a row of panels, above its first one; detail: after it, in plain type."""
+    """Draw the title of a row of panels above its first one; detail: after it, in plain type."""
     title = axes.annotate(
         words,
         (0, 1),
@@ -179,7 +179,7 @@ def row_title(axes: Axes, words: str, inches: float, detail: str = "") -> None:
 
 
 def panel_title(axes: Axes, words: str, detail: str) -> None:
-    """The title of one panel with smaller lines of detail below it. Height: 0.13 inches a line of detail."""
+    """Draw the title of one panel with smaller lines of detail below it. Height: 0.13 inches a line of detail."""
     lines = detail.count("\n") + 1
     axes.set_title(words, loc="left", fontweight="bold", pad=4 + 10.5 * lines)
     axes.annotate(
@@ -195,7 +195,7 @@ def panel_title(axes: Axes, words: str, detail: str) -> None:
 
 
 def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, height: float) -> None:
-    """Text at the right end of lines, moved apart where they would overlap.
+    """Draw text at the right end of lines, moved apart where it would overlap.
 
     labels: (y in data units, text, colour); x: data coordinate of the line ends; height: of the axes, in inches.
     """
@@ -234,7 +234,7 @@ def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, he
 
 
 def said(fig: Figure) -> str:
-    """The caption as one line; "" where there is none."""
+    """Return the caption as one line; "" where there is none."""
     return " ".join(" ".join(t.get_text() for t in fig.texts if t.get_gid() == "caption").split())
 
 

@@ -1,9 +1,8 @@
-"""Markdown, LaTeX and number formatting, and files written whole or not at all."""
+"""Numbers and intervals as text, and CSV files."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,19 +12,11 @@ from bapo.store.files import write_text
 if TYPE_CHECKING:
     import pandas as pd
 
+    from analysis.statistics import Estimate
+
 #: printed where there is no number (an en dash)
 MISSING = "\u2013"
 BOLD, UNDERLINE = "bold", "underline"
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    MISSING: "--",
-}
-_LATEX |= {"<": "$<$", ">": "$>$"}
-_LATEX |= {c: "\\" + c for c in "&%$#_{}"}
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -65,38 +56,14 @@ def counted(values: Sequence[int], noun: str) -> str:
     return f"{span(values)} {noun}{'' if max(values) == 1 else 's'}"
 
 
-# ------------------------------------------------------------------------------------------------ markdown
+def percent(estimate: Estimate) -> str:
+    """Return a share and the half-width of its 95% interval in percent: "31.2 ± 1.4"."""
+    return f"{number(100 * estimate.mean)} ± {number(100 * estimate.half_width)}"
 
 
-def markdown_mark(text: str, mark: str) -> str:
-    return {BOLD: f"**{text}**", UNDERLINE: f"<u>{text}</u>"}.get(mark, text)
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str:
-    """A pipe table. align: one letter a column, l or r."""
-    rule = [":--" if a == "l" else "--:" for a in align]
-    lines = [header, rule, *([cell.replace("|", r"\|") for cell in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-# ------------------------------------------------------------------------------------------------ LaTeX
-
-
-def latex(text: str) -> str:
-    """Plain text escaped for LaTeX; X1, X2, X3 become the paper's calligraphic symbols."""
-    escaped = "".join(_LATEX.get(c, c) for c in text)
-    return re.sub(r"\bX([123])\b", r"$\\mathcal{X}_\1$", escaped)
-
-
-def latex_mark(text: str, mark: str) -> str:
-    return {BOLD: rf"\textbf{{{text}}}", UNDERLINE: rf"\underline{{{text}}}"}.get(mark, text)
-
-
-def latex_row(cells: Sequence[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-# ------------------------------------------------------------------------------------------------ files
+def interval(estimate: Estimate) -> str:
+    """Return the 95% interval in points: "-0.3 to +2.7"."""
+    return f"{signed(100 * estimate.low)} to {signed(100 * estimate.high)}"
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:

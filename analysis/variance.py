@@ -6,6 +6,7 @@ squares); Satterthwaite 1946; Colas et al. 2018 "How Many Random Seeds?".
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,7 @@ class Components:
     sample: float
 
     def of_mean(self, problems: int, seeds: int, checkpoints: int = 1, samples: int = 1) -> dict[str, float]:
-        """What each part adds to the variance of a mean over such a design; their sum is its squared standard error."""
+        """Return what each part adds to the variance of a mean over a design: they sum to its squared standard error"""
         n, s, c, k = problems, seeds, checkpoints, samples
         return {
             "problem": self.problem / n,
@@ -89,6 +90,28 @@ def _positive(value: float) -> float:
     return value if np.isnan(value) else max(0.0, float(value))
 
 
+def contributions(benchmarks: Sequence[np.ndarray]) -> dict[str, float]:
+    """Return what each component adds to the variance of the average accuracy of several benchmarks.
+
+    benchmarks: outcomes [S, C, n, K] of each, with the same seeds and checkpoints. Problems and samples of benchmarks
+    are independent; one trained model answers all of them, so seeds and checkpoints are split by their averages. NaN
+    where the design cannot tell; the others sum to the squared standard error of the average.
+    """
+    means = np.mean([y.mean(axis=(2, 3)) for y in benchmarks], axis=0)  # [S, C]
+    seeds, checkpoints = means.shape
+    each = [components(y).of_mean(y.shape[2], seeds, checkpoints, y.shape[3]) for y in benchmarks]
+    parts = {name: sum(e[name] for e in each) / len(each) ** 2 for name in each[0]}
+    if checkpoints > 1:
+        finer = parts["problem_checkpoint"] + parts["sample"]
+        within = float(means.var(axis=1, ddof=1).mean()) / (seeds * checkpoints)
+        parts["checkpoint"] = _positive(within - finer)
+    if seeds > 1:
+        names = ("checkpoint", "problem_seed", "problem_checkpoint", "sample")
+        between = float(means.mean(axis=1).var(ddof=1)) / seeds
+        parts["seed"] = _positive(between - np.nansum([parts[name] for name in names]))
+    return parts
+
+
 # ------------------------------------------------------------------------------------------------ power
 
 
@@ -100,7 +123,7 @@ def power(
     level: float = 0.05,
     freedom: float = 2.0,
 ) -> float:
-    """The chance that a two-sided t test finds a true ``difference`` between two methods with ``seeds`` seeds each.
+    """Return the chance that a two-sided t test finds a true ``difference`` of two methods with ``seeds`` seeds each.
 
     problem_variance: of the paired mean difference from the choice of problems (of its squared standard error the part
     that seeds do not lower and more problems do); seed_variance: of a single seed of one method, with all that falls as
@@ -116,9 +139,9 @@ def power(
         return 1.0 if difference else level
     df = freedom * (seeds - 1)
     limit, shift = t.isf(level / 2, df), abs(difference) / error
-    found = np.nan if df > 60 or shift > 10 else float(nct.sf(limit, df, shift) + nct.cdf(-limit, df, shift))
-    if np.isfinite(found):
-        return found
+    chance = np.nan if df > 60 or shift > 10 else float(nct.sf(limit, df, shift) + nct.cdf(-limit, df, shift))
+    if np.isfinite(chance):
+        return chance
     # scipy's non-central t fails far out, in places from a shift of 8 on; there it is as good as normal
     spread = np.sqrt(1 + limit**2 / (2 * df))
     return float(norm.sf((limit - shift) / spread) + norm.cdf((-limit - shift) / spread))
@@ -132,17 +155,17 @@ def seeds_needed(
     level: float = 0.05,
     freedom: float = 2.0,
 ) -> int | None:
-    """The fewest seeds of each method that find ``difference`` with the ``wanted`` power; the rest as for `power`.
+    """Return the fewest seeds that find ``difference`` with the ``wanted`` power; the rest as for :func:`power`.
 
     None where no number does: then the problems are too few, or the difference is 0.
     """
-    given = (difference, problem_variance, seed_variance)
-    if difference == 0 or power(*given, MOST_SEEDS, level, freedom) < wanted:
+    effect = (difference, problem_variance, seed_variance)
+    if difference == 0 or power(*effect, MOST_SEEDS, level, freedom) < wanted:
         return None
     low, high = 1, MOST_SEEDS
     while high - low > 1:
         middle = (low + high) // 2
-        if power(*given, middle, level, freedom) >= wanted:
+        if power(*effect, middle, level, freedom) >= wanted:
             high = middle
         else:
             low = middle

@@ -22,24 +22,24 @@ def main() -> None:
     options = world.arguments(__doc__, rounds=15).parse_args()
     import torch
 
-    from bapo.engines.fast import sampler as sampler_qwen2
     from bapo.engines.shared import models
     from bapo.engines.shared.data import read_prompts
     from bapo.engines.shared.sampler import SamplingParameters
+    from bapo.engines.shared.shortcuts import shortcut
     from bapo.experiments.places import data_directory
 
     config = world.make(options.results)
     models.prepare_process(1)
     model, tokenizer = models.load_start(config, torch.device("cpu"))
-    assert sampler_qwen2.supports(model)
-    rows = [p.row for p in read_prompts(data_directory(config) / "train.parquet", tokenizer, 16)[:32]]
+    assert shortcut("sampler", model)
+    prompts = read_prompts(data_directory(config) / "train.parquet", tokenizer, 16)[:32]
     pad, longest = tokenizer.pad_token_id, config.sampling.max_response_tokens
-    width = max(len(r.tokens) for r in rows)
-    ids = torch.tensor([[pad] * (width - len(r.tokens)) + list(r.tokens) for r in rows])
-    mask = torch.tensor([[0] * (width - len(r.tokens)) + [1] * len(r.tokens) for r in rows])
+    width = max(len(p.row.tokens) for p in prompts)
+    ids = torch.tensor([[pad] * (width - len(p.row.tokens)) + list(p.row.tokens) for p in prompts])
+    inputs = {"input_ids": ids, "attention_mask": (ids != pad).long()}
 
     print(f"\n{world.machine()}")
-    print(f"{'32 prompts of 6 or 7 tokens':<34}{'':<10}{'tokens per second':>22}  {'ratio':>18}")
+    print(f"{'32 prompts of 6 or 7 tokens':<34}{'':<10}{'tokens a second':>20}  {'ratio':>18}")
     end = (tokenizer.eos_token_id,)
     for label, group_size, ends in (
         ("8 samples each (a rollout)", 8, end),
@@ -47,7 +47,7 @@ def main() -> None:
         (f"8 samples, all of {longest} tokens", 8, ()),
     ):
         parameters = SamplingParameters(max_tokens=longest, eos_ids=ends, pad_id=pad)
-        world.race_samplers(label, model, rows, ids, group_size, parameters, options.rounds, attention_mask=mask)
+        world.against_generate(label, model, prompts, group_size, parameters, inputs, options.rounds)
 
 
 if __name__ == "__main__":

@@ -24,30 +24,31 @@ def main() -> None:
     import torch
 
     from bapo.engines.shared import models
+    from bapo.engines.shared.answers import parameters_of
     from bapo.engines.shared.data import read_prompts
-    from bapo.engines.shared.sampler import SamplingParameters
     from bapo.experiments.places import data_directory
 
     config = world.make(options.results, "task=geometry", small=SMALL)
     models.prepare_process(1)
     model, tokenizer = models.load_start(config, torch.device("cpu"))
-    processor = models.load_processor(model, models.start_path(config), config)
+    processor, sampling = models.load_processor(model, models.start_path(config), config), config.sampling
     data = data_directory(config) / "train.parquet"
-    rows = [p.row for p in read_prompts(data, tokenizer, config.sampling.max_prompt_tokens, processor)[:32]]
-    ids = torch.tensor([r.tokens for r in rows])
-    image_inputs = {
+    prompts = read_prompts(data, tokenizer, sampling.max_prompt_tokens, processor)[:32]
+    images = [p.row.images for p in prompts]
+    ids = torch.tensor([p.row.tokens for p in prompts])
+    inputs = {
+        "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
-        "pixel_values": torch.from_numpy(np.concatenate([r.images.pixel_values for r in rows])),
-        "image_grid_thw": torch.from_numpy(np.concatenate([r.images.image_grid_thw for r in rows])),
+        "pixel_values": torch.from_numpy(np.concatenate([i.pixel_values for i in images])),
+        "image_grid_thw": torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])),
         "mm_token_type_ids": (ids == model.config.image_token_id).int(),
     }
-    parameters = SamplingParameters(
-        max_tokens=config.sampling.max_response_tokens, eos_ids=(tokenizer.eos_token_id,), pad_id=tokenizer.pad_token_id
-    )
+    parameters = parameters_of(tokenizer, 1.0, 1.0, -1, sampling.max_response_tokens)
+
     print(f"\n{world.machine()}")
-    for size in (8, 32):
-        label = f"32 prompts, {size:>2} samples each"
-        world.race_samplers(label, model, rows, ids, size, parameters, options.rounds, **image_inputs)
+    for group_size in (8, 32):
+        label = f"32 prompts, {group_size} samples each"
+        world.against_generate(label, model, prompts, group_size, parameters, inputs, options.rounds)
 
 
 if __name__ == "__main__":

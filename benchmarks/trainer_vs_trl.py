@@ -122,7 +122,7 @@ def main() -> None:
     trainer.train()
 
     trl, own = (np.array(seconds[name][1:]) for name in ("trl", "ours"))  # the first step warms up
-    rows = ours.rows[STEPS][1:]
+    rows = ours.tables.rows[STEPS][1:]
     print(f"\n{world.machine()}")
     print(f"TRL GRPOTrainer  {world.spread(trl * 1000, '{:.0f}')} ms per step")
     print(f"our engine       {world.spread(own * 1000, '{:.0f}')} ms per step")

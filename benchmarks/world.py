@@ -12,6 +12,7 @@ import os
 import platform
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,9 @@ import numpy as np
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
-    from torch import Tensor
+
+    from bapo.algorithm.rollouts import Prompt
+    from bapo.engines.shared.sampler import SamplingParameters
 
 SMALL = (
     "base.iterations=200",
@@ -76,42 +79,33 @@ def interleave(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str,
     return {name: np.array(values) for name, values in seconds.items()}
 
 
-def spread(values: np.ndarray, form: str = "{:.2f}") -> str:
-    """Format median and quartiles, for example ``3.01 (2.95-3.10)``."""
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    return f"{form.format(middle)} ({form.format(low)}-{form.format(high)})"
-
-
-def race_samplers(
+def against_generate(
     label: str,
     model: Any,
-    rows: list[Any],
-    ids: Tensor,
+    prompts: list[Prompt],
     group_size: int,
-    parameters: Any,
+    parameters: SamplingParameters,
+    inputs: dict[str, Any],
     rounds: int,
-    **inputs: Tensor,
 ) -> None:
-    """Print the useful tokens per second of ``generate`` and of our sampler, general and fast, on the same prompts.
+    """Print tokens per second of ``generate``, of our general sampler and of the fast forward, and ratios to the first.
 
-    rows: token ids, key and images of each prompt; ids: the same prompts [n, width], padded on the left; inputs: what
-    else ``generate`` takes.
+    inputs: what ``generate`` takes of the prompts, padded on the left. Useful tokens are counted: up to the end token.
     """
     import torch
 
     from bapo import seeds
-    from bapo.engines.shared.sampler import sample
+    from bapo.engines.shared.answers import draw
 
-    prompts, keys = [r.tokens for r in rows], np.array([r.key for r in rows], dtype=np.uint64)
-    images = [r.images for r in rows] if rows[0].images is not None else None
-    calls = {name: 0 for name in ("generate", "general", "fast")}
-    tokens: dict[str, list[int]] = {name: [] for name in calls}
-    ends = parameters.eos_ids
+    calls: Counter[str] = Counter()
+    tokens: dict[str, list[int]] = {"generate": [], "general": [], "fast": []}
+    ends = torch.tensor(parameters.eos_ids)
 
     def ours(name: str) -> None:
         calls[name] += 1
-        key = seeds.key64("benchmark", calls[name])
-        groups = sample(model, prompts, group_size, keys, key, parameters, fast=name == "fast", images=images)
+        groups = draw(
+            model, prompts, group_size, seeds.key64("benchmark", calls[name]), parameters, fast=name == "fast"
+        )
         tokens[name].append(int(sum(g.lengths.sum() for g in groups)))
 
     def theirs() -> None:
@@ -119,26 +113,31 @@ def race_samplers(
         torch.manual_seed(calls["generate"])
         with torch.inference_mode():
             whole = model.generate(
-                ids,
+                **inputs,
                 do_sample=True,
                 temperature=1.0,
                 top_k=0,
                 top_p=1.0,
                 num_return_sequences=group_size,
                 max_new_tokens=parameters.max_tokens,
-                eos_token_id=ends[0] if ends else None,
+                eos_token_id=parameters.eos_ids[0] if parameters.eos_ids else None,
                 pad_token_id=parameters.pad_id,
-                **inputs,
-            )[:, ids.shape[1] :]
-        end = torch.isin(whole, torch.tensor(ends))
-        tokens["generate"].append(int((end.cumsum(1) - end.long() == 0).sum()))
+            )[:, inputs["input_ids"].shape[1] :]
+        ended = torch.isin(whole, ends)
+        tokens["generate"].append(int((ended.cumsum(1) - ended.long() == 0).sum()))
 
     sides = {"generate": theirs, "general": lambda: ours("general"), "fast": lambda: ours("fast")}
     seconds = interleave(sides, rounds)
     rates = {name: np.array(tokens[name][1:]) / seconds[name] for name in sides}
     for name, rate in rates.items():
         ratio = spread(rate / rates["generate"])
-        print(f"{label:<34}{name:<10}{spread(rate / 1000, '{:.1f}'):>20} k  {ratio:>18}")
+        print(f"{label:<34}{name:<10}{spread(rate / 1000, '{:.1f}'):>18} k  {ratio:>18}")
+
+
+def spread(values: np.ndarray, form: str = "{:.2f}") -> str:
+    """Format median and quartiles, for example ``3.01 (2.95-3.10)``."""
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return f"{form.format(middle)} ({form.format(low)}-{form.format(high)})"
 
 
 def machine() -> str:

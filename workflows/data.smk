@@ -10,10 +10,9 @@ rule data:
     group:
         together("start")
     resources:
-        mem_mb=little_memory,
-        runtime=lambda wildcards, attempt: 240 * attempt,
+        **machine(resources.problems),
     params:
-        identity=data_identity,
+        identity=of_job(identity.data_identity),
         call=bapo("data"),
     message:
         "Problems: {wildcards.task}"

@@ -2,14 +2,13 @@
 
 
 # `runs_figure6` and the like: all runs of one study (experiments/study/) with their evaluations, nothing drawn.
-for study_name in options("study"):
+for study_name in places.options("study"):
 
     rule:
         name:
             f"runs_{study_name}"
         input:
-            runs_and_evaluations(study_name),
-            curves(study_name),
+            runs_of(study_name, curves=True),
         localrule: True
 
 
@@ -22,15 +21,12 @@ rule evaluate:
     log:
         LOGS / "evaluate" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
     group:
-        together("runs", evaluation_gpus)
-    threads: threads_of
+        together("runs", resources.evaluation)
+    threads: of_job(lambda config: config.threads)
     resources:
-        mem_mb=memory,
-        runtime=evaluation_minutes,
-        gpu=evaluation_gpus,
-        nodes=one_machine(evaluation_gpus),
+        **machine(resources.evaluation),
     params:
-        identity=evaluation_identity,
+        identity=of_job(identity.evaluation_identity),
         call=bapo("evaluate"),
     message:
         "Evaluate: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
@@ -47,15 +43,12 @@ rule evaluate_base:
     log:
         LOGS / "evaluate" / "{task}" / "{model}" / "base.log",
     group:
-        together("start", evaluation_gpus)
-    threads: threads_of
+        together("start", resources.evaluation)
+    threads: of_job(lambda config: config.threads)
     resources:
-        mem_mb=memory,
-        runtime=evaluation_minutes,
-        gpu=evaluation_gpus,
-        nodes=one_machine(evaluation_gpus),
+        **machine(resources.evaluation),
     params:
-        identity=evaluation_identity,
+        identity=of_job(identity.evaluation_identity),
         call=bapo("evaluate", "--base"),
     message:
         "Evaluate: {wildcards.model} before training, {wildcards.task}"
@@ -74,15 +67,12 @@ rule evaluate_curve:
     log:
         LOGS / "curve" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
     group:
-        together("runs", evaluation_gpus)
-    threads: threads_of
+        together("runs", resources.evaluation)
+    threads: of_job(lambda config: config.threads)
     resources:
-        mem_mb=memory,
-        runtime=evaluation_minutes,
-        gpu=evaluation_gpus,
-        nodes=one_machine(evaluation_gpus),
+        **machine(resources.evaluation),
     params:
-        identity=curve_identity,
+        identity=of_job(identity.curve_identity),
         call=bapo("evaluate", "--curve"),
     message:
         "Curve: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"

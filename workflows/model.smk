@@ -10,15 +10,12 @@ rule base:
         LOGS / "base" / "{task}" / "{model}.log",
     priority: 30
     group:
-        together("start", base_gpus)
-    threads: base_threads
+        together("start", resources.base_model)
+    threads: of_job(lambda config: config.base.threads)
     resources:
-        mem_mb=base_memory,
-        runtime=evaluation_minutes,
-        gpu=base_gpus,
-        nodes=one_machine(base_gpus),
+        **machine(resources.base_model),
     params:
-        identity=base_identity,
+        identity=of_job(identity.base_identity),
         call=bapo("base"),
     message:
         "Base model: {wildcards.model}, {wildcards.task}"

@@ -11,17 +11,14 @@ rule train:
         RUN / "summary.json",
     log:
         LOGS / "train" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
-    priority: training_priority
+    priority: of_job(resources.priority)
     group:
-        together("runs", gpus)
-    threads: threads_of
+        together("runs", resources.training)
+    threads: of_job(lambda config: config.threads)
     resources:
-        mem_mb=memory,
-        runtime=minutes,
-        gpu=gpus,
-        nodes=one_machine(gpus),
+        **machine(resources.training),
     params:
-        identity=train_identity,
+        identity=of_job(identity.train_identity),
         call=bapo("train"),
     message:
         "Train: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"

@@ -17,7 +17,7 @@ __all__ = ["SETUP", "Finding", "Published", "audit", "load"]
 
 
 def audit(published: Published) -> list[Finding]:
-    """Every finding, check by check, in the order of the table."""
+    """Return every finding, check by check, in the order of the table."""
     from analysis.audit import cells, statements, theorem
 
     checks = (

@@ -15,11 +15,11 @@ from bapo.store.files import write_text
 
 
 def markdown(findings: list[Finding]) -> str:
-    """The findings by check."""
+    """Return the findings by check."""
     parts = [f"# Audit: {len(findings)} findings", ""]
     for check in dict.fromkeys(f.check for f in findings):
-        mine = [f for f in findings if f.check == check]
-        parts += [f"## {check} ({len(mine)})", "", *(f"- {f.where}: {f.text}." for f in mine), ""]
+        of_check = [f for f in findings if f.check == check]
+        parts += [f"## {check} ({len(of_check)})", "", *(f"- {f.where}: {f.text}." for f in of_check), ""]
     return "\n".join(parts)
 
 
@@ -27,13 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis.audit", description=__doc__)
     parser.add_argument("--setup", type=Path, default=SETUP, help="YAML with the table's file and what is said of it")
     parser.add_argument("--out", type=Path, help="write audit.md and audit.json into this folder")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        findings = audit(load(given.setup))
+        findings = audit(load(options.setup))
         text = markdown(findings)
-        if given.out:
-            write_text(given.out / "audit.md", text)
-            write_text(given.out / "audit.json", json.dumps([asdict(f) for f in findings], indent=1) + "\n")
+        if options.out:
+            write_text(options.out / "audit.md", text)
+            write_text(options.out / "audit.json", json.dumps([asdict(f) for f in findings], indent=1) + "\n")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -14,7 +14,7 @@ LUCK = 0.01 / len(RUNS)
 
 
 def averages(published: Published) -> Iterator[Finding]:
-    """A printed average that its own cells do not give, whatever was rounded."""
+    """Find a printed average that its own cells do not give, whatever was rounded."""
     column = published.average
     for block in published.blocks if column else ():
         for row in block.rows:
@@ -34,7 +34,7 @@ def averages(published: Published) -> Iterator[Finding]:
 
 
 def attainable(cell: Cell, outcomes: int) -> bool:
-    """Whether some count of ``outcomes`` 0/1 outcomes, in percent, is printed like that, rounded or cut off.
+    """Return whether some count of ``outcomes`` 0/1 outcomes, in percent, is printed like that, rounded or cut off.
 
     The GRIM test of Brown and Heathers 2017, for means of n * k outcomes.
     """
@@ -45,7 +45,7 @@ def attainable(cell: Cell, outcomes: int) -> bool:
 
 
 def luck(cells: list[Cell], outcomes: int) -> float:
-    """The chance that so many random values would all be attainable."""
+    """Return the chance that so many random values would all be attainable."""
     return math.prod(min(1.0, outcomes * 3 * c.half_unit / 100) for c in cells)
 
 
@@ -149,7 +149,7 @@ def _marks_of(block: Block, column: str, title: str, lower: bool) -> Iterator[Fi
 
 
 def best(published: Published) -> Iterator[Finding]:
-    """Columns in which the proposed method is not the best row."""
+    """Find columns in which the proposed method is not the best row."""
     low, proposed = set(published.setup.get("lower_is_better", ())), published.setup.get("proposed")
     for block in published.blocks:
         ours = block.row(proposed) if proposed else None

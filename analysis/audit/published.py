@@ -30,7 +30,7 @@ class Cell:
 
     @property
     def half_unit(self) -> float:
-        """How far rounding may have moved the value."""
+        """Return how far rounding may have moved the value."""
         return 0.5 * 10.0**-self.digits
 
 
@@ -90,7 +90,7 @@ def parse(text: Any) -> Cell | None:
 
 
 def load(setup_file: Path) -> Published:
-    """The table and the statements that ``setup_file`` names.
+    """Return the table and the statements that ``setup_file`` names.
 
     Raises UserError naming the file and the field that is missing or wrong.
     """
@@ -113,8 +113,8 @@ def load(setup_file: Path) -> Published:
 def _block(part: Mapping[str, Any], model: Mapping[str, Any], star: str | None) -> Block:
     rows = []
     for row in model["rows"]:
-        found = {name: parse(row[name]) for name in part["columns"] if name in row}
-        cells = {name: cell for name, cell in found.items() if cell}
+        parsed = {name: parse(row[name]) for name in part["columns"] if name in row}
+        cells = {name: cell for name, cell in parsed.items() if cell}
         borrowed = bool(star) and star in row["title"]
         rows.append(Row(row["method"], row["title"], cells, frozenset(row.get("underlined", ())), borrowed))
     columns = {name: title for name, title in part["columns"].items() if any(name in r.cells for r in rows)}

@@ -13,7 +13,7 @@ ABOUT = 0.05
 
 
 def gains(published: Published) -> Iterator[Finding]:
-    """A stated average relative gain that no usual way to average gives; the ways, and the subsets that would."""
+    """Find a stated average relative gain that no usual way to average gives; name the subsets that would."""
     for entry in published.setup.get("gains", ()):
         of, over, stated = entry["of"], entry["over"], float(entry["stated"])
         pairs = list(published.pairs(of, over, published.average or ""))
@@ -35,7 +35,7 @@ def gains(published: Published) -> Iterator[Finding]:
         unit = _unit(stated)
         if any(abs(value - stated) <= unit for value in ways.values()):
             continue
-        found = [
+        subsets = [
             (names, value)
             for size in range(1, len(each))
             for names in combinations(each, size)
@@ -44,13 +44,13 @@ def gains(published: Published) -> Iterator[Finding]:
         text = f"{stated:g}% is stated; block by block it is {_listed(each)}; " + ", ".join(
             f"{name} {value:.2f}" for name, value in ways.items()
         )
-        if found:
-            text += "; it is the mean over " + " or ".join(" and ".join(names) for names, _ in found) + " alone"
+        if subsets:
+            text += "; it is the mean over " + " or ".join(" and ".join(names) for names, _ in subsets) + " alone"
         yield Finding("gain", entry["where"], text, {"stated": stated, **each, **ways})
 
 
 def ratios(published: Published) -> Iterator[Finding]:
-    """A stated ratio of two rows in one column that the column does not give."""
+    """Find a stated ratio of two rows in one column that the column does not give."""
     for entry in published.setup.get("ratios", ()):
         for block, a, b in published.pairs(entry["of"], entry["over"], entry["column"]):
             ratio = a.value / b.value
@@ -64,7 +64,7 @@ def ratios(published: Published) -> Iterator[Finding]:
 
 
 def budgets(published: Published) -> Iterator[Finding]:
-    """Printed rollouts that the stated steps, epochs and sizes do not give."""
+    """Find printed rollouts that the stated steps, epochs and sizes do not give."""
     for entry in published.setup.get("budgets", ()):
         block = next((b for b in published.blocks if b.key == entry["model"]), None)
         per_step = entry["batch"] * entry["group"]
@@ -86,14 +86,14 @@ def budgets(published: Published) -> Iterator[Finding]:
 
 
 def same(published: Published) -> Iterator[Finding]:
-    """One quantity, different numbers."""
+    """Find one quantity with different numbers."""
     for entry in published.setup.get("same", ()):
         if len(set(entry["places"].values())) > 1:
             yield Finding("same quantity", entry["quantity"], _listed(entry["places"], "{:g}"), dict(entry["places"]))
 
 
 def sums(published: Published) -> Iterator[Finding]:
-    """A total that is not the sum of its parts."""
+    """Find a total that is not the sum of its parts."""
     for entry in published.setup.get("sums", ()):
         total = sum(entry["parts"])
         if total != entry["stated"]:

@@ -10,7 +10,7 @@ from bapo.algorithm import theory
 
 
 def best_case(mu: float, factor: float) -> float:
-    """The largest value of the bound, as a share of TV, over all policies: eq. 20 with J(pi) - J(alpha) = TV.
+    """Return the largest value of the bound, as a share of TV, over all policies: eq. 20 with J(pi) - J(alpha) = TV.
 
     A new policy cannot gain more than TV(pi, alpha) over alpha with rewards in [0, 1], so the bound is at most
     (1 / sigma - factor * K) TV, K = (1 - sigma) / sigma, even where alpha is the current policy itself. ``factor`` is

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,11 +11,12 @@ import numpy as np
 from analysis import statistics
 from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Claim
-from analysis.claims.measures import Measure, NotTestable, mean_of
-from analysis.claims.registry import BASE, CHANCE, QUERIES, words
+from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of
+from analysis.claims.queries import QUERIES
+from analysis.claims.registry import names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import Reader, View, merged, pruned
-from analysis.study import Block, Study
+from analysis.study import Block, Study, workflow_command
 
 #: the task of a line over all tasks
 ALL = "overall"
@@ -41,13 +41,13 @@ class Line:
 
     @property
     def holds_corrected(self) -> bool:
-        """Whether a firm verdict stands after Holm's correction (also where nothing varies, so that there is no p)."""
+        """Return whether a firm verdict stands after Holm's correction; without a p (nothing varies) it does."""
         firm = self.verdict.verdict in (REPRODUCED, CONTRADICTED)
         return firm and not self.adjusted >= 1 - statistics.CONFIDENCE
 
 
 def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
-    """All lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
+    """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
     reader = Reader()
     lines = [line for claim in claims for line in _lines(claim, studies, reader)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
@@ -58,12 +58,9 @@ def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
 
 
 def command(claim: Claim, studies: dict[str, Study]) -> str:
-    """What makes the runs that a claim needs."""
-    if not claim.studies:
-        return ""
+    """Return what makes the runs that a claim needs."""
     config = next((s.config for s in studies.values()), ())
-    targets = ["snakemake", "--cores", "all", *(f"runs_{name}" for name in claim.studies)]
-    return shlex.join([*targets, "--config", *config] if config else targets)
+    return workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
 
 
 def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line]:
@@ -71,8 +68,8 @@ def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line
     scale = next((s.scale for s in studies.values()), "")
     if not claim.query:
         return [_without(claim, claim.not_testable, "")]
-    given = [studies[s] for s in claim.studies if s in studies]
-    study = merged(given) if given else None
+    named = [studies[s] for s in claim.studies if s in studies]
+    study = merged(named) if named else None
     blocks = [b for b in study.blocks if _concerns(claim, b)] if study else []
     if not blocks:
         absent = [s for s in claim.studies if s not in studies]
@@ -96,12 +93,11 @@ def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line
 
 
 def _concerns(claim: Claim, block: Block) -> bool:
-    """Whether the study asks for a method of each side on this task."""
+    """Return whether the study asks for a method of each side on this task."""
     if claim.tasks and block.task not in claim.tasks:
         return False
-    parameters = claim.parameters or {}
-    sides = [words(parameters.get(key)) for key in ("of", "over") if parameters.get(key) is not None]
-    return all(any(m in block.methods or m in (BASE, CHANCE) for m in names) for names in sides)
+    sides = [names(claim.query[key]) for key in ("of", "over") if claim.query.get(key) is not None]
+    return all(any(m in block.methods or m in (BASE, CHANCE) for m in side) for side in sides)
 
 
 def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "", missing: bool = False) -> Line:
@@ -110,14 +106,14 @@ def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "
 
 
 def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) -> Line:
-    query = QUERIES[claim.query]
-    there = pruned(block, query.evaluated)
+    query = QUERIES[claim.query["name"]]
+    finished = pruned(block, query.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
-    gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in there.methods]
-    view = View(there, study, reader)
+    gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
+    view = View(finished, study, reader)
     place = {"task": block.task, "model": block.model}
     try:
-        parts = query.answer(view, **(claim.parameters or {}))
+        parts = query.answer(view, **claim.parameters)
     except NotTestable as reason:
         return _without(claim, str(reason), how, **place)
     if not parts:
@@ -127,7 +123,7 @@ def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) ->
         return _without(claim, "the paper gives no number for this task", how, **place)
     gone += [f"{part} ({why})" for part, why in parts.unmeasured.items()]
     verdict = _with_unknown(judge(parts, claim.rule, paper), gone)
-    fewer = [m for m in wanted if m in there.methods and len(there.methods[m]) < len(block.methods[m])]
+    fewer = [m for m in wanted if m in finished.methods and len(finished.methods[m]) < len(block.methods[m])]
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; not every seed of {', '.join(fewer)} has finished")
     runs = tuple(sorted(view.read))
@@ -145,7 +141,7 @@ def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) ->
 
 
 def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
-    """The verdict when parts of a claim are not known: it cannot be reproduced. firm: it can be contradicted."""
+    """Lower a verdict whose claim has unknown parts: it cannot be reproduced. firm: it can be contradicted."""
     if not unknown:
         return verdict
     what = f"nothing is known of {', '.join(dict.fromkeys(unknown))}"
@@ -165,9 +161,9 @@ def _overall(claim: Claim, lines: list[Line], how: str) -> Line:
     paper = claim.paper_value(ALL)
     alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
     if claim.overall == "all" or claim.rule.kind in ("always", "near") or not alike:
-        found, worst, p = _weakest(judged)
+        outcome, worst, p = _weakest(judged)
         each = ", ".join(f"{_place(line)} {line.verdict.verdict}" for line in judged)
-        verdict = Verdict(found, f"in every task at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
+        verdict = Verdict(outcome, f"in every task at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
         verdict = _with_unknown(verdict, [*unknown, *absent])
         return Line(claim, ALL, "", verdict, worst.measure, {}, paper, runs, how, unknown=(*unknown, *absent))
     parts = {part: _mean_over_tasks(part, judged) for part in judged[0].parts}
@@ -180,12 +176,12 @@ def _place(line: Line) -> str:
 
 
 def _not_of(claim: Claim, line: Line) -> bool:
-    """Whether the paper says nothing of the line's task, so that it is not missed."""
+    """Return whether the paper says nothing of the line's task, so that nothing is missing."""
     return claim.rule.kind == "near" and line.paper is None
 
 
 def _mean_over_tasks(part: str, lines: list[Line]) -> Measure:
-    """Each task once: the models of a task answer the same problems, so their mean is taken first."""
+    """Average over tasks, each counted once: models of a task answer the same problems, so they are averaged first."""
     tasks: dict[str, list[Measure]] = {}
     for line in lines:
         tasks.setdefault(line.task, []).append(line.parts[part])
@@ -209,23 +205,23 @@ def _known(line: Line, otherwise: float) -> float:
 
 
 def as_dictionary(line: Line) -> dict[str, Any]:
-    """What the files hold of a line; numbers that do not exist are None."""
+    """Return what the files hold of a line; numbers that do not exist are None."""
     claim, e = line.claim, line.measure.estimate if line.measure else None
     ends = (e.low, e.high) if e and claim.rule.kind != "always" else (None, None)
 
     def number(value: float | None) -> float | None:
         return float(value) if value is not None and np.isfinite(value) else None
 
-    words = claim.paper if isinstance(claim.paper, str) else None
+    printed = claim.paper if isinstance(claim.paper, str) else None
     return {
         "id": claim.id,
         "section": claim.section,
         "quote": claim.quote,
         "task": line.task,
         "model": line.model,
-        "paper_value": words if words is not None else number(line.paper),
-        "query": claim.query,
-        "parameters": dict(claim.parameters or {}),
+        "paper_value": printed if printed is not None else number(line.paper),
+        "query": claim.query.get("name", ""),
+        "parameters": claim.parameters,
         "rule": claim.rule.text() if claim.rule else "",
         "estimate": number(e.mean) if e else None,
         "low": number(ends[0]),

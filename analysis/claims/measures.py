@@ -9,6 +9,9 @@ import numpy as np
 
 from analysis.statistics import Estimate, SeedDifference, SeedMean
 
+#: what `over` may name beside methods: the model before training; what two samplings of that model show
+BASE, CHANCE = "base", "chance"
+
 
 class NotTestable(Exception):
     """The runs are there, but what the claim speaks of is not in them; the message says why."""
@@ -34,7 +37,7 @@ class Measure:
 
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
-    """The mean of one number a seed, with the t interval over the S seeds (none for S = 1)."""
+    """Return the mean of one number a seed, with the t interval over the S seeds (none for S = 1)."""
     x = np.asarray(values, dtype=np.float64)
     spread = float(x.std(ddof=1)) if len(x) > 1 else float("nan")
     estimate = Estimate(float(x.mean()), spread / np.sqrt(len(x)), len(x) - 1)
@@ -43,23 +46,22 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
 
 
 def of_two(
-    found: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
+    result: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
 ) -> Measure:
-    """A mean or a difference over problems and seeds.
+    """Return a mean or a difference over problems and seeds.
 
     scale: 100 turns fractions into points; given: one side of the difference is one model, so only the other has seeds.
     """
-    both, problems = found.both, found.problems
-    used = both if np.isfinite(both.se) else problems
+    both, problems, used = result.both, result.problems, result.tested
     estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
-    stays = max(0.0, problems.se**2 - (found.falling if np.isfinite(found.falling) else 0.0))
+    stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
-    freedom = 2.0 if isinstance(found, SeedDifference) and not given else 1.0
+    freedom = 2.0 if isinstance(result, SeedDifference) and not given else 1.0
     return Measure(estimate, unit, seeds, scale**2 * stays, scale**2 * falls * seeds / 2, note, freedom)
 
 
 def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
-    """The mean of independent measures (other tasks, other runs): SE = sqrt(sum SE^2) / B, Satterthwaite.
+    """Return the mean of independent measures (other tasks, other runs): SE = sqrt(sum SE^2) / B, Satterthwaite.
 
     Not independent (two models on the same problems): the mean of their SE, with the fewest degrees of freedom: never
     too small.
@@ -90,7 +92,7 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
 
 
 def share_table(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
-    """A ratio of two sums as a table [S, n] whose mean is that ratio and whose spread is the ratio's (linearisation).
+    """Return a ratio of two sums as a table [S, n] with the ratio's mean and spread (linearisation).
 
     chosen: 0/1 [S, n], the prompts counted in each seed; hit [S, n], in [0, 1].
     Raises NotTestable where none is chosen.

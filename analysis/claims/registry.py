@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from analysis.claims.measures import Measure, NotTestable
+from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable
 from bapo.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -27,10 +27,6 @@ class Answer(dict[str, Measure]):
         self.unmeasured = unmeasured or {}
 
 
-#: what `over` may name beside methods: the model before training; what two samplings of that model show
-BASE, CHANCE = "base", "chance"
-
-
 @dataclass(frozen=True)
 class Query:
     name: str
@@ -41,9 +37,9 @@ class Query:
     choices: dict[str, tuple[str, ...]]  # parameter -> what it may be, where that is a list of words
     beside: tuple[str, ...]  # which of BASE and CHANCE `over` may name
 
-    def check(self, where: str, given: dict[str, Any]) -> None:
+    def check(self, where: str, parameters: dict[str, Any]) -> None:
         """Raises UserError for a parameter that is missing or that the query does not have."""
-        for name in given:
+        for name in parameters:
             if name not in self.allowed:
                 raise UserError(
                     unknown(
@@ -54,13 +50,15 @@ class Query:
                     )
                 )
         for name, choices in self.choices.items():
-            if name in given and given[name] not in choices:
-                raise UserError(unknown(f"{where}: query.{name}", "no such choice", str(given[name]), list(choices)))
-        for name in words(given.get("over")):
+            if name in parameters and parameters[name] not in choices:
+                raise UserError(
+                    unknown(f"{where}: query.{name}", "no such choice", str(parameters[name]), list(choices))
+                )
+        for name in names(parameters.get("over")):
             if name in (BASE, CHANCE) and name not in self.beside:
                 raise UserError(f"{where}: query.over: query '{self.name}' cannot be asked over {name}; name methods")
         for name in self.required:
-            if name not in given:
+            if name not in parameters:
                 raise UserError(
                     f"{where}: query.{name} is missing; query '{self.name}' needs {', '.join(self.required)}"
                 )
@@ -84,21 +82,23 @@ def query(
     return register
 
 
-def words(value: Any) -> list[str]:
-    """A method or a list of methods."""
+def names(value: Any) -> list[str]:
+    """Return a method or a list of methods."""
     return [] if value is None else [str(v) for v in value] if isinstance(value, list) else [str(value)]
 
 
 def pairs(view: View, of: Any, over: Any) -> list[tuple[str, str, str]]:
     """(title, a, b) of every comparison whose methods have runs here."""
     methods = view.block.methods
-    found = [(a, b) for a in words(of) for b in words(over) if a in methods and (b in methods or b in (BASE, CHANCE))]
-    return [(f"{view.title(a)} against {view.title(b)}", a, b) for a, b in found if a != b]
+    compared = [
+        (a, b) for a in names(of) for b in names(over) if a in methods and (b in methods or b in (BASE, CHANCE))
+    ]
+    return [(f"{view.title(a)} against {view.title(b)}", a, b) for a, b in compared if a != b]
 
 
-def there(view: View, of: Any) -> list[tuple[str, str]]:
+def methods_with_runs(view: View, of: Any) -> list[tuple[str, str]]:
     """(title, method) of every method that has runs here."""
-    return [(view.title(m), m) for m in words(of) if m in view.block.methods]
+    return [(view.title(m), m) for m in names(of) if m in view.block.methods]
 
 
 def answers(asked: list[tuple[str, ...]], measure: Callable[..., Measure]) -> Answer:
@@ -106,19 +106,12 @@ def answers(asked: list[tuple[str, ...]], measure: Callable[..., Measure]) -> An
 
     Raises NotTestable where none of them can be measured.
     """
-    found, reasons = {}, {}
+    measures, reasons = {}, {}
     for title, *methods in asked:
         try:
-            found[title] = measure(*methods)
+            measures[title] = measure(*methods)
         except NotTestable as reason:
             reasons[title] = str(reason)
-    if reasons and not found:
+    if reasons and not measures:
         raise NotTestable("; ".join(dict.fromkeys(reasons.values())))
-    return Answer(found, reasons)
-
-
-def load() -> dict[str, Query]:
-    """All queries."""
-    from analysis.claims.queries import accuracy, bound, probes, training  # noqa: F401  (importing registers them)
-
-    return QUERIES
+    return Answer(measures, reasons)

@@ -48,7 +48,7 @@ def band(rule: Rule, paper: float | None) -> tuple[float, float]:
 
 
 def side(estimate: Estimate, low: float, high: float) -> int:
-    """+1: the interval lies inside; -1: outside; 0: neither, or there is no interval."""
+    """Return +1 if the interval lies inside, -1 if outside, 0 if neither or if there is no interval."""
     if estimate.se == 0:  # no spread: the number itself; a bound of an open band must be exceeded
         inside = low < estimate.mean < high or (
             math.isfinite(low) and math.isfinite(high) and low <= estimate.mean <= high
@@ -62,7 +62,7 @@ def side(estimate: Estimate, low: float, high: float) -> int:
 
 
 def _nearest(value: float, low: float, high: float) -> float:
-    """The finite edge that decides."""
+    """Return the finite edge that decides."""
     edges = [e for e in (low, high) if math.isfinite(e)]
     return min(edges, key=lambda e: abs(value - e))
 
@@ -74,7 +74,7 @@ def p_value(estimate: Estimate, low: float, high: float) -> float:
 
 
 def judge(measures: dict[str, Measure], rule: Rule, paper: float | None = None) -> Verdict:
-    """The verdict on a claim's parts (at least one)."""
+    """Return the verdict on a claim's parts (at least one)."""
     low, high = band(rule, paper)
     if rule.kind == "always":
         part, m = min(measures.items(), key=lambda item: item[1].estimate.mean)
@@ -136,8 +136,8 @@ def _undecided(measures: dict[str, Measure], sides: dict[str, int], low: float, 
     for m in open_parts.values():
         gap = m.estimate.mean - _nearest(m.estimate.mean, low, high)
         enough = math.isfinite(m.seed_variance)
-        found = seeds_needed(gap, m.problem_variance, m.seed_variance, freedom=m.freedom) if enough else 0
-        needed.append(found)
+        seeds = seeds_needed(gap, m.problem_variance, m.seed_variance, freedom=m.freedom) if enough else 0
+        needed.append(seeds)
     if 0 in needed:
         return "how many seeds would settle it cannot be told"
     names = "" if len(sides) == 1 else f" ({len(open_parts)} of {len(sides)} parts open)"
@@ -149,14 +149,14 @@ def _undecided(measures: dict[str, Measure], sides: dict[str, int], low: float, 
 
 
 def _of_these_models(sides: dict[str, int]) -> str:
-    """What can be said of one trained model a method."""
-    found = set(sides.values())
-    if found == {1}:
+    """Return what can be said of one trained model a method."""
+    results = set(sides.values())
+    if results == {1}:
         shown = "holds for these trained models"
-    elif found == {-1}:
+    elif results == {-1}:
         shown = "does not hold for these trained models"
     else:
-        shown = "is open for these trained models too" if found == {0} else "holds for some of these trained models"
+        shown = "is open for these trained models too" if results == {0} else "holds for some of these trained models"
     return (
         f"the claim {shown}; one training seed: the interval is that of new problems for them, and says nothing of "
         "methods"

@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import reading, statistics
-from analysis.claims.measures import NotTestable
-from analysis.claims.registry import BASE, CHANCE
+from analysis.claims.measures import BASE, CHANCE, NotTestable
 from analysis.results import AVERAGE
 from analysis.study import Base, Block, Cell, Study, load
-from bapo.store.files import STEPS, SUMMARY, read_json
+from bapo.store.files import STEPS, SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def load_studies(files: Sequence[Path]) -> dict[str, Study]:
-    """Study files by their name. A study's target is the one that makes its runs."""
-    named = {}
+    """Read studies by their name, or their file's. A study's target is the one that makes its runs."""
+    studies = {}
     for path in files:
-        name = str(read_json(path).get("name") or path.stem)
-        named[name] = load(path, f"runs_{name}")
-    return named
+        study = load(path)
+        name = study.name or path.stem
+        studies[name] = replace(study, target=f"runs_{name}")
+    return studies
 
 
 def merged(studies: Sequence[Study]) -> Study:
-    """One study with the runs of all: a block a task and model, each run once."""
+    """Return one study with the runs of all: a block a task and model, each run once."""
     blocks: dict[tuple[str, str], Block] = {}
     for block in (b for s in studies for b in s.blocks):
         known = blocks.get((block.task, block.model))
@@ -46,7 +46,7 @@ def merged(studies: Sequence[Study]) -> Study:
 
 
 def pruned(block: Block, evaluated: bool) -> Block:
-    """The block with finished runs only. evaluated: the evaluation must be finished too."""
+    """Return the block with finished runs only. evaluated: the evaluation must be finished too."""
     kept = {m: tuple(c for c in cells if finished(c, evaluated)) for m, cells in block.methods.items()}
     return replace(block, methods={m: cells for m, cells in kept.items() if cells})
 
@@ -82,11 +82,9 @@ class View:
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def title(self, method: str) -> str:
-        from analysis.figures.common import plain_title
-
         if method in (BASE, CHANCE):
             return {BASE: "the base", CHANCE: "the unchanged base"}[method]
-        return plain_title(self.block, method)
+        return self.block.plain_title(method)
 
     def seeds(self, *methods: str) -> int:
         return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))
@@ -112,8 +110,8 @@ class View:
         return tables
 
     def _evaluated(self, cells: Sequence[Cell | Base], benchmark: str) -> tuple[tuple[str, ...], np.ndarray]:
-        found = reading.evaluations(cells, benchmark, self.study)
-        return found.problems, found.correct.mean(axis=2)
+        outcomes = reading.evaluations(cells, benchmark, self.study)
+        return outcomes.problems, outcomes.correct.mean(axis=2)
 
     def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
         """Raises NotTestable where another method of the query has other problems of the set ``name``."""
@@ -127,16 +125,16 @@ class View:
         return names
 
     def curves(self, method: str, column: str = AVERAGE) -> list[reading.Curve]:
-        """The kept checkpoints of all seeds on one benchmark, or on each."""
+        """Return the kept checkpoints of all seeds on one benchmark, or on each."""
         cells = self.cells(method)
         if not all((c.run / "curve" / SUMMARY).exists() for c in cells):
             raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
-        found = []
+        curves = []
         for name in self._benchmarks(column):
             key = ("curve", name, *(str(c.run) for c in cells))
-            found.append(self.reader.keep(key, lambda name=name: reading.curves(cells, name, self.study)))
-            self.require_same(method, name, found[-1].problems)
-        return found
+            curves.append(self.reader.keep(key, lambda name=name: reading.curves(cells, name, self.study)))
+            self.require_same(method, name, curves[-1].problems)
+        return curves
 
     def steps(self, method: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """steps.parquet of each seed, in the order of the steps."""
@@ -144,17 +142,17 @@ class View:
 
     def tables(self, method: str, name: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""
-        found = {}
+        frames = {}
         for cell in self.cells(method):
             frame = self.reader.keep((name, str(cell.run)), lambda c=cell: reading.table(c, name, self.study))
             missing = [c for c in columns if c not in frame]
             if missing:
                 raise NotTestable(f"{cell.run / name} has no column '{missing[0]}'")
-            found[cell.seed] = frame[list(columns)]
-        return found
+            frames[cell.seed] = frame[list(columns)]
+        return frames
 
     def totals(self, method: str) -> dict[int, dict[str, float]]:
-        """The cost ledger of each seed (summary.json)."""
+        """Return the cost ledger of each seed (summary.json)."""
         cells = self.cells(method)
         key = ("totals", *(str(c.run) for c in cells))
         return self.reader.keep(
@@ -171,5 +169,5 @@ class View:
 
 
 def points(tables: Sequence[np.ndarray]) -> float:
-    """The mean accuracy in points: of each benchmark, then of the benchmarks."""
+    """Return the mean accuracy in points: of each benchmark, then of the benchmarks."""
     return 100 * statistics.mean_over_seeds(*tables).mean

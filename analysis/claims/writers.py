@@ -11,6 +11,7 @@ from typing import Any
 from analysis import text
 from analysis.claims import VERDICTS
 from analysis.claims.ledger import ALL, Line, as_dictionary
+from analysis.page import markdown_table
 from analysis.study import Study
 from bapo.store.files import write_text
 
@@ -46,11 +47,11 @@ def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[P
 
 
 def counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """How many lines have each verdict; of those not testable, how many only lack runs; and the claims behind them."""
-    found = Counter(row["verdict"] for row in rows)
+    """Count the lines with each verdict, those that only lack runs, and the claims behind them."""
+    by_verdict = Counter(row["verdict"] for row in rows)
     return {
         "claims": len({row["id"] for row in rows}),
-        "lines": {v: found[v] for v in VERDICTS},
+        "lines": {v: by_verdict[v] for v in VERDICTS},
         "overall": {v: sum(headline(rows, i)["verdict"] == v for i in _ids(rows)) for v in VERDICTS},
         "no_runs": sum(row["missing"] for row in rows),
     }
@@ -61,9 +62,9 @@ def _ids(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def headline(rows: Sequence[dict[str, Any]], claim: str) -> dict[str, Any]:
-    """The line that stands for a claim: over all tasks, else its only one, else the first that could be tested."""
-    mine = [row for row in rows if row["id"] == claim]
-    return next((r for r in mine if r["task"] == ALL), next((r for r in mine if r["parts"]), mine[0]))
+    """Return the line that stands for a claim: over all tasks, else the only one, else the first that was tested."""
+    lines = [row for row in rows if row["id"] == claim]
+    return next((r for r in lines if r["task"] == ALL), next((r for r in lines if r["parts"]), lines[0]))
 
 
 def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str) -> str:
@@ -79,7 +80,7 @@ def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str) -> str:
         for v in VERDICTS
     ]
     head = ["Verdict", f"Claims ({number['claims']})", f"Lines: a claim on a task, or overall ({len(rows)})"]
-    parts += [text.markdown_table(head, table, "lrr"), INTRODUCTION, note, ""]
+    parts += [markdown_table(head, table, "lrr"), INTRODUCTION, note, ""]
     parts += ["## All claims", "", _summary(rows), "## Claim by claim", ""]
     parts += [_claim([r for r in rows if r["id"] == i]) for i in _ids(rows)]
     return "\n".join(parts)
@@ -94,20 +95,20 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
         here = _interval(r) + (f": {r['part']}" if several and r["part"] else "")
         name = f"[{claim}](#{claim})"
         body.append([name, r["section"], where, _paper(r), here, _verdict(r), _p(r["p_holm"])])
-    return text.markdown_table(["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"], body, "lllllll")
+    return markdown_table(["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"], body, "lllllll")
 
 
-def _claim(mine: Sequence[dict[str, Any]]) -> str:
-    first = mine[0]
+def _claim(rows: Sequence[dict[str, Any]]) -> str:
+    first = rows[0]
     lines = [f"### {first['id']}", "", f"> {first['quote']}", "", f"{first['section']}."]
     if first["query"]:
         asked = ", ".join(f"{k} {_plain(v)}" for k, v in first["parameters"].items())
         lines[-1] += f" Query: {first['query']} ({asked}); the claim holds if {first['rule']}."
     if first["note"]:
         lines += ["", first["note"]]
-    if any(r["parts"] or r["estimate"] is not None for r in mine):
+    if any(r["parts"] or r["estimate"] is not None for r in rows):
         body = []
-        for r in mine:
+        for r in rows:
             where = " ".join(w for w in (r["task"], r["model"]) if w)
             reason = r["reason"] + "".join(
                 f"<br>{p['part']}: {_number(p['estimate'])} ({_number(p['low'])} to {_number(p['high'])})"
@@ -118,10 +119,10 @@ def _claim(mine: Sequence[dict[str, Any]]) -> str:
                 [where, _paper(r), _interval(r), _verdict(r), _p(r["p"]), _p(r["p_holm"]), str(r["n_seeds"]), reason]
             )
         head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Why, and each part"]
-        lines += ["", text.markdown_table(head, body, "llllllrl").rstrip()]
+        lines += ["", markdown_table(head, body, "llllllrl").rstrip()]
     else:
-        lines += ["", *(f"- {r['task'] or 'all tasks'}: **{r['verdict']}**: {r['reason']}" for r in mine)]
-    if any(r["missing"] for r in mine):
+        lines += ["", *(f"- {r['task'] or 'all tasks'}: **{r['verdict']}**: {r['reason']}" for r in rows)]
+    if any(r["missing"] for r in rows):
         lines += ["", f"The runs: `{first['command']}`"]
     return "\n".join([*lines, ""])
 

@@ -25,7 +25,7 @@ BETWEEN = 0.62
 
 
 def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Above: training reward, a column an ablation. Below: test accuracy at the end, of the methods evaluated."""
+    """Draw above training reward, a column an ablation, and below the test accuracy of the methods evaluated."""
     import pandas as pd
 
     names = [m for b in study.blocks for m in b.methods if m == "bapo" or any(c.fullmatch(m) for _, c, _ in COLUMNS)]
@@ -33,16 +33,16 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
     data = {
         (b, m): common.series(reading.steps(b, m, study, [COLUMN]), COLUMN) for b in study.blocks for m in b.methods
     }
-    found = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
+    accuracies = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
     window = common.window_of(max(len(steps) for steps, _ in data.values()))
-    words = (
+    caption = (
         f"Above: mean reward of the fresh rollouts at each step, mean over {common.seed_words(study.blocks)}"
         f"{common.averaged(window)}; band: lowest to highest seed. v: steps between two refreshes of the rollout "
         "policy, whose reward this is; m: between two re-evaluations. "
-        f"{final_accuracy.WORDS if any(found.values()) else ''}{study.note}"
+        f"{final_accuracy.WORDS if any(accuracies.values()) else ''}{study.note}"
     )
     lines = max(len(labels) for b in study.blocks for labels in _labels(b, study))
-    below, top = style.caption_height(words) + 0.5, 0.62
+    below, top = style.caption_height(caption) + 0.5, 0.62
     block_height = CURVES + BETWEEN + lines * ROW
     fig = style.figure(top + len(study.blocks) * block_height + (len(study.blocks) - 1) * (GAP + top) + below)
     outer = fig.add_gridspec(len(study.blocks), 1, hspace=(GAP + top) / block_height)
@@ -56,29 +56,32 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
             hspace=2 * BETWEEN / (CURVES + lines * ROW),
         )
         grid = [[fig.add_subplot(inner[i, j]) for j in range(len(COLUMNS))] for i in (0, 1)]
-        _block(grid, block, _labels(block, study), data, found[block], window)
-        rows += [_frame(block, m, data[block, m], window) for m in block.methods]
-        rows.append(final_accuracy.frame(block, found[block]))
+        _block(grid, block, _labels(block, study), data, accuracies[block], window)
+        for m in block.methods:
+            steps, values = data[block, m]
+            columns = {"value": values, "smoothed": style.smooth(values, window)}
+            rows.append(common.by_seed(block, m, steps, columns, measure=COLUMN))
+        rows.append(final_accuracy.frame(block, accuracies[block]))
     style.margins(fig, left=0.55, right=0.15, top=top, bottom=below)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
 
 
 def _labels(block: Block, study: Study) -> list[dict[str, str]]:
-    """The methods of each column with what they are called in it."""
+    """Return the methods of each column with what they are called in it."""
     columns = []
-    for _, chosen, own in COLUMNS:
-        labels = {m: common.short(common.plain_title(block, m)) for m in block.methods if chosen.fullmatch(m)}
+    for _, chosen, bapo in COLUMNS:
+        labels = {m: common.short(block.plain_title(m)) for m in block.methods if chosen.fullmatch(m)}
         if "bapo" in block.methods:
             method = reading.config(block.methods["bapo"][0], study).get("method", {})
-            labels["bapo"] = own.format(**method) if {"v", "m"} <= set(method) else "BAPO"
+            labels["bapo"] = bapo.format(**method) if {"v", "m"} <= set(method) else "BAPO"
         columns.append(labels)
     if not any(columns):  # none of the paper's ablations: what there is
-        columns[0] = {m: common.plain_title(block, m) for m in block.methods}
+        columns[0] = {m: block.plain_title(m) for m in block.methods}
     return columns
 
 
-def _block(grid, block: Block, columns: list[dict[str, str]], data: dict, found: dict, window: int) -> None:
+def _block(grid, block: Block, columns: list[dict[str, str]], data: dict, accuracies: dict, window: int) -> None:
     order = list(block.methods)
     for j, ((title, _, _), labels) in enumerate(zip(COLUMNS, columns, strict=True)):
         above, under = grid[0][j], grid[1][j]
@@ -93,34 +96,11 @@ def _block(grid, block: Block, columns: list[dict[str, str]], data: dict, found:
         above.set_title(title, loc="left", fontsize=8, pad=4)
         above.set_xlabel("training step", labelpad=1)
         above.tick_params(labelleft=j == 0)
-        final_accuracy.panel(under, block, found, labels)
-        under.set_xlim(*final_accuracy.limits(found))
+        final_accuracy.panel(under, block, accuracies, labels)
+        under.set_xlim(*final_accuracy.limits(accuracies))
     shown = [axes for axes in grid[0] if axes.get_visible()]
     low, high = min(a.get_ylim()[0] for a in shown), max(a.get_ylim()[1] for a in shown)
     for axes in shown:
         axes.set_ylim(low, high)
     shown[0].set_ylabel("mean reward")
     style.row_title(shown[0], block.title, 0.28)
-
-
-def _frame(block: Block, method: str, found: tuple, window: int) -> pd.DataFrame:
-    import pandas as pd
-
-    steps, values = found
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "task": block.task,
-                    "model": block.model,
-                    "method": method,
-                    "measure": COLUMN,
-                    "seed": cell.seed,
-                    "step": steps,
-                    "value": raw,
-                    "smoothed": smooth,
-                }
-            )
-            for cell, raw, smooth in zip(block.methods[method], values, style.smooth(values, window), strict=True)
-        ]
-    )

@@ -26,69 +26,49 @@ FAIR = (
 
 
 def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A panel a model: how many of the probed training prompts are answered 0, 1 .. G times of G at step 0 and last."""
+    """Draw a panel a model: how many probed training prompts are answered 0 .. G times of G at step 0 and last."""
     import pandas as pd
 
     study = common.part(study, ("mathematics",), ("grpo",))
     data = [_read(b, m, study) for b in study.blocks for m in b.methods]
-    words = (
+    caption = (
         f"A fixed set of training prompts by the number of correct answers out of {data[0]['samples']} before and "
         f"after training, mean over {common.seed_words(study.blocks)}, lines from lowest to highest seed. Moved within "
         "a run: half the sum of the differences, at least this share of the prompts has changed its group. "
     )
-    words += probed.chance_words([(d["title"], d["probes"]) for d in data], FAIR)
-    words += study.note
-    below = style.caption_height(words) + 0.5
+    caption += probed.chance_words([(d["title"], d["probes"]) for d in data], FAIR)
+    caption += study.note
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
     grid = fig.subplots(len(data), 1, squeeze=False)[:, 0]
     for axes, d in zip(grid, data, strict=True):
         _panel(axes, d)
     style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for d in data], ignore_index=True)
 
 
 def _read(block: Block, method: str, study: Study) -> dict:
-    import pandas as pd
-
     found = probes.read(block, method, study)
     samples, ends = found.samples, (found.steps[0], found.steps[-1])
 
     def moved(initial: np.ndarray, current: np.ndarray) -> float:
         return probes.distance(probes.histogram(initial, samples), probes.histogram(current, samples))
 
-    counts = {step: np.stack([probes.histogram(x, samples) for x in found.at(step)]) for step in ends}
-    within = found.within(ends[1], moved)  # [S], as the next two
-    across, unchanged = ([np.nan] * len(within) if found.obstacle else found.across(s, moved) for s in (ends[1], 0))
-    frame = pd.DataFrame(
-        [
-            {
-                "task": block.task,
-                "model": block.model,
-                "method": method,
-                "seed": seed,
-                "step": step,
-                "correct": correct,
-                "samples": samples,
-                "prompts": int(counts[step][s, correct]),
-                "moved_within_run": within[s],
-                "moved_across_seeds": across[s],
-                "unchanged_base_across_seeds": unchanged[s],
-            }
-            for s, seed in enumerate(found.seeds)
-            for step in ends
-            for correct in range(samples + 1)
-        ]
-    )
+    shares = {"moved_within_run": found.within(ends[1], moved)}  # [S], as the next two
+    for name, step in (("moved_across_seeds", ends[1]), ("unchanged_base_across_seeds", 0)):
+        shares[name] = np.full(len(found.seeds), np.nan) if found.obstacle else found.across(step, moved)
+    within, across, unchanged = (float(np.mean(share)) for share in shares.values())
+    counts, frame = probed.bins(block, method, found, ends, {k: np.stack([v, v]) for k, v in shares.items()})
     return {
         "title": block.title,
         "method": method,
-        "name": common.plain_title(block, method),
-        "counts": counts,
+        "name": block.plain_title(method),
+        "counts": dict(zip(ends, counts, strict=True)),
         "samples": samples,
-        "within": float(np.mean(within)),
-        "across": float(np.mean(across)),
-        "unchanged": float(np.mean(unchanged)),
+        "within": within,
+        "across": across,
+        "unchanged": unchanged,
         "probes": found,
         "frame": frame,
     }

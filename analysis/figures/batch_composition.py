@@ -26,11 +26,11 @@ TOP = 0.92
 
 
 def figure8_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Mathematics: BAPO and its ablations side by side."""
+    """Draw BAPO and its ablations on mathematics side by side."""
     study = common.part(study, ("mathematics",), VARIANTS)
     order = {m: i for i, m in enumerate(VARIANTS)}
     lines = [[(b, m) for m in sorted(b.methods, key=lambda m: order.get(m, len(order)))] for b in study.blocks]
-    return _draw(study, lines, [b.title for b in study.blocks], lambda b, m: common.plain_title(b, m))
+    return _draw(study, lines, [b.title for b in study.blocks], lambda b, m: b.plain_title(m))
 
 
 def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
@@ -43,25 +43,25 @@ def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
         study,
         lines,
         [""] * len(lines),
-        lambda b, m: f"{b.task_title}\n{b.model_title}{f', {common.plain_title(b, m)}' if several else ''}",
+        lambda b, m: f"{b.task_title}\n{b.model_title}{f', {b.plain_title(m)}' if several else ''}",
     )
 
 
 def _draw(
     study: Study, lines: Sequence[Sequence[tuple[Block, str]]], titles: Sequence[str], name: Callable[[Block, str], str]
 ) -> tuple[Figure, pd.DataFrame]:
-    """A panel for every (block, method): groups in the batch of each step; red: the batch size B.
+    """Draw a panel for every (block, method): groups in the batch of each step; red: the batch size B.
 
     lines: the panels of each row of the figure; titles: of the rows; name: of a panel, a second line in smaller type.
     """
     import pandas as pd
 
-    words = (
+    caption = (
         f"Prompt groups in the training batch of each step, stacked, mean over {common.seed_words(study.blocks)}; red "
         "line: the configured batch B, which GRPO always fills. Percentages: mean share of B over the run. "
         f"{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     top = TOP if any(titles) else TOP - 0.1
     across = max(len(line) for line in lines)
     fig = style.figure(top + len(lines) * PANEL + (len(lines) - 1) * GAP + below)
@@ -83,7 +83,7 @@ def _draw(
             style.row_title(row[0], title, 0.43)
     style.margins(fig, left=0.5, right=0.15, top=top, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     common.legend_above(fig, [grid[0, 0]])
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analysis import style, text
+from analysis.reading import require_runs
 from analysis.study import Block, Study
-from bapo.errors import UserError
-from bapo.store.files import SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,32 +19,16 @@ if TYPE_CHECKING:
 
 
 def part(study: Study, tasks: Sequence[str] = (), methods: Sequence[str] = ()) -> Study:
-    """The runs of a study that a figure shows: these tasks and methods, of which a study may lack some.
+    """Return the runs of a study that a figure shows: these tasks and methods, of which a study may lack some.
 
     A study with none of the tasks, or none of the methods, is one that the paper does not know (a log of another
     project): all of it is shown. Raises UserError naming every run that is not finished and the command that makes it.
     """
     blocks = [b for b in study.blocks if b.task in tasks] or list(study.blocks)
     narrowed = [replace(b, methods={m: b.methods[m] for m in b.methods if m in methods}) for b in blocks]
-    found = replace(study, blocks=tuple([b for b in narrowed if b.methods] or blocks))
-    require_runs(found)
-    return found
-
-
-def require_runs(study: Study, files: Sequence[str] = (SUMMARY,)) -> None:
-    """Raises UserError naming every run of the study without these files and the command that makes it."""
-    cells = [c for b in study.blocks for found in b.methods.values() for c in found]
-    missing: dict[str, list[str]] = {}
-    for c in cells:
-        if any(not (c.run / name).exists() for name in files):
-            missing.setdefault(str(c.run.parent), []).append(c.run.name)
-    if missing:
-        count = sum(map(len, missing.values()))
-        named = [f"{p}/{s[0]}" if len(s) == 1 else f"{p}/{{{','.join(s)}}}" for p, s in missing.items()]
-        raise UserError(
-            f"{count} of the {len(cells)} runs that the figure shows {'is' if count == 1 else 'are'} not finished: "
-            f"{', '.join(named)}; make what is missing with `{study.command}`"
-        )
+    narrower = replace(study, blocks=tuple([b for b in narrowed if b.methods] or blocks))
+    require_runs(narrower)
+    return narrower
 
 
 def series(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
@@ -54,13 +37,27 @@ def series(frame: pd.DataFrame, column: str) -> tuple[np.ndarray, np.ndarray]:
     return wide.columns.to_numpy(), wide.to_numpy(dtype=np.float64)
 
 
+def by_seed(
+    block: Block, method: str, steps: np.ndarray, columns: Mapping[str, np.ndarray | str], **names: str
+) -> pd.DataFrame:
+    """Return a row for each seed and step. columns: [S, T], or one word for all; names: columns before the seed."""
+    import pandas as pd
+
+    first = {"task": block.task, "model": block.model, "method": method, **names}
+    parts = []
+    for i, cell in enumerate(block.methods[method]):
+        values = {name: c if isinstance(c, str) else c[i] for name, c in columns.items()}
+        parts.append(pd.DataFrame({**first, "seed": cell.seed, "step": steps, **values}))
+    return pd.concat(parts, ignore_index=True)
+
+
 def window_of(steps: int) -> int:
-    """An odd smoothing window of about a tenth of the run."""
+    """Return an odd smoothing window of about a tenth of the run."""
     return max(1, round(steps / 10) | 1)
 
 
 def averaged(window: int) -> str:
-    """The words for a caption."""
+    """Return the words for a caption."""
     return f", centred moving average over {window} steps" if window > 1 else ""
 
 
@@ -70,13 +67,8 @@ def seed_words(blocks: Sequence[Block], methods: Sequence[str] | None = None) ->
     return text.counted(counts, "seed")
 
 
-def plain_title(block: Block, method: str) -> str:
-    """A method's name without the table's decoration."""
-    return block.method_title(method).lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
-
-
 def tidy_steps(axes: Axes, last: int) -> None:
-    """The step axis: from 0 to the last step, few whole-numbered ticks."""
+    """Give the step axis a range from 0 to the last step and few whole-numbered ticks."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlim(0, last)
@@ -84,7 +76,7 @@ def tidy_steps(axes: Axes, last: int) -> None:
 
 
 def short(title: str) -> str:
-    """A variant of BAPO by what it changes: "BAPO, v = 10" -> "v = 10", "BAPO without X2" -> "without X2"."""
+    """Return a variant of BAPO by what it changes: "BAPO, v = 10" -> "v = 10", "BAPO without X2" -> "without X2"."""
     for prefix in ("BAPO, ", "BAPO "):
         if title.startswith(prefix):
             return title.removeprefix(prefix).strip("()")
@@ -92,7 +84,7 @@ def short(title: str) -> str:
 
 
 def curve(axes: Axes, method: str, index: int, steps: np.ndarray, values: np.ndarray, label: str = "") -> None:
-    """The mean over seeds of values [S, T], in the method's look, and a band from the lowest to the highest seed."""
+    """Draw the mean over seeds of values [S, T] in the method's look, and a band from lowest to highest seed."""
     line = style.method_line(method, index)
     if len(steps) and len(values) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
@@ -101,12 +93,12 @@ def curve(axes: Axes, method: str, index: int, steps: np.ndarray, values: np.nda
 
 
 def legend_above(fig: Figure, axes: Sequence[Axes], left: float = 0.5, ncols: int = 5) -> None:
-    """One legend for the whole figure along its upper edge, each label once; left: inches."""
+    """Draw one legend for the whole figure along its upper edge, each label once; left: inches."""
     width, height = fig.get_size_inches()
-    found = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
+    handles = {label: handle for a in axes for handle, label in zip(*a.get_legend_handles_labels(), strict=True)}
     fig.legend(
-        list(found.values()),
-        list(found),
+        list(handles.values()),
+        list(handles),
         loc="upper left",
         bbox_to_anchor=((left - 0.07) / width, 1 - 0.02 / height),
         ncols=ncols,

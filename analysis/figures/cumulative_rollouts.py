@@ -22,17 +22,17 @@ PANEL, GAP, TOP = 2.1, 0.9, 0.42
 
 
 def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A panel a task and model: mean over seeds, band from the lowest to the highest seed."""
+    """Draw a panel a task and model: mean over seeds, band from the lowest to the highest seed."""
     import pandas as pd
 
     study = common.part(study, methods=SHOWN)
     compared = any("grpo" in b.methods for b in study.blocks)
-    words = (
+    caption = (
         "Responses generated up to each step: fresh rollouts, those that dynamic sampling throws away, and "
         f"re-evaluations; mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
         f"{'In brackets: times GRPO. ' if compared else ''}{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     down = -(-len(study.blocks) // ACROSS)
     fig = style.figure(TOP + down * PANEL + (down - 1) * GAP + below)
     grid = fig.subplots(down, max(2, min(ACROSS, len(study.blocks))), squeeze=False)
@@ -42,7 +42,7 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
     for line in grid:
         line[0].set_ylabel("responses generated")
     style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 
@@ -55,23 +55,11 @@ def _panel(axes: Axes, block: Block, study: Study) -> pd.DataFrame:
         frame["rollouts"] = frame["fresh_rollouts"] + frame["regenerated_rollouts"]
         steps, values = common.series(frame, "rollouts")
         sums[m] = (steps, np.cumsum(values, axis=1))
-        for cell, seed in zip(block.methods[m], sums[m][1], strict=True):
-            rows.append(
-                pd.DataFrame(
-                    {
-                        "task": block.task,
-                        "model": block.model,
-                        "method": m,
-                        "seed": cell.seed,
-                        "step": steps,
-                        "cumulative_rollouts": seed.astype(np.int64),
-                    }
-                )
-            )
+        rows.append(common.by_seed(block, m, steps, {"cumulative_rollouts": sums[m][1].astype(np.int64)}))
     totals = {m: values[:, -1].mean() for m, (_, values) in sums.items()}
     for i, (m, (steps, values)) in enumerate(sums.items()):
         times = f" ({totals[m] / totals['grpo']:.2f}x)" if totals.get("grpo") else ""
-        label = f"{common.plain_title(block, m)} {text.thousands(totals[m])}{times}"
+        label = f"{block.plain_title(m)} {text.thousands(totals[m])}{times}"
         common.curve(axes, m, i, steps, values, label)
     common.tidy_steps(axes, max(steps[-1] for steps, _ in sums.values()))
     axes.set_ylim(0, max(totals.values()) * 1.12)

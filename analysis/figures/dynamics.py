@@ -24,7 +24,7 @@ TOP = 0.55
 
 
 def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a column a measure; mean over seeds, smoothed, band from lowest to highest seed."""
+    """Draw a row a task and model, a column a measure; mean over seeds, smoothed, band from lowest to highest seed."""
     import pandas as pd
 
     study = common.part(study, methods=SHOWN)
@@ -34,13 +34,13 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
         for m in b.methods
     }
     window = common.window_of(max(len(steps) for d in data.values() for steps, _ in d.values()))
-    words = (
+    caption = (
         "Of each step: mean reward and length of the fresh rollouts, and the policy's mean entropy over the tokens of "
         "the training batch, which methods choose differently. Mean over "
         f"{common.seed_words(study.blocks)}{common.averaged(window)}; band: lowest to highest seed. A delayed rollout "
         f"policy (BAPO's) shows its own reward and length. {_not_recorded(data)}{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(study.blocks) * PANEL + (len(study.blocks) - 1) * GAP + below)
     grid = fig.subplots(len(study.blocks), len(MEASURES), squeeze=False)
     rows = []
@@ -48,51 +48,30 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
         for axes, (column, label) in zip(line, MEASURES.items(), strict=True):
             for i, m in enumerate(block.methods):
                 steps, values = data[block, m][column]
-                common.curve(axes, m, i, steps, style.smooth(values, window), common.plain_title(block, m))
+                common.curve(axes, m, i, steps, style.smooth(values, window), block.plain_title(m))
             common.tidy_steps(
                 axes, max(max(steps, default=1) for m in block.methods for steps, _ in data[block, m].values())
             )
             axes.set_title(label, fontsize=8, pad=4)
         style.row_title(line[0], block.title, 0.2)
-        rows += [_frame(block, m, data[block, m], window) for m in block.methods]
+        for m in block.methods:
+            for column, (steps, values) in data[block, m].items():
+                columns = {"measure": column, "value": values, "smoothed": style.smooth(values, window)}
+                rows.append(common.by_seed(block, m, steps, columns))
     for axes in grid[-1]:
         axes.set_xlabel("training step")
     style.margins(fig, left=0.45, right=0.15, top=TOP + 0.2, bottom=below, hspace=GAP / PANEL, wspace=0.24)
     common.legend_above(fig, [line[0] for line in grid])
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 
 def _not_recorded(data: dict) -> str:
-    """What no step of some method's runs says, in a sentence."""
+    """Say in a sentence what no step of some method's runs records."""
     missing = {
-        f"{MEASURES[c].partition(' (')[0]} of {common.plain_title(b, m)}"
-        for (b, m), found in data.items()
-        for c, (steps, _) in found.items()
+        f"{MEASURES[c].partition(' (')[0]} of {b.plain_title(m)}"
+        for (b, m), measures in data.items()
+        for c, (steps, _) in measures.items()
         if not len(steps)
     }
     return f"Not recorded: {', '.join(sorted(missing))}. " if missing else ""
-
-
-def _frame(block, method: str, found: dict, window: int) -> pd.DataFrame:
-    """A row a seed and step: each measure as recorded and as drawn."""
-    import pandas as pd
-
-    parts = []
-    for column, (steps, values) in found.items():
-        for cell, raw, smooth in zip(block.methods[method], values, style.smooth(values, window), strict=True):
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "task": block.task,
-                        "model": block.model,
-                        "method": method,
-                        "seed": cell.seed,
-                        "step": steps,
-                        "measure": column,
-                        "value": raw,
-                        "smoothed": smooth,
-                    }
-                )
-            )
-    return pd.concat(parts, ignore_index=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import reading, style
-from analysis.statistics import Estimate, SeedMean, mean_over_seeds
+from analysis.statistics import SeedMean, mean_over_seeds
 from analysis.study import Base, Block, Cell, Study
 from bapo.store.files import SUMMARY
 
@@ -23,7 +23,7 @@ WORDS = (
 
 
 def accuracies(block: Block, study: Study) -> dict[str, SeedMean]:
-    """The average over the block's benchmarks of the methods, and of "base", whose every run has been evaluated."""
+    """Return the average over benchmarks of "base" and of each method all of whose runs have been evaluated."""
     groups: dict[str, tuple[Cell | Base, ...]] = dict(block.methods)
     if block.base:
         groups["base"] = (block.base,)
@@ -36,35 +36,30 @@ def accuracies(block: Block, study: Study) -> dict[str, SeedMean]:
     }
 
 
-def interval(found: SeedMean) -> Estimate:
-    """For new problems and new seeds; of one seed, for new problems alone."""
-    return found.both if np.isfinite(found.both.se) else found.problems
-
-
-def frame(block: Block, found: Mapping[str, SeedMean]) -> pd.DataFrame:
-    """A row a seed, and one a method with the interval, whose seed is empty. Fractions."""
+def frame(block: Block, accuracies: Mapping[str, SeedMean]) -> pd.DataFrame:
+    """Return a row a seed, and one a method with the interval, whose seed is empty. Fractions."""
     import pandas as pd
 
     rows = []
-    for name, accuracy in found.items():
+    for name, accuracy in accuracies.items():
         same = {"task": block.task, "model": block.model, "method": name, "measure": "test_accuracy"}
         if name != "base":
             seeds = [c.seed for c in block.methods[name]]
             rows += [same | {"seed": s, "value": v} for s, v in zip(seeds, accuracy.seed_means, strict=True)]
-        estimate = interval(accuracy)
+        estimate = accuracy.tested
         rows.append(same | {"value": estimate.mean, "low": estimate.low, "high": estimate.high})
     return pd.DataFrame(rows)
 
 
-def panel(axes: Axes, block: Block, found: Mapping[str, SeedMean], labels: Mapping[str, str]) -> None:
-    """A line of text and a dot for each method of ``labels``, from the top; the text is also the curves' legend."""
+def panel(axes: Axes, block: Block, accuracies: Mapping[str, SeedMean], labels: Mapping[str, str]) -> None:
+    """Draw text and a dot for each method of ``labels``, from the top; the text is also the curves' legend."""
     order = list(block.methods)
     for row, (method, label) in enumerate(labels.items()):
         line = style.method_line(method, order.index(method))
         colour = line["color"]
         axes.plot([0.0, 0.085], [-row - 0.28] * 2, transform=axes.get_yaxis_transform(), zorder=3, **line)
         axes.text(0.11, -row - 0.28, label, transform=axes.get_yaxis_transform(), fontsize=7, color=colour, va="center")
-        if method not in found:
+        if method not in accuracies:
             axes.text(
                 0.99,
                 -row - 0.66,
@@ -76,20 +71,20 @@ def panel(axes: Axes, block: Block, found: Mapping[str, SeedMean], labels: Mappi
                 color="#666666",
             )
             continue
-        estimate, y = interval(found[method]), -row - 0.66
+        estimate, y = accuracies[method].tested, -row - 0.66
         axes.plot([100 * estimate.low, 100 * estimate.high], [y, y], color=colour, linewidth=1.2)
         axes.plot(
-            np.multiply(100, found[method].seed_means),
-            [y - 0.12] * len(found[method].seed_means),
+            np.multiply(100, accuracies[method].seed_means),
+            [y - 0.12] * len(accuracies[method].seed_means),
             ".",
             color=colour,
             markersize=2.5,
         )
         axes.plot([100 * estimate.mean], [y], "o", color=colour, markersize=4)
-    if "base" in found:  # beside each dot, not through the text
+    if "base" in accuracies:  # beside each dot, not through the text
         ends = np.arange(len(labels))
         axes.vlines(
-            [100 * found["base"].mean] * len(labels),
+            [100 * accuracies["base"].mean] * len(labels),
             -ends - 0.95,
             -ends - 0.48,
             color="#444444",
@@ -103,9 +98,9 @@ def panel(axes: Axes, block: Block, found: Mapping[str, SeedMean], labels: Mappi
     axes.set_xlabel("test accuracy (%)")
 
 
-def limits(found: Mapping[str, SeedMean]) -> tuple[float, float]:
-    """The range in percent that shows every interval, for panels that are compared."""
-    values = [100 * x for name, a in found.items() for x in _ends(name, a)]
+def limits(accuracies: Mapping[str, SeedMean]) -> tuple[float, float]:
+    """Return the range in percent that shows every interval, for panels that are compared."""
+    values = [100 * x for name, a in accuracies.items() for x in _ends(name, a)]
     if not values:
         return 0.0, 100.0
     margin = 0.06 * (max(values) - min(values)) or 1.0
@@ -113,5 +108,5 @@ def limits(found: Mapping[str, SeedMean]) -> tuple[float, float]:
 
 
 def _ends(name: str, accuracy: SeedMean) -> list[float]:
-    ends = [] if name == "base" else [interval(accuracy).low, interval(accuracy).high]
+    ends = [] if name == "base" else [accuracy.tested.low, accuracy.tested.high]
     return [x for x in (*ends, *accuracy.seed_means) if np.isfinite(x)]

@@ -30,7 +30,7 @@ OWN = "Row: a prompt's bin at step 0, column: its bin at the step, both in one r
 
 
 def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a matrix a step: prompts by their bin in the base (row) and at the step (column).
+    """Draw a row a task and model, a matrix a step: prompts by bin in the base (row) and at the step (column).
 
     The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both
     bins come from the same run, as in the paper.
@@ -40,23 +40,23 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
     import pandas as pd
 
     if method is None:
-        there = [m for b in study.blocks for m in b.methods]
-        method = "bapo" if "bapo" in there else there[0]
+        methods = [m for b in study.blocks for m in b.methods]
+        method = "bapo" if "bapo" in methods else methods[0]
     study.having(method)  # or a sentence that says which methods there are
     study = common.part(study, methods=[method])
     blocks = study.blocks
     data = [_read(b, method, study) for b in blocks]
     samples = data[0]["samples"]
-    words = (
-        f"{common.plain_title(blocks[0], method)}: training prompts by correct answers out of {samples}, before "
+    caption = (
+        f"{blocks[0].plain_title(method)}: training prompts by correct answers out of {samples}, before "
         f"training (row) and now (column), {common.seed_words(blocks, [method])}; colour: share of the row. Below the "
         "outlined diagonal (lower left): worse than before; above: better. "
     )
     if any(d["probes"].obstacle for d in data):
-        words += f"{OWN} "
-    words += probed.chance_words([(b.title, d["probes"]) for b, d in zip(blocks, data, strict=True)], FAIR)
-    words += study.note
-    below = style.caption_height(words) + 0.5
+        caption += f"{OWN} "
+    caption += probed.chance_words([(b.title, d["probes"]) for b, d in zip(blocks, data, strict=True)], FAIR)
+    caption += study.note
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
     grid = fig.subplots(len(data), STEPS, squeeze=False)
     for line, block, d in zip(grid, blocks, data, strict=True):
@@ -68,10 +68,10 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
                 axes.tick_params(labelleft=False)
             else:
                 axes.set_ylabel("initial bin" if d["probes"].obstacle else "bin, other seed's base", labelpad=2)
-        style.row_title(line[0], f"{common.plain_title(block, method)}: {block.title}", 0.38)
+        style.row_title(line[0], f"{block.plain_title(method)}: {block.title}", 0.38)
     style.margins(fig, left=0.55, right=0.68, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _bar(fig, grid, image)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for d in data], ignore_index=True)
 
 

@@ -20,39 +20,39 @@ PANEL, GAP, TOP = 2.0, 1.0, 0.55
 
 
 def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
+    """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
     import pandas as pd
 
     study = common.part(study, methods=SHOWN)
     cells = [(b, m) for b in study.blocks for m in b.methods]
     held_out = {(b, m): _held_out(b, m, study) for b, m in cells}
     norms = {(b, m): common.series(reading.steps(b, m, study, ["gradient_norm"]), "gradient_norm") for b, m in cells}
-    found = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
+    accuracies = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
     window = common.window_of(max(len(steps) for steps, _ in norms.values()))
-    words = (
+    caption = (
         f"Left: share of correct answers to held-out problems, {held_out[cells[0]][2]} samples each; star: BAPO's best "
         "step by that measure, which flatters it, as the best of several always does. Middle: norm of the gradient"
         f"{common.averaged(window)}. Mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
-        f"{final_accuracy.WORDS if any(found.values()) else ''}{study.note}"
+        f"{final_accuracy.WORDS if any(accuracies.values()) else ''}{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(study.blocks) * PANEL + (len(study.blocks) - 1) * GAP + below)
     grid = fig.subplots(len(study.blocks), 3, squeeze=False, width_ratios=(1, 1, 0.9))
     rows = []
     for line, block in zip(grid, study.blocks, strict=True):
         rows += _row(line, block, held_out, norms, window)
         labels = {m: _name(block, m) for m in block.methods}
-        final_accuracy.panel(line[2], block, found[block], labels)
-        line[2].set_xlim(*final_accuracy.limits(found[block]))
-        rows.append(final_accuracy.frame(block, found[block]))
+        final_accuracy.panel(line[2], block, accuracies[block], labels)
+        line[2].set_xlim(*final_accuracy.limits(accuracies[block]))
+        rows.append(final_accuracy.frame(block, accuracies[block]))
         style.row_title(line[0], block.title, 0.22)
     style.margins(fig, left=0.5, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
 
 
 def _name(block: Block, method: str) -> str:
-    return "range filter (BAPO)" if method == "bapo" else common.short(common.plain_title(block, method))
+    return "range filter (BAPO)" if method == "bapo" else common.short(block.plain_title(method))
 
 
 def _held_out(block: Block, method: str, study: Study) -> tuple[np.ndarray, np.ndarray, int]:
@@ -80,10 +80,13 @@ def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: in
                 markeredgecolor="white",
                 zorder=6,
             )
-        rows.append(_frame(block, m, "held_out_accuracy", steps, values))
+        columns = {"value": values, "smoothed": values}
+        rows.append(common.by_seed(block, m, steps, columns, measure="held_out_accuracy"))
         steps, values = norms[block, m]
-        common.curve(line[1], m, i, steps, style.smooth(values, window))
-        rows.append(_frame(block, m, "gradient_norm", steps, values, style.smooth(values, window)))
+        smoothed = style.smooth(values, window)
+        common.curve(line[1], m, i, steps, smoothed)
+        columns = {"value": values, "smoothed": smoothed}
+        rows.append(common.by_seed(block, m, steps, columns, measure="gradient_norm"))
     line[0].set_title("held-out problems, correct (%)", fontsize=8, loc="left", pad=4)
     line[1].set_title("gradient norm", fontsize=8, loc="left", pad=4)
     for axes in line[:2]:
@@ -92,25 +95,3 @@ def _row(line: list[Axes], block: Block, held_out: dict, norms: dict, window: in
     line[0].set_xlim(-0.02 * line[0].get_xlim()[1], 1.03 * line[0].get_xlim()[1])
     line[1].set_ylim(0, None)
     return rows
-
-
-def _frame(block: Block, method: str, measure: str, steps, values, smoothed=None) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "task": block.task,
-                    "model": block.model,
-                    "method": method,
-                    "measure": measure,
-                    "seed": cell.seed,
-                    "step": steps,
-                    "value": values[i],
-                    "smoothed": values[i] if smoothed is None else smoothed[i],
-                }
-            )
-            for i, cell in enumerate(block.methods[method])
-        ]
-    )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis.probes import Probes
+from analysis.probes import Probes, histogram
+from analysis.study import Block
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def spaced(steps: Sequence[int], count: int) -> list[int]:
@@ -18,18 +23,49 @@ def spaced(steps: Sequence[int], count: int) -> list[int]:
     return sorted({min(steps, key=lambda s: (abs(s - w), s)) for w in wanted})
 
 
-def chance_words(found: Sequence[tuple[str, Probes]], fair: str) -> str:
-    """The caption's part on chance: ``fair`` where seeds can be compared, and why it is lacking where they cannot.
+def bins(
+    block: Block, method: str, probes: Probes, steps: Sequence[int], shares: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """Return how many prompts have 0, 1 .. G correct answers [T, S, G+1] at the steps, and the same as a table.
 
-    found: (what a reader calls it, its probes) of every part of the figure.
+    shares: further columns of the table, [T, S].
+    """
+    import pandas as pd
+
+    counts = np.stack([[histogram(x, probes.samples) for x in probes.at(step)] for step in steps])
+    frame = pd.DataFrame(
+        [
+            {
+                "task": block.task,
+                "model": block.model,
+                "method": method,
+                "seed": seed,
+                "step": step,
+                "correct": correct,
+                "samples": probes.samples,
+                "prompts": int(counts[i, s, correct]),
+                **{name: share[i, s] for name, share in shares.items()},
+            }
+            for s, seed in enumerate(probes.seeds)
+            for i, step in enumerate(steps)
+            for correct in range(probes.samples + 1)
+        ]
+    )
+    return counts, frame
+
+
+def chance_words(parts: Sequence[tuple[str, Probes]], fair: str) -> str:
+    """Return the caption's part on chance: ``fair`` where seeds can be compared, else why they cannot be.
+
+    parts: (what a reader calls it, its probes) of every part of the figure.
     """
     lacking: dict[str, list[str]] = {}
-    for name, probes in found:
+    for name, probes in parts:
         if probes.obstacle:
             lacking.setdefault(probes.obstacle, []).append(name)
     if not lacking:
         return f"{fair} "
-    if sum(map(len, lacking.values())) == len(found):
+    if sum(map(len, lacking.values())) == len(parts):
         return f"There is no fair chance level here ({'; '.join(lacking)}). "
     missing = "".join(f"No fair chance level for {', '.join(names)} ({why}). " for why, names in lacking.items())
     return f"{fair} {missing}"

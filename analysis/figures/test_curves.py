@@ -49,7 +49,7 @@ def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     for block in study.blocks:
         shown = [pair for pair in PAIRS if all(m in block.methods for m in pair)] or [tuple(block.methods)]
         for pair in shown:
-            title = " and ".join(common.plain_title(block, m) for m in reversed(pair))
+            title = " and ".join(block.plain_title(m) for m in reversed(pair))
             panels.append(Panel(block, _benchmark(block, AIME), pair, title))
     return _draw(panels, study, _on(panels))
 
@@ -68,27 +68,27 @@ def figure16_ppo(study: Study) -> tuple[Figure, pd.DataFrame]:
     """PPO and BA-PPO on what stands for AIME 2024, a star at each one's highest point."""
     study = _part(study, tuple(MARKERS))
     panels = [Panel(b, _benchmark(b, AIME), tuple(b.methods), b.title) for b in study.blocks]
-    words = (
+    caption = (
         f"{_on(panels)}Star: the highest point of a curve, chosen on the test problems themselves: on new problems the "
         "same checkpoint would mostly lie lower. "
     )
-    return _draw(panels, study, words, stars=True)
+    return _draw(panels, study, caption, stars=True)
 
 
 def _part(study: Study, methods: Sequence[str]) -> Study:
-    """The methods of a figure that the study has curves of; all of those where it knows none of the figure's.
+    """Return the methods of a figure that the study has curves of; all of those where it knows none of the figure's.
 
     Raises UserError naming every run without them and the command that makes them.
     """
     if not study.curves:
         raise UserError("the study has no test curves; name the methods that need them under 'curves' in its file")
-    found = common.part(study, methods=[m for m in methods if m in study.curves] or study.curves)
-    common.require_runs(found, ("summary.json", "curve/summary.json"))
-    return found
+    narrower = common.part(study, methods=[m for m in methods if m in study.curves] or study.curves)
+    reading.require_runs(narrower, ("summary.json", "curve/summary.json"))
+    return narrower
 
 
 def _benchmark(block: Block, role: str) -> str:
-    """The benchmark that plays the part of the paper's; the last one where none does."""
+    """Return the benchmark that plays the part of the paper's; the last one where none does."""
     names = [name for name, _ in block.benchmarks]
     return next((n for n in names if block.roles.get(n, n) == role), names[-1])
 
@@ -112,22 +112,22 @@ def _on(panels: Sequence[Panel]) -> str:
 def _draw(panels: Sequence[Panel], study: Study, extra: str, stars: bool = False) -> tuple[Figure, pd.DataFrame]:
     import pandas as pd
 
-    found = {panel: panel.curves(study) for panel in panels}
-    samples = sorted({c.samples for curves in found.values() for c in curves.values()})
-    words = (
+    curves_of = {panel: panel.curves(study) for panel in panels}
+    samples = sorted({c.samples for curves in curves_of.values() for c in curves.values()})
+    caption = (
         f"{extra}Accuracy of the kept checkpoints, {' or '.join(map(str, samples))} samples a problem; step 0: before "
         f"training. Thick: mean over {common.seed_words(study.blocks)}; thin: each seed; band: 95% interval of the "
         f"mean for new problems, these trained models given. {study.note}"
     )
     titled = 0.2 * max(p.title.count("\n") + 1 for p in panels)
-    below, above = style.caption_height(words) + 0.5, 0.3 + titled
+    below, above = style.caption_height(caption) + 0.5, 0.3 + titled
     across = min(ACROSS, len(panels))
     down = -(-len(panels) // across)
     fig = style.figure(above + down * HEIGHT + (down - 1) * (GAP + titled) + below)
     grid = fig.subplots(down, max(2, across), squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
-    rows = [_panel(axes, p, found[p], stars) for axes, p in zip(grid.flat, panels, strict=False)]
+    rows = [_panel(axes, p, curves_of[p], stars) for axes, p in zip(grid.flat, panels, strict=False)]
     for line in grid:
         line[0].set_ylabel("accuracy, %")
     if len({(p.block.task, p.block.model, p.benchmark) for p in panels}) == 1:  # the same numbers: one scale
@@ -137,7 +137,7 @@ def _draw(panels: Sequence[Panel], study: Study, extra: str, stars: bool = False
             axes.set_ylim(low, high)
     style.margins(fig, left=0.5, right=0.15, top=above, bottom=below, hspace=(GAP + titled) / HEIGHT, wspace=0.22)
     common.legend_above(fig, grid.flat[: len(panels)], left=0.5)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True).drop_duplicates(ignore_index=True)
 
 
@@ -150,14 +150,14 @@ def _panel(axes: Axes, panel: Panel, curves: dict[str, reading.Curve], stars: bo
     order = list(panel.block.methods)
     for method, curve in curves.items():
         steps, accuracy = np.array(curve.steps), 100 * curve.accuracy
-        found = [statistics.mean_over_seeds(accuracy[:, t]).problems for t in range(len(steps))]
-        means, low, high = (np.array([getattr(e, key) for e in found]) for key in ("mean", "low", "high"))
+        means_of = [statistics.mean_over_seeds(accuracy[:, t]).problems for t in range(len(steps))]
+        means, low, high = (np.array([getattr(e, key) for e in means_of]) for key in ("mean", "low", "high"))
         line = style.method_line(method, order.index(method))
         top = 5 if method == "bapo" else 3
         axes.fill_between(steps, low, high, color=line["color"], alpha=0.13, linewidth=0)
         for seed in accuracy.mean(axis=2):
             axes.plot(steps, seed, color=line["color"], linewidth=0.5, alpha=0.7, zorder=2)
-        label, marker = common.plain_title(panel.block, method), MARKERS.get(method) if stars else None
+        label, marker = panel.block.plain_title(method), MARKERS.get(method) if stars else None
         axes.plot(steps, means, label=label, marker=marker, markersize=4, zorder=top, clip_on=not stars, **line)
         best = int(np.argmax(means))
         if stars:

@@ -37,14 +37,14 @@ def figure13_tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """A row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
+    """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
     import pandas as pd
 
     across = max(len(b.methods) for b in study.blocks)
     data = [[_read(b, m, study) for m in b.methods] for b in study.blocks]
     samples = data[0][0]["samples"]
     seeds = common.seed_words(study.blocks)
-    words = (
+    caption = (
         f"A fixed set of training prompts by the number of correct answers out of {samples}, of the base and during "
         f"training, mean over {seeds}; red: no correct answer. Improved: share of the base's 0/{samples} prompts with "
         "at least one correct answer at the last step (lowest to highest seed). Within a run, as the paper counts: "
@@ -52,9 +52,9 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
     )
     rows = zip(study.blocks, data, strict=True)
     named = [(f"{d['title']} on {block.title}", d["probes"]) for block, line in rows for d in line]
-    words += probed.chance_words(named, FAIR.format(samples=samples))
-    words += study.note
-    below = style.caption_height(words) + 0.5
+    caption += probed.chance_words(named, FAIR.format(samples=samples))
+    caption += study.note
+    below = style.caption_height(caption) + 0.5
     fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
     grid = fig.subplots(len(data), across, squeeze=False, sharey="row")
     colours = bin_colours(samples)
@@ -69,7 +69,7 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
         )
     style.margins(fig, left=0.62, right=0.72, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _legend(fig, grid[0, -1], colours, samples)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for line in data for d in line], ignore_index=True)
 
 
@@ -83,36 +83,19 @@ def bin_colours(samples: int) -> list[str]:
 
 
 def _read(block: Block, method: str, study: Study) -> dict:
-    import pandas as pd
-
     found = probes.read(block, method, study)
     steps, samples = found.steps, found.samples
-    counts = np.stack([[probes.histogram(x, samples) for x in found.at(step)] for step in steps])  # [T, S, G+1]
     within = np.stack([found.within(step, probes.improved) for step in steps])  # [T, S]
     none = (float("nan"), [float("nan")] * len(found.seeds))
     across = [none if found.obstacle else probes.improved_across(found, step) for step in steps]
-    frame = pd.DataFrame(
-        [
-            {
-                "task": block.task,
-                "model": block.model,
-                "method": method,
-                "seed": seed,
-                "step": step,
-                "correct": correct,
-                "samples": samples,
-                "prompts": int(counts[i, s, correct]),
-                "improved_within_run": within[i, s],
-                "improved_across_seeds": across[i][1][s],
-                "unchanged_base_across_seeds": across[0][1][s],
-            }
-            for s, seed in enumerate(found.seeds)
-            for i, step in enumerate(steps)
-            for correct in range(samples + 1)
-        ]
-    )
+    shares = {
+        "improved_within_run": within,
+        "improved_across_seeds": np.array([by_seed for _, by_seed in across]),
+        "unchanged_base_across_seeds": np.array([across[0][1]] * len(steps)),
+    }
+    counts, frame = probed.bins(block, method, found, steps, shares)
     return {
-        "title": common.plain_title(block, method),
+        "title": block.plain_title(method),
         "steps": steps,
         "samples": samples,
         "counts": counts.mean(axis=1),
@@ -126,13 +109,13 @@ def _read(block: Block, method: str, study: Study) -> dict:
 
 def _mean(values: np.ndarray) -> float:
     """Over the seeds that have prompts at 0/G."""
-    there = values[np.isfinite(values)]
-    return float(there.mean()) if len(there) else float("nan")
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else float("nan")
 
 
-def _share(found: tuple[float, list[float]]) -> str:
-    """A share over seeds, from the lowest to the highest."""
-    mean, by_seed = found[0], [x for x in found[1] if np.isfinite(x)]
+def _share(shares: tuple[float, list[float]]) -> str:
+    """Return a share over seeds, from the lowest to the highest."""
+    mean, by_seed = shares[0], [x for x in shares[1] if np.isfinite(x)]
     if not by_seed:
         return "no such prompt"
     return f"{mean:.0%}" + (f" ({100 * min(by_seed):.0f} to {max(by_seed):.0%})" if len(by_seed) > 1 else "")

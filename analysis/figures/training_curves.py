@@ -20,22 +20,22 @@ TALL, BETWEEN, SMALL, GAP = 2.0, 0.62, 0.85, 0.75
 
 
 def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Above: all methods, mean over seeds; below: each method with its seeds. One such pair a task and model."""
+    """Draw all methods (mean over seeds) and below each method with its seeds; one such pair a task and model."""
     import pandas as pd
 
     study = common.part(study)
     data = {b: _read(b, study) for b in study.blocks}
     window = common.window_of(max(len(steps) for methods in data.values() for steps, _ in methods.values()))
-    first = common.plain_title(study.blocks[0], next(iter(study.blocks[0].methods)))
+    first = study.blocks[0].plain_title(next(iter(study.blocks[0].methods)))
     chooses = any("mopps" in b.methods for b in study.blocks)
-    words = (
+    caption = (
         f"Mean reward of the fresh rollouts at each step, {common.seed_words(study.blocks)} a method"
         f"{common.averaged(window)}. Above: mean over seeds. Below: the same mean, each seed (thin), band from lowest "
         f"to highest seed; grey: {first}. Methods with a delayed rollout policy show that policy's reward. "
         f"{'MoPPS chooses its prompts, so its reward is not on the same prompts as the rest. ' if chooses else ''}"
         f"{study.note}"
     )
-    below = style.caption_height(words) + 0.5
+    below = style.caption_height(caption) + 0.5
     height = 0.3 + len(data) * (TALL + BETWEEN + SMALL) + (len(data) - 1) * GAP + below
     fig = style.figure(height)
     outer = fig.add_gridspec(len(data), 1, hspace=GAP / (TALL + BETWEEN + SMALL))
@@ -46,23 +46,10 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
         _compare(fig.add_subplot(inner[0]), block, methods, smoothed)
         _seeds(fig, inner[1], block, methods, smoothed)
         for m, (steps, values) in methods.items():
-            for cell, raw, smooth in zip(block.methods[m], values, smoothed[m], strict=True):
-                rows.append(
-                    pd.DataFrame(
-                        {
-                            "task": block.task,
-                            "model": block.model,
-                            "method": m,
-                            "seed": cell.seed,
-                            "step": steps,
-                            "reward_mean": raw,
-                            "smoothed": smooth,
-                        }
-                    )
-                )
+            rows.append(common.by_seed(block, m, steps, {COLUMN: values, "smoothed": smoothed[m]}))
     style.margins(fig, left=0.55, right=1.5, top=0.3, bottom=below)
     _widen(fig)
-    style.caption(fig, words)
+    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 
@@ -85,7 +72,7 @@ def _compare(axes, block: Block, methods: dict, smoothed: dict) -> None:
     axes.set_xlabel("training step", labelpad=1)
     final = {m: v.mean(axis=0)[-1] for m, v in smoothed.items()}
     ends = [
-        (y, f"{common.plain_title(block, m)} {y:.2f}", style.method_line(m, i)["color"])
+        (y, f"{block.plain_title(m)} {y:.2f}", style.method_line(m, i)["color"])
         for i, (m, y) in enumerate(final.items())
     ]
     style.spread_labels(axes, ends, last, TALL)
@@ -111,7 +98,7 @@ def _seeds(fig, slot, block: Block, methods: dict, smoothed: dict) -> None:
         axes.set_xticks([0, steps[-1]], ["0", str(steps[-1])])
         axes.get_xticklabels()[0].set_ha("left")
         axes.get_xticklabels()[1].set_ha("right")
-        title = common.plain_title(block, m)
+        title = block.plain_title(m)
         if len(methods) > 7:  # narrow panels
             title = title.replace(" ", "\n", 1)
         axes.set_title(title, fontsize=7, color=line["color"], pad=3)
@@ -120,7 +107,7 @@ def _seeds(fig, slot, block: Block, methods: dict, smoothed: dict) -> None:
 
 
 def _widen(fig) -> None:
-    """The row of seeds uses the width that the labels of the upper panel leave free."""
+    """Let the row of seeds use the width that the labels of the upper panel leave free."""
     small = [a for a in fig.axes if a.get_gid() == "seeds"]
     left = min(a.get_position().x0 for a in small)
     right = max(a.get_position().x1 for a in small)

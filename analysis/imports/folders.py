@@ -42,7 +42,7 @@ def import_log(
 
 
 def write(folder: Path, tables: Tables, source: dict[str, Any], batch_size: int) -> None:
-    """A finished run directory; its identity and manifest say that nothing here was trained by this project."""
+    """Write a finished run directory; its identity and manifest say that nothing in it was trained here."""
     frames = {STEPS: tables.steps, GROUPS: tables.groups, PROBE: tables.probe}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMMARY).unlink(missing_ok=True)
@@ -61,7 +61,7 @@ def write(folder: Path, tables: Tables, source: dict[str, Any], batch_size: int)
 
 
 def write_study(folder: Path) -> Path:
-    """``folder/study.json``: every run of the task below it, for ``python -m analysis figure ... --study``."""
+    """Write ``folder/study.json`` with every run of the task, for ``python -m analysis figure ... --study``."""
     cells = []
     for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
         model, method, seed = summary.parent.relative_to(folder).parts

@@ -64,7 +64,7 @@ def lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def detect(path: Path) -> str:
-    """The format of a file by the fields of its first line."""
+    """Return the format of a file by the fields of its first line."""
     for _, first in lines(path):
         for name, (needed, _) in FORMATS.items():
             if needed <= set(first):
@@ -75,7 +75,7 @@ def detect(path: Path) -> str:
 
 
 def read(path: Path, settings: Settings, name: str | None = None) -> Tables:
-    """The tables of a log. name: a key of FORMATS; None: detected."""
+    """Return the tables of a log. name: a key of FORMATS; None: detected."""
     name = name or detect(path)
     needed, reader = FORMATS[name]
     records = []
@@ -96,7 +96,7 @@ def read(path: Path, settings: Settings, name: str | None = None) -> Tables:
 
 
 def histories(records: list[dict[str, Any]], settings: Settings) -> Tables:
-    """A prompt's accuracies in the order of its visits: {"id", "acc_history"} (ypwang61/One-Shot-RLVR).
+    """Read a prompt's accuracies in the order of its visits: {"id", "acc_history"} (ypwang61/One-Shot-RLVR).
 
     The log has no steps. Visit i of n is placed at the share (i + u) / n of the run, u in [0, 1) keyed by the prompt,
     and the visits in that order are cut into steps of ``batch`` prompts: right to about one epoch.
@@ -164,7 +164,7 @@ def _nearest_visits(rows: list[tuple[int, str, int]], last: int, settings: Setti
     for step, name, correct in rows:
         seen[name].append((step, correct))
     points = sorted({round(i * last / (settings.points - 1)) for i in range(settings.points)})
-    found = [
+    nearest = [
         {
             "step": point,
             "set": "train",
@@ -175,7 +175,7 @@ def _nearest_visits(rows: list[tuple[int, str, int]], last: int, settings: Setti
         for point in points
         for name, v in seen.items()
     ]
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame(nearest)
     return frame.assign(mean=frame["correct"] / frame["samples"])
 
 
@@ -183,7 +183,7 @@ def _nearest_visits(rows: list[tuple[int, str, int]], last: int, settings: Setti
 
 
 def tracking(records: list[dict[str, Any]], settings: Settings) -> Tables:
-    """One row a response of a tracked prompt: {"prompt", "step", "reward"} (waunx/BAPO_ICLR).
+    """Read one row a response of a tracked prompt: {"prompt", "step", "reward"} (waunx/BAPO_ICLR).
 
     Steps at which a prompt has fewer responses than the usual number are left out.
     """

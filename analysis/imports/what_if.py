@@ -44,7 +44,7 @@ class Recorded:
 def what_if(
     run: Path, algorithm: str, options: dict[str, Any], batch_size: int | None = None, seed: int = 1
 ) -> tuple[Tables, int]:
-    """The batches of ``algorithm`` (BAPO or a variant), had it been given the fresh groups of ``run``.
+    """Return the batches of ``algorithm`` (BAPO or a variant), had it been given the fresh groups of ``run``.
 
     What it would have changed afterwards is not simulated: the policy is that of the recorded run. Nor is a delayed
     rollout policy: the groups are those that were recorded. Returns the tables and B. Raises UserError where the

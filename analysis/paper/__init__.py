@@ -19,12 +19,12 @@ class PaperModel:
     rows: dict[str, dict[str, Any]]
 
     def printed(self, method: str, column: str) -> str | None:
-        """The number as printed, or None where the paper has none."""
+        """Return the number as printed, or None where the paper has none."""
         value = self.rows.get(method, {}).get(column)
         return None if value in (None, "-") else str(value)
 
     def value(self, method: str, column: str) -> float | None:
-        """The same as a number; "677k" is 677000."""
+        """Return the same as a number; "677k" is 677000."""
         text = self.printed(method, column)
         if text is None:
             return None
@@ -33,7 +33,7 @@ class PaperModel:
 
 @lru_cache
 def read(name: str) -> dict[str, Any]:
-    """The content of ``analysis/paper/<name>.yaml``."""
+    """Return the content of ``analysis/paper/<name>.yaml``."""
     import yaml
 
     return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
@@ -41,17 +41,17 @@ def read(name: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def table1() -> dict[str, PaperModel]:
-    """Every model of Table 1 by its key, in the paper's order."""
-    found = {}
+    """Return every model of Table 1 by its key, in the paper's order."""
+    models = {}
     for part in read("table1")["parts"]:
         for model in part["models"]:
             rows = {row["method"]: row for row in model["rows"]}
-            found[model["key"]] = PaperModel(model["key"], model["title"], part["task"], part["columns"], rows)
-    return found
+            models[model["key"]] = PaperModel(model["key"], model["title"], part["task"], part["columns"], rows)
+    return models
 
 
 def match(task: str, model: str, named: str | None = None) -> PaperModel | None:
-    """The paper's block for a study's task and model: the one named, else the same key, else the task's first model."""
+    """Return the paper's block for a task and model: the one named, else the same key, else the task's first."""
     models = table1()
     for key in (named, model):
         if key in models:

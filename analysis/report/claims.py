@@ -79,29 +79,29 @@ def load(path: Path) -> list[Claim]:
     return [_claim(i, c) for i, c in enumerate(content)]
 
 
-def _claim(index: int, given: Mapping[str, Any]) -> Claim:
-    verdict = _words(given.get("verdict")) or "no verdict"
-    estimate, low, high = _alike(given.get("estimate"), given.get("low"), given.get("high"))
-    runs, parts = given.get("runs") or [], given.get("parts") or []
-    facts = {name: _words(given.get(key)) for key, name in FACTS.items()}
+def _claim(index: int, line: Mapping[str, Any]) -> Claim:
+    verdict = _words(line.get("verdict")) or "no verdict"
+    estimate, low, high = _alike(line.get("estimate"), line.get("low"), line.get("high"))
+    runs, parts = line.get("runs") or [], line.get("parts") or []
+    facts = {name: _words(line.get(key)) for key, name in FACTS.items()}
     if verdict not in FIRM:  # a correction for many tests has nothing to say of what was not found
         facts[FACTS["holds_corrected"]] = ""
     shown = [_part(p) for p in parts if isinstance(p, Mapping)]
-    value = given.get("estimate")
+    value = line.get("estimate")
     return Claim(
         anchor=f"claim-{index + 1}",
-        id=_words(given["id"]),
-        section=_words(given.get("section")),
-        quote=_words(given.get("quote")),
-        paper=_number(given.get("paper_value")),
-        task=_words(given.get("task")),
+        id=_words(line["id"]),
+        section=_words(line.get("section")),
+        quote=_words(line.get("quote")),
+        paper=_number(line.get("paper_value")),
+        task=_words(line.get("task")),
         estimate=estimate,
         interval=_interval(low, high),
-        unit=_words(given.get("unit")),
-        n_seeds=_words(given.get("n_seeds")),
+        unit=_words(line.get("unit")),
+        n_seeds=_words(line.get("n_seeds")),
         verdict=verdict,
         look=VERDICTS.get(verdict.replace("_", " "), "none"),
-        reason=_words(given.get("reason")),
+        reason=_words(line.get("reason")),
         facts=tuple((name, words) for name, words in facts.items() if words),
         parts=tuple(shown) if len(shown) > 1 or any(p.note for p in shown) else (),
         runs=tuple(map(str, runs)) if isinstance(runs, list) else (_words(runs),),
@@ -109,12 +109,10 @@ def _claim(index: int, given: Mapping[str, Any]) -> Claim:
     )
 
 
-def _part(given: Mapping[str, Any]) -> Part:
-    estimate, low, high = _alike(given.get("estimate"), given.get("low"), given.get("high"))
-    unit = _words(given.get("unit"))
-    return Part(
-        _words(given.get("part")), f"{estimate} {unit}".strip(), _interval(low, high), _words(given.get("note"))
-    )
+def _part(part: Mapping[str, Any]) -> Part:
+    estimate, low, high = _alike(part.get("estimate"), part.get("low"), part.get("high"))
+    unit = _words(part.get("unit"))
+    return Part(_words(part.get("part")), f"{estimate} {unit}".strip(), _interval(low, high), _words(part.get("note")))
 
 
 def _interval(low: str, high: str) -> str:
@@ -122,7 +120,7 @@ def _interval(low: str, high: str) -> str:
 
 
 def _words(value: Any) -> str:
-    """A value that may be a mapping or a list (a query) as one line."""
+    """Return a value that may be a mapping or a list (a query) as one line."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -141,14 +139,14 @@ def _is_number(value: Any) -> bool:
 
 
 def _number(value: Any) -> str:
-    """As the paper prints it, four significant digits at most; what is no number as it is."""
+    """Return a number as the paper prints it, four significant digits at most; other values as they are."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return text.MISSING
     return _words(value) if not _is_number(value) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _alike(*values: Any) -> list[str]:
-    """Numbers that belong together with as many decimals as the largest needs for three digits."""
+    """Return numbers that belong together with as many decimals as the largest needs for three digits."""
     largest = max((abs(v) for v in values if _is_number(v)), default=0.0)
     decimals = min(6, max(0, 2 - math.floor(math.log10(largest)))) if largest else 0
     return [f"{round(v, decimals) + 0.0:,.{decimals}f}" if _is_number(v) else _number(v) for v in values]

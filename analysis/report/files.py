@@ -15,9 +15,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
-from analysis import figures
 from analysis.report import markdown
 from bapo.errors import UserError
+from bapo.experiments.products import FIGURES
 from bapo.store.provenance import robustness_reports
 
 
@@ -74,36 +74,36 @@ def data(path: Path) -> Data:
 
 
 def _by_number(path: Path) -> tuple[bool, list[int | str]]:
-    """The paper's tables first, table2 before table10."""
+    """Return the paper's tables first, table2 before table10."""
     parts: list[int | str] = [int(p) if p.isdecimal() else p for p in re.split(r"(\d+)", path.stem)]
     return not path.stem.startswith("table"), parts
 
 
 def tables(folder: Path) -> list[Table]:
-    """Every table of a folder: NAME.md as it reads, with NAME.csv, .tex, .svg and what else begins with NAME_."""
+    """Return every table of a folder: NAME.md with NAME.csv, .tex, .svg and what else begins with NAME_."""
     texts = sorted(folder.glob("*.md"), key=_by_number)
     rest = sorted((p for s in ("csv", "tex") for p in folder.glob(f"*.{s}")), key=_by_number)
     stems = sorted({p.stem for s in ("svg", "png") for p in folder.glob(f"*.{s}")})
-    found = []
+    listed = []
     for path in texts:
         longer = [t.stem for t in texts if t.stem.startswith(path.stem + "_")]
-        mine = [p for p in rest if _belongs(p.stem, path.stem, longer)]
+        belonging = [p for p in rest if _belongs(p.stem, path.stem, longer)]
         shown = tuple(_figure(folder, s) for s in stems if _belongs(s, path.stem, longer))
         title, body = markdown.title(path.read_text(encoding="utf-8"))
-        files = tuple(map(data, mine))
-        found.append(Table(path.stem, title or _spoken(path.stem), markdown.html(body), files, shown))
-        rest = [p for p in rest if p not in mine]
-    found += [Table(p.stem, _spoken(p.stem), Markup(""), (data(p),)) for p in rest]
-    return found
+        files = tuple(map(data, belonging))
+        listed.append(Table(path.stem, title or _spoken(path.stem), markdown.html(body), files, shown))
+        rest = [p for p in rest if p not in belonging]
+    listed += [Table(p.stem, _spoken(p.stem), Markup(""), (data(p),)) for p in rest]
+    return listed
 
 
 def _belongs(stem: str, name: str, longer: Iterable[str] = ()) -> bool:
-    """Whether a file goes with the table ``name``, and with none of a longer name."""
+    """Return whether a file goes with the table ``name``, and with none of a longer name."""
     return (stem == name or stem.startswith(name + "_")) and not any(_belongs(stem, other) for other in longer)
 
 
 def sweeps(results: Path) -> list[Table]:
-    """Every finished robustness report, with the sweep's name before the names of its files, which all sweeps share."""
+    """Return every finished robustness report; its files, named alike in all sweeps, get the sweep's name."""
     folders = [text.parent for text, *_ in robustness_reports(results)]
     return [_renamed(t, p.name) for p in folders for t in tables(p) if t.key == "robustness"]
 
@@ -119,8 +119,8 @@ def _spoken(name: str) -> str:
 
 
 def figure_list(folder: Path) -> list[Figure]:
-    """Every figure in the paper's order, then the others by name: SVG, else PNG, with the data behind it."""
-    order = list(figures.FIGURES)
+    """Draw every figure in the paper's order, then the others by name: SVG, else PNG, with the data behind it."""
+    order = list(FIGURES)
     stems = {p.stem for s in ("svg", "png") for p in folder.glob(f"*.{s}")}
     known = sorted(stems, key=lambda s: (order.index(s) if s in order else len(order), s))
     return [_figure(folder, stem, folder / f"{stem}.csv") for stem in known]
@@ -136,7 +136,7 @@ def _figure(folder: Path, stem: str, *behind: Path) -> Figure:
         title, description = _said(text, "title"), _said(text, "dc:description|desc")
     else:
         kind, (width, height) = "png", _png_size(content, path)
-    if entry := figures.FIGURES.get(stem):
+    if entry := FIGURES.get(stem):
         title = f"{entry.number}: {entry.title}"
     title = _spoken(stem) if title in ("", stem) else title
     image = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
@@ -145,13 +145,13 @@ def _figure(folder: Path, stem: str, *behind: Path) -> Figure:
 
 
 def _svg_size(text: str) -> tuple[float, float]:
-    """Of the viewBox; 4 by 3 where there is none."""
+    """Return the size of the viewBox; 4 by 3 where there is none."""
     match = re.search(r'<svg\b[^>]*\bviewBox="\s*[-\d.e]+[\s,]+[-\d.e]+[\s,]+([\d.e]+)[\s,]+([\d.e]+)', text)
     return (float(match[1]), float(match[2])) if match else (640.0, 480.0)
 
 
 def _said(text: str, names: str) -> str:
-    """The text of the first element of an SVG with one of these names."""
+    """Return the text of the first element of an SVG with one of these names."""
     match = re.search(rf"<({names})\b[^>]*>(.*?)</\1>", text, re.DOTALL)
     return " ".join(html.unescape(match[2]).split()) if match else ""
 

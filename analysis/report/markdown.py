@@ -1,112 +1,67 @@
-"""The Markdown that ``analysis.text`` writes, as HTML: headings, pipe tables, lists, paragraphs, code blocks.
+"""Markdown of a results folder as HTML, read by markdown-it.
 
-Everything else, raw HTML and links among it, is shown as the text that it is. Only ``<br>`` and ``<u>`` pass, because
-our own tables use them.
+Raw HTML, links and images are shown as the text that they are. Only ``<br>`` and ``<u>`` pass: our tables use them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-_RULE = re.compile(r"^\|?[\s:|-]*-[\s:|-]*$")
-_ITALIC = re.compile(r"^\*[^*].*\*$")
-
-
-def inline(text: str) -> Markup:
-    """Bold, italics, code, ``<br>`` and ``<u>``; the rest escaped."""
-    parts = re.split(r"(`[^`]+`)", text)  # nothing is marked up inside code
-    return Markup("").join(_code(p) if p.startswith("`") and len(p) > 2 else _marks(p) for p in parts)
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 
-def _code(text: str) -> Markup:
-    return Markup("<code>{}</code>").format(text[1:-1])
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
 
-
-def _marks(text: str) -> Markup:
-    found = str(escape(text))
-    found = re.sub(r"&lt;br ?/?&gt;", "<br>", found)
-    found = re.sub(r"&lt;u&gt;(.*?)&lt;/u&gt;", r"<u>\1</u>", found)
-    found = re.sub(r"\*\*(\S(?:.*?\S)?)\*\*", r"<strong>\1</strong>", found)
-    found = re.sub(r"\*([^\s*](?:[^*]*[^\s*])?)\*", r"<em>\1</em>", found)
-    return Markup(found)
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["link", "image", "autolink", "entity"])
+    parser.disable(["code", "reference", "hr", "lheading", "blockquote"])
+    return parser
 
 
 def title(text: str) -> tuple[str, str]:
-    """(the first heading of level 1 or "", the text without it)."""
+    """Return (the first heading of level 1 or "", the text without it)."""
     match = re.search(r"^# (.+)\n?", text, re.MULTILINE)
     return (match[1].strip(), text[: match.start()] + text[match.end() :]) if match else ("", text)
 
 
 def html(text: str, level: int = 3) -> Markup:
-    """A document. level: what a heading of level 1 becomes; h6 at most."""
-    return Markup("\n").join(_blocks(text.split("\n"), level - 1))
+    """Return a document as HTML. level: what a heading of level 1 becomes; h6 at most."""
+    parser = _parser()
+    tokens = [*_arranged(parser.parse(text), level - 1)]
+    page = parser.renderer.render(tokens, parser.options, {}).replace("&lt;br&gt;", "<br>")
+    return Markup(re.sub(r"&lt;u&gt;(.*?)&lt;/u&gt;", r"<u>\1</u>", page))
 
 
-def _blocks(lines: list[str], shift: int) -> Iterator[Markup]:
-    i = 0
-    while i < len(lines):
-        line, start = lines[i], i
-        if not line.strip():
-            i += 1
-        elif line.startswith("```"):
-            i += 1
-            while i < len(lines) and not lines[i].startswith("```"):
-                i += 1
-            yield Markup("<pre>{}</pre>").format("\n".join(lines[start + 1 : i]))
-            i += 1
-        elif match := re.match(r"(#{1,6}) +(.*)", line):
-            size = min(6, len(match[1]) + shift)
-            yield Markup("<h{0}>{1}</h{0}>").format(size, inline(match[2]))
-            i += 1
-        elif line.startswith("|") and i + 1 < len(lines) and _RULE.match(lines[i + 1]):
-            while i < len(lines) and lines[i].startswith("|"):
-                i += 1
-            yield _table(lines[start:i])
-        elif line.startswith("- "):
-            items: list[str] = []
-            while i < len(lines) and (lines[i].startswith("- ") or (lines[i].startswith("  ") and lines[i].strip())):
-                if lines[i].startswith("- "):
-                    items.append(lines[i][2:])
-                else:
-                    items[-1] += " " + lines[i].strip()
-                i += 1
-            yield Markup("<ul>{}</ul>").format(Markup("").join(Markup("<li>{}</li>").format(inline(t)) for t in items))
-        else:
-            i += 1  # at least this line, whatever it looks like
-            while i < len(lines) and lines[i].strip() and not re.match(r"[#|]|- |```", lines[i]):
-                i += 1
-            yield Markup("<p>{}</p>").format(inline(" ".join(lines[start:i])))
+def _arranged(tokens: Sequence[Token], shift: int) -> Iterator[Token]:
+    """Lower the headings, and give each row of a table a body of its own for sorting.
 
+    A row that begins in italics comments on the row above (the paper's numbers) and stays with it.
+    """
+    from markdown_it.token import Token
 
-def cells(row: str) -> list[str]:
-    """The cells of a row of a pipe table; a pipe inside a cell is written with a backslash before it."""
-    parts = re.split(r"(?<!\\)\|", row.strip().removeprefix("|").removesuffix("|"))
-    return [p.strip().replace(r"\|", "|") for p in parts]
-
-
-def _table(lines: list[str]) -> Markup:
-    """A row that begins in italics comments on the row above (the paper's numbers): they are sorted as one."""
-    header, rule, *body = (cells(line) for line in lines)
-    right = [r.endswith(":") and not r.startswith(":") for r in rule]
-
-    def row(values: list[str], tag: Markup) -> Markup:
-        numbers = [*right, *[False] * len(values)]
-        found = [
-            Markup("<{0}{1}>{2}</{0}>").format(tag, Markup(' class="num"') if is_number else "", inline(value))
-            for value, is_number in zip(values, numbers, strict=False)
-        ]
-        return Markup("<tr>{}</tr>").format(Markup("").join(found))
-
-    groups: list[list[Markup]] = []
-    for values in body:
-        if groups and _ITALIC.match(values[0]):
-            groups[-1].append(row(values, Markup("td")))
-        else:
-            groups.append([row(values, Markup("td"))])
-    bodies = Markup("\n").join(Markup("<tbody>{}</tbody>").format(Markup("").join(g)) for g in groups)
-    return Markup('<div class="scroll"><table class="sortable">\n<thead>{}</thead>\n{}\n</table></div>').format(
-        row(header, Markup("th")), bodies
-    )
+    rows = 0
+    for i, token in enumerate(tokens):
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + shift)}"
+        elif token.type == "table_open":
+            rows = 0
+            token.attrSet("class", "sortable")
+            yield Token("html_block", "", 0, content='<div class="scroll">')
+        elif token.type in ("th_open", "td_open"):
+            token.attrs = {"class": "num"} if token.attrs.get("style") == "text-align:right" else {}
+        elif token.type == "tr_open" and tokens[i + 1].type == "td_open":
+            first = tokens[i + 2].children
+            if rows and not (first and first[0].type == "em_open" and first[-1].type == "em_close"):
+                yield Token("html_block", "", 0, content="</tbody>\n<tbody>")
+            rows += 1
+        yield token
+        if token.type == "table_close":
+            yield Token("html_block", "", 0, content="</div>\n")

@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import math
-import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from analysis import text
 from analysis.audit import SETUP, audit
 from analysis.audit import load as load_audit
 from analysis.report import claims, files, provenance
+from analysis.study import StudyFile, workflow_command
+from analysis.tables.overhead import QUANTITIES
 from bapo.errors import UserError
 from bapo.store.files import write_text
 
@@ -53,7 +54,7 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
     """
     if not results.is_dir():
         raise UserError(f"{results} does not exist; make it with `snakemake --cores all table1`")
-    found = provenance.collect(results)
+    origin = provenance.collect(results)
     content = {
         "tables": files.tables(results / "tables"),
         "figures": files.figure_list(results / "figures"),
@@ -62,14 +63,14 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
         "findings": audit(load_audit(setup)),
     }
     path = out or results / "report.html"
-    page = render(results.name, found, **content)
+    page = render(results.name, origin, **content)
     write_text(path, page)
     sizes = {key: len(value) for key, value in content.items()}
-    return Report(path, len(page.encode()), **sizes, runs=len(found.runs), configurations=len(found.configurations))
+    return Report(path, len(page.encode()), **sizes, runs=len(origin.runs), configurations=len(origin.configurations))
 
 
-def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
-    """The page's text. content: tables, figures, sweeps, claims and findings, as :func:`write` collects them."""
+def render(folder: str, origin: provenance.Provenance, **content: Any) -> str:
+    """Return the page's text. content: tables, figures, sweeps, claims and findings, as :func:`write` collects them."""
     import jinja2
 
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
@@ -82,35 +83,36 @@ def render(folder: str, found: provenance.Provenance, **content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}
-    study = next((s for s in found.studies if s["name"] == "table1"), (found.studies or [{}])[0])
+    study = next((s for s in origin.studies if s.name == "table1"), (origin.studies or [StudyFile(())])[0])
     return environment.get_template("page.html").render(
         **content,
-        scale=str(study.get("scale") or folder),
-        note=str(study.get("note") or ""),
+        scale=study.scale or folder,
+        note=study.note,
         command=lambda target: _command(target, study, folder),
-        runs=found.runs,
-        provenance=found,
-        costs=provenance.costs(found.runs),
-        cost_names=provenance.COSTS,
+        runs=origin.runs,
+        provenance=origin,
+        costs=provenance.costs(origin.runs),
+        cost_names=QUANTITIES,
         missing=text.MISSING,
         tally=claims.tally(content["claims"]),
-        until=max((str(r.manifest.get("ended") or "") for r in found.runs), default=""),
+        until=max((str(r.manifest.get("ended") or "") for r in origin.runs), default=""),
         sizes={key: files.total(content[key]) for key in ("tables", "figures", "sweeps")},
-        data=_script_data(_payload(found)),
+        data=_script_data(_payload(origin)),
         style=Markup(style),
         script=Markup(script),
         policy=_policy(style, script),
     )
 
 
-def _command(target: str, study: dict[str, Any], folder: str) -> str:
-    words = study.get("config", [] if folder == "laptop" else [f"scale={folder}"])
-    given = ["--config", *map(str, words)] if words else []
-    return shlex.join(["snakemake", "--cores", "all", target, *given])
+def _command(target: str, study: StudyFile, folder: str) -> str:
+    config = study.config
+    if config is None:
+        config = () if folder == "laptop" else (f"scale={folder}",)
+    return workflow_command([target], config)
 
 
-def _payload(found: provenance.Provenance) -> dict[str, Any]:
-    """What opening a run shows; the browser builds it only when asked."""
+def _payload(origin: provenance.Provenance) -> dict[str, Any]:
+    """Return what opening a run shows; the browser builds it only when asked."""
     keep = (
         "folder",
         "title",
@@ -128,9 +130,11 @@ def _payload(found: provenance.Provenance) -> dict[str, Any]:
         "studies",
     )
     return {
-        "configurations": found.configurations,
-        "environments": found.environments,
-        "runs": [{k: v for k, v in asdict(run).items() if k in keep and v not in (None, {}, [])} for run in found.runs],
+        "configurations": origin.configurations,
+        "environments": origin.environments,
+        "runs": [
+            {k: v for k, v in asdict(run).items() if k in keep and v not in (None, {}, [])} for run in origin.runs
+        ],
     }
 
 
@@ -149,7 +153,7 @@ def _finite(value: Any) -> Any:
 
 
 def _policy(style: str, script: str) -> str:
-    """Nothing is loaded, run or sent but this style, this script and the images inside the page."""
+    """Return the policy: nothing is loaded, run or sent but this style, this script and the images inside the page."""
 
     def digest(content: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"

@@ -6,10 +6,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.study import Base, Cell, StudyFile, read_file
+from analysis.tables.overhead import QUANTITIES
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, flat, read_json
 
@@ -17,16 +19,6 @@ from bapo.store.files import CONFIG, MANIFEST, SUMMARY, flat, read_json
 BASE = "base"
 #: of a manifest, what many runs share; kept once
 SHARED = ("code", "packages", "hardware")
-#: totals of a run's summary.json -> their heading; seconds are those of training
-COSTS = {
-    "seconds": "Time",
-    "rollouts": "Rollouts",
-    "generated_tokens": "Generated tokens",
-    "trained_tokens": "Trained tokens",
-    "updates": "Updates",
-    "forward_flops": "Forward FLOPs",
-    "backward_flops": "Backward FLOPs",
-}
 
 
 @dataclass
@@ -63,29 +55,25 @@ class Provenance:
     runs: list[Run] = field(default_factory=list)
     configurations: list[dict[str, str]] = field(default_factory=list)
     environments: list[dict[str, Any]] = field(default_factory=list)
-    studies: list[dict[str, Any]] = field(default_factory=list)  # the study files, less their runs
+    studies: list[StudyFile] = field(default_factory=list)
 
     def having(self, environment: int) -> int:
         return sum(r.environment == environment for r in self.runs)
 
 
 def collect(results: Path) -> Provenance:
-    """Every run that a study file of the results folder names, in the order of the studies; each run once.
+    """Return every run that a study file of the results folder names, in the order of the studies; each run once.
 
     Raises UserError for a study file that is none. A run whose files are missing or damaged is listed and says so.
     """
     found = Provenance()
     known: dict[str, Run] = {}
     for path in sorted((results / "studies").glob("*.json")):
-        content = read_json(path)
-        if not isinstance(content, Mapping) or not content.get("cells"):
-            raise UserError(f"{path}: must be a JSON object with cells; delete it and give the same command again")
-        name = str(content.get("name") or path.stem)
-        found.studies.append({k: v for k, v in content.items() if k not in ("cells", "bases", "benchmarks")})
-        found.studies[-1] |= {"name": name, "title": content.get("title") or name}
-        for entry in [*(content.get("bases") or []), *content["cells"]]:
-            run = known.setdefault(str(entry["run"]), _named(entry))
-            run.studies.append(name)
+        study = read_file(path)
+        name = study.name or path.stem
+        found.studies.append(replace(study, name=name, title=study.title or name))
+        for entry in (*study.bases, *study.cells):
+            known.setdefault(str(entry.run), _named(entry)).studies.append(name)
     found.runs = list(known.values())
     reader = _Reader(found)
     for run in found.runs:
@@ -94,19 +82,18 @@ def collect(results: Path) -> Provenance:
     return found
 
 
-def _named(entry: Mapping[str, Any]) -> Run:
-    method = entry.get("method", BASE)
-    title = entry.get("method_title") or (f"+{method}" if method != BASE else "before training")
+def _named(entry: Base | Cell) -> Run:
+    trained = isinstance(entry, Cell)
     return Run(
-        str(entry["run"]),
-        entry["task"],
-        entry["model"],
-        method,
-        entry.get("seed"),
-        title,
-        entry.get("task_title") or entry["task"],
-        entry.get("model_title") or entry["model"],
-        [],
+        folder=str(entry.run),
+        task=entry.task,
+        model=entry.model,
+        method=entry.method if trained else BASE,
+        seed=entry.seed if trained else None,
+        title=(entry.method_title or f"+{entry.method}") if trained else "before training",
+        task_title=entry.task_title or entry.task,
+        model_title=entry.model_title or entry.model,
+        studies=[],
     )
 
 
@@ -174,7 +161,7 @@ class _Reader:
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
-    """{"method.v": "5"}: a configuration by dotted keys; lists and scalars as JSON."""
+    """Flatten a configuration to dotted keys, {"method.v": "5"}; lists and scalars as JSON."""
     return {
         key: value if isinstance(value, str) and not _ambiguous(value) else json.dumps(value, default=str)
         for key, value in flat(config).items()
@@ -182,7 +169,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _ambiguous(value: str) -> bool:
-    """Whether the text 5 or null would pass for the number or for nothing."""
+    """Return whether the text 5 or null would pass for the number or for nothing."""
     try:
         json.loads(value)
     except ValueError:
@@ -191,8 +178,8 @@ def _ambiguous(value: str) -> bool:
 
 
 def _references(found: Provenance) -> None:
-    """A run is compared with the study's reference method on its task and model, with its seed where there is one."""
-    methods = {s["name"]: s.get("reference") or "grpo" for s in found.studies}
+    """Set the run to compare with: the study's reference on the same task, model and, if possible, seed."""
+    methods = {s.name: s.reference for s in found.studies}
     places: dict[tuple[str, str, str, int | None], int] = {}
     for i, run in enumerate(found.runs):
         if run.configuration is not None:
@@ -206,16 +193,16 @@ def _references(found: Provenance) -> None:
                 break
 
 
-def costs(found: Sequence[Run]) -> list[dict[str, Any]]:
+def costs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     """Sums over the finished runs of each task, model and method, every run once; the last row is the sum of all."""
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for run in found:
+    for run in runs:
         if run.finished:
             name = (run.task_title, run.model_title, run.title)
             row = rows.setdefault(name, {"name": name, "runs": 0, "evaluation": 0.0, "sums": Counter()})
             _add(row, run)
     total = {"name": ("All", "", ""), "runs": 0, "evaluation": 0.0, "sums": Counter()}
-    for run in found:
+    for run in runs:
         if run.finished:
             _add(total, run)
     tasks = list(dict.fromkeys(name[:2] for name in rows))
@@ -225,4 +212,4 @@ def costs(found: Sequence[Run]) -> list[dict[str, Any]]:
 def _add(row: dict[str, Any], run: Run) -> None:
     row["runs"] += 1
     row["evaluation"] += run.evaluation_seconds
-    row["sums"].update({k: run.totals[k] for k in COSTS if isinstance(run.totals.get(k), (int, float))})
+    row["sums"].update({k: run.totals[k] for k in QUANTITIES if isinstance(run.totals.get(k), (int, float))})

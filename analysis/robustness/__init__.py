@@ -14,7 +14,7 @@ def write(trials: Path, out: Path) -> list[Path]:
     area = sensitivity.region(sweep)
     rows = sensitivity.sensitivities(sweep, area)
     text = out / "robustness.md"
-    found = page.write(sweep, area, rows, text)
+    numbers = page.write(sweep, area, rows, text)
     with style.settings():
         drawn = figure.draw(sweep, area, rows)
-        return [text, *style.save(drawn, found, out, "robustness", sweep.content["title"])]
+        return [text, *style.save(drawn, numbers, out, "robustness", sweep.content["title"])]

@@ -121,12 +121,12 @@ def _slice(axes: Axes, row: Sensitivity, sweep: Sweep, area: Region | None) -> N
 
 
 def _centre(values: Sequence[Any], places: dict[Any, float], parameter: Parameter) -> float:
-    found = [places[v] for v in values]
-    return float(np.exp(np.mean(np.log(found)))) if parameter.log else float(np.mean(found))
+    axis = [places[v] for v in values]
+    return float(np.exp(np.mean(np.log(axis)))) if parameter.log else float(np.mean(axis))
 
 
 def _plane(fig: Figure, axes: Axes, first: Parameter, second: Parameter, sweep: Sweep) -> None:
-    """A heat map of the means where both have a few values, else contours between the trials."""
+    """Draw a heat map of the means where both have a few values, else contours between the trials."""
     trials = sweep.complete
     (x_places, x_names), (y_places, y_names) = _places(first, sweep), _places(second, sweep)
     x = np.array([x_places[t.drawn[first.name]] for t in trials])

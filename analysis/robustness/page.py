@@ -8,34 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import text
+from analysis.page import Page, Table, at_scale
 from analysis.robustness.reading import COMPLETE, FAIL, PRUNED, Sweep, Trial
 from analysis.robustness.sensitivity import Region, Sensitivity, against_reference, shown
-from analysis.statistics import Estimate
-from analysis.tables.comparison import interval
-from analysis.tables.layout import Page, Table, at_scale
 from bapo.store.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def percent(estimate: Estimate) -> str:
-    """ "31.2 ± 1.4", with the half-width of the 95% interval."""
-    return f"{text.number(100 * estimate.mean)} ± {text.number(100 * estimate.half_width)}"
-
-
 def sentence(row: Sensitivity, area: Region | None) -> str:
-    """What the sweep says about one parameter."""
+    """Say what the sweep shows about one parameter."""
     name = row.parameter.title
     if row.change is None or row.ends is None:
         return f"{name}: tried at one value only, so nothing can be said."
     change, (first, last) = row.change, row.ends
     moved = f"from {first.words} to {last.words} accuracy changes by {text.signed(100 * change.mean)} points"
     if math.isfinite(change.half_width):
-        moved += f" (95% {interval(change)}, {text.p_value(row.p)} after Holm)"
-    verdict = "a real difference" if row.found else "no difference was found, which is not the same as none"
+        moved += f" (95% {text.interval(change)}, {text.p_value(row.p)} after Holm)"
+    verdict = "a significant difference" if row.found else "no difference was found, which is not the same as none"
     if not math.isfinite(row.p):
-        verdict = "whether that is real cannot be told"
+        verdict = "whether that is significant cannot be told"
     inside = _inside(row, area)
     return f"{name}: {moved}: {verdict}. {inside}"
 
@@ -46,10 +39,10 @@ def _inside(row: Sensitivity, area: Region | None) -> str:
     tried = [v for level in row.levels for v in level.values]
     kept = [v for v in tried if v in row.inside]
     if len(kept) == len(tried):
-        words = f"every value tried ({_range(row, tried)})"
+        values = f"every value tried ({_range(row, tried)})"
     else:
-        words = f"{_range(row, kept)} of {_range(row, tried)}"
-    return f"The region holds {words}."
+        values = f"{_range(row, kept)} of {_range(row, tried)}"
+    return f"The region holds {values}."
 
 
 def _range(row: Sensitivity, values: Sequence[Any]) -> str:
@@ -64,8 +57,9 @@ def region_sentence(sweep: Sweep, area: Region | None) -> str:
     n, inside, surely = len(sweep.complete), len(area.inside), len(area.surely)
     drawn = ", ".join(f"{p.title} = {shown(area.best.drawn[p.name])}" for p in sweep.parameters)
     return (
-        f"The best of {n} complete trials has {percent(area.best.estimate)} % ({drawn}); {sweep.reference_title} has "
-        f"{percent(area.reference)} % with the same seeds. {inside} of {n} lie in the region: at least "
+        f"The best of {n} complete trials has {text.percent(area.best.estimate)} % ({drawn}); "
+        f"{sweep.reference_title} has {text.percent(area.reference)} % with the same seeds. "
+        f"{inside} of {n} lie in the region: at least "
         f"{text.number(100 * area.bound)} % (the best minus one standard error) and above {sweep.reference_title}; "
         f"{surely} of these above it beyond doubt (95% interval of the difference)."
     )
@@ -86,7 +80,7 @@ def trials_table(sweep: Sweep, area: Region | None) -> Table:
         cells.append(", ".join(text.number(100 * m) for m in t.seed_means) or text.MISSING)
         if len(t.accuracy):
             d = against_reference(t, sweep)
-            cells += [percent(t.estimate), f"{text.signed(100 * d.mean)} ({interval(d)})"]
+            cells += [text.percent(t.estimate), f"{text.signed(100 * d.mean)} ({text.interval(d)})"]
         else:
             cells += [text.MISSING, text.MISSING]
         cells.append("yes" if area and t in area.inside else "" if t.state == COMPLETE else t.state)
@@ -111,7 +105,7 @@ def levels_table(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
                     row.parameter.title,
                     level.title,
                     str(len(level.trials)),
-                    percent(level.estimate),
+                    text.percent(level.estimate),
                     weight if i == 0 else "",
                 ]
             )
@@ -122,7 +116,7 @@ def notes(sweep: Sweep) -> list[str]:
     v, seeds = sweep.content["validation"], len(sweep.content["seeds"])
     over = "over problems and seeds" if seeds > 1 else "over problems, the run given"
     pruning = sweep.content["pruning"]
-    given = [
+    lines = [
         *([sweep.content["note"]] if sweep.content["note"] else []),
         f"Accuracy: percent of {v['samples']} samples of each of {sweep.reference.shape[1]} held-out validation "
         f"problems after the last step, mean over {text.counted([seeds], 'training seed')}; no test problem is "
@@ -144,19 +138,19 @@ def notes(sweep: Sweep) -> list[str]:
     ]
     if pruning:
         count = sum(t.state == PRUNED for t in sweep.trials)
-        given.append(
+        lines.append(
             f"{count} of {len(sweep.trials)} trials ended after fewer seeds: Wilcoxon's signed-rank test over problems "
             f"found them worse than the best so far (one-sided p < {pruning['p']}, the trained models given). They "
             "count in no level and no importance, so levels with many of them look better than they are."
         )
-    return given
+    return lines
 
 
 def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.DataFrame:
-    """One row a trial, then one a level of a parameter; accuracies in percent, differences in points."""
+    """Return one row a trial, then one a level of a parameter; accuracies in percent, differences in points."""
     import pandas as pd
 
-    found: list[dict[str, Any]] = []
+    lines: list[dict[str, Any]] = []
     for t in sweep.trials:
         line: dict[str, Any] = {"kind": "trial", "trial": t.number, "state": t.state, **t.drawn}
         if len(t.accuracy):
@@ -172,11 +166,11 @@ def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.
                 "in_region": bool(area and t in area.inside),
                 "runs": " ".join(t.runs),
             }
-        found.append(line)
+        lines.append(line)
     for row in rows:
         for level in row.levels:
             e = level.estimate
-            found.append(
+            lines.append(
                 {
                     "kind": "level",
                     "parameter": row.parameter.name,
@@ -190,15 +184,14 @@ def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.
                     "p_holm": row.p,
                 }
             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(lines)
 
 
 def write(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity], path: Path) -> pd.DataFrame:
     """Write the Markdown page; returns the numbers behind it."""
     c = sweep.content
-    words = [region_sentence(sweep, area), *(sentence(row, area) for row in rows)]
+    sentences = [region_sentence(sweep, area), *(sentence(row, area) for row in rows)]
     heading = at_scale(f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}", c["scale"])
-    page = Page(f"{heading} ({c['model_title']})", [levels_table(sweep, rows), trials_table(sweep, area)], notes(sweep))
-    first, _, rest = page.markdown().partition("\n\n")
-    write_text(path, "\n\n".join([first, "\n".join(f"- {w}" for w in words), rest]))
+    tables = [levels_table(sweep, rows), trials_table(sweep, area)]
+    write_text(path, Page(f"{heading} ({c['model_title']})", tables, notes(sweep), sentences).markdown())
     return frame(sweep, area, rows)

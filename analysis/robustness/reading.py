@@ -31,8 +31,8 @@ class Parameter:
 
     @property
     def numeric(self) -> bool:
-        given = self.choices or ()
-        return all(isinstance(c, (int, float)) and not isinstance(c, bool) for c in given)
+        choices = self.choices or ()
+        return all(isinstance(c, (int, float)) and not isinstance(c, bool) for c in choices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +75,8 @@ class Sweep:
 
 
 def estimate(table: np.ndarray) -> statistics.Estimate:
-    """The mean of [S, n] with the error for new problems and, from two seeds on, new seeds."""
-    found = statistics.mean_over_seeds(table)
-    return told(found.both if np.isfinite(found.both.se) else found.problems)
+    """Return the mean of [S, n] with the error for new problems and, from two seeds on, new seeds."""
+    return told(statistics.mean_over_seeds(table).tested)
 
 
 def told(found: statistics.Estimate) -> statistics.Estimate:

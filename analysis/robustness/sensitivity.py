@@ -42,7 +42,7 @@ class Level:
 
     @property
     def words(self) -> str:
-        """The title within a sentence."""
+        """Return the title within a sentence."""
         return self.title if len(self.values) == 1 else f"({self.title})"
 
 
@@ -84,7 +84,7 @@ class Region:
 
 
 def against_reference(trial: Trial, sweep: Sweep) -> statistics.Estimate:
-    """The trial's accuracy minus the reference's of the same seeds, paired on the problems."""
+    """Return the trial's accuracy minus the reference's of the same seeds, paired on the problems."""
     count = len(trial.accuracy)
     return told(statistics.difference_over_seeds([trial.accuracy], [sweep.reference[:count]]).tested)
 
@@ -106,7 +106,7 @@ def region(sweep: Sweep) -> Region | None:
 
 
 def levels(parameter: Parameter, trials: Sequence[Trial]) -> tuple[Level, ...]:
-    """The trials by value: in the order of the numbers, or of the choices."""
+    """Return the trials by value: in the order of the numbers, or of the choices."""
     values = {t.drawn[parameter.name] for t in trials}
     order = parameter.choices if not parameter.numeric else sorted(values)
     kept = [v for v in order or () if v in values]
@@ -119,47 +119,47 @@ def levels(parameter: Parameter, trials: Sequence[Trial]) -> tuple[Level, ...]:
 
 
 def _level(parameter: Parameter, values: Sequence[Any], trials: Sequence[Trial]) -> Level:
-    mine = [t for t in trials if t.drawn[parameter.name] in values]
+    chosen = [t for t in trials if t.drawn[parameter.name] in values]
     title = shown(values[0]) if len(values) == 1 else f"{shown(values[0])} to {shown(values[-1])}"
-    return Level(title, tuple(values), tuple(mine), np.mean([t.accuracy for t in mine], axis=0))
+    return Level(title, tuple(values), tuple(chosen), np.mean([t.accuracy for t in chosen], axis=0))
 
 
-def _ends(parameter: Parameter, found: Sequence[Level]) -> tuple[Level, Level] | None:
-    if len(found) < 2:
+def _ends(parameter: Parameter, ordered: Sequence[Level]) -> tuple[Level, Level] | None:
+    if len(ordered) < 2:
         return None
     if parameter.numeric:
-        return found[0], found[-1]
-    return found[0], max(found[1:], key=lambda x: abs(x.accuracy.mean() - found[0].accuracy.mean()))
+        return ordered[0], ordered[-1]
+    return ordered[0], max(ordered[1:], key=lambda x: abs(x.accuracy.mean() - ordered[0].accuracy.mean()))
 
 
 def sensitivities(sweep: Sweep, area: Region | None) -> list[Sensitivity]:
-    """One for each parameter, in the order of the file."""
+    """Return one for each parameter, in the order of the file."""
     weights = importances(sweep)
     rows = []
     for parameter in sweep.parameters:
-        found = levels(parameter, sweep.complete)
-        ends = _ends(parameter, found)
+        by_value = levels(parameter, sweep.complete)
+        ends = _ends(parameter, by_value)
         change = None
         if ends:
             change = told(statistics.difference_over_seeds([ends[1].accuracy], [ends[0].accuracy]).tested)
-        rows.append((parameter, found, ends, change))
+        rows.append((parameter, by_value, ends, change))
     tested = {
-        parameter.name: min(1.0, change.p * (1 if parameter.numeric else len(found) - 1))
-        for parameter, found, _, change in rows
+        parameter.name: min(1.0, change.p * (1 if parameter.numeric else len(by_value) - 1))
+        for parameter, by_value, _, change in rows
         if change is not None and math.isfinite(change.p)
     }
     adjusted = dict(zip(tested, statistics.holm(list(tested.values())), strict=True)) if tested else {}
     return [
         Sensitivity(
             parameter,
-            found,
+            by_value,
             ends,
             change,
             float(adjusted.get(parameter.name, float("nan"))),
             weights.get(parameter.name),
             tuple(t.drawn[parameter.name] for t in area.inside) if area else (),
         )
-        for parameter, found, ends, change in rows
+        for parameter, by_value, ends, change in rows
     ]
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from analysis import reading, results, statistics, text
+from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
 from analysis.tables import hyperparameters
-from analysis.tables.layout import Page, Table, at_scale
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")
@@ -49,28 +49,28 @@ class Compared:
 
 
 def seeds_of(seeds: Sequence[int]) -> str:
-    """Numbers of training seeds in words: seeds 1, 2."""
+    """Return numbers of training seeds in words: seeds 1, 2."""
     return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}"
 
 
 def compare(block: Block, study: Study) -> Compared:
-    """Every row of a block against the study's reference, as Table 1 compares two rows."""
-    found = {r.method: r for r in results.collect(block, study)}
-    first = [m for m in (results.BASE, study.reference) if m in found]
-    rows = tuple(found[m] for m in [*first, *(m for m in found if m not in first)])
+    """Return every row of a block against the study's reference, as Table 1 compares two rows."""
+    results_of = {r.method: r for r in results.collect(block, study)}
+    first = [m for m in (results.BASE, study.reference) if m in results_of]
+    rows = tuple(results_of[m] for m in [*first, *(m for m in results_of if m not in first)])
     against = {}
-    if study.reference in found:
+    if study.reference in results_of:
         for column, _ in results.columns(block):
-            against[column] = _column(rows, found[study.reference], column)
+            against[column] = _column(rows, results_of[study.reference], column)
     short = {method: tuple(reading.short_of_budget(cells, study)) for method, cells in block.methods.items()}
     return Compared(block, rows, study.reference, against, changes(block, study), short)
 
 
 def _column(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
     others = [r for r in rows if r.method != reference.method and not r.is_base]
-    found = [statistics.difference_over_seeds(r.column(column), reference.column(column)) for r in others]
-    adjusted = statistics.holm([d.tested.p for d in found])
-    return {r.method: Against(d, float(p)) for r, d, p in zip(others, found, adjusted, strict=True)}
+    differences = [statistics.difference_over_seeds(r.column(column), reference.column(column)) for r in others]
+    adjusted = statistics.holm([d.tested.p for d in differences])
+    return {r.method: Against(d, float(p)) for r, d, p in zip(others, differences, adjusted, strict=True)}
 
 
 # ------------------------------------------------------------------------------------------------ what changed
@@ -82,61 +82,56 @@ def changes(block: Block, study: Study) -> dict[str, tuple[str, ...]]:
     A method with another algorithm than the reference's differs in more than options can say: "another algorithm".
     Only options that both have are compared; a budget is compared in whole.
     """
-    given = hyperparameters.configurations(block, study)
-    if study.reference not in given:
-        return dict.fromkeys(given, ())
-    mine = next(iter(given[study.reference].values()))
-    found = {}
-    for method, configs in given.items():
+    configurations = hyperparameters.configurations(block, study)
+    if study.reference not in configurations:
+        return dict.fromkeys(configurations, ())
+    ours = next(iter(configurations[study.reference].values()))
+    changed = {}
+    for method, configs in configurations.items():
         theirs = next(iter(configs.values()))
         listed = []
-        if theirs.get("method.algorithm") != mine.get("method.algorithm"):
+        if theirs.get("method.algorithm") != ours.get("method.algorithm"):
             listed.append("another algorithm")
-        for key in mine:
+        for key in ours:
             named = key in hyperparameters.NAMES or key == "method.algorithm"
-            if key.split(".")[0] in COMPARED and not named and key in theirs and theirs[key] != mine[key]:
-                values = hyperparameters.shown(mine[key]), hyperparameters.shown(theirs[key])
+            if key.split(".")[0] in COMPARED and not named and key in theirs and theirs[key] != ours[key]:
+                values = hyperparameters.shown(ours[key]), hyperparameters.shown(theirs[key])
                 listed.append(f"{key.removeprefix('method.')}: {values[0]} -> {values[1]}")
-        found[method] = tuple(listed)
-    return found
+        changed[method] = tuple(listed)
+    return changed
 
 
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def interval(estimate: statistics.Estimate) -> str:
-    """In points: "-0.3 to +2.7"."""
-    return f"{text.signed(100 * estimate.low)} to {text.signed(100 * estimate.high)}"
-
-
 def _accuracy(row: Result, column: str) -> str:
     m = row.mean(column)
     spread = f" (sd {text.number(100 * m.seed_sd)})" if math.isfinite(m.seed_sd) else ""
-    return f"{text.number(100 * m.mean)} ± {text.number(100 * m.problems.half_width)}{spread}"
+    return text.percent(m.problems) + spread
 
 
-def _row(found: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> list[str]:
+def _row(compared: Compared, row: Result, columns: Sequence[tuple[str, str]]) -> list[str]:
     cells = [row.title, *(_accuracy(row, name) for name, _ in columns)]
-    test = found.against.get(AVERAGE, {}).get(row.method)
+    test = compared.against.get(AVERAGE, {}).get(row.method)
     if test:
         cells += [
-            f"{text.signed(100 * test.difference.mean)} ({interval(test.difference.tested)})",
+            f"{text.signed(100 * test.difference.mean)} ({text.interval(test.difference.tested)})",
             text.p_value(test.adjusted).removeprefix("p ").removeprefix("= "),
             test.verdict,
         ]
     else:
-        cells += ["reference" if row.method == found.reference else text.MISSING, text.MISSING, text.MISSING]
+        cells += ["reference" if row.method == compared.reference else text.MISSING, text.MISSING, text.MISSING]
     flops = row.costs["forward_flops"] + row.costs["backward_flops"]
     cells += [text.thousands(row.costs["rollouts"]), text.thousands(row.costs["updates"])]
     cells += [f"{flops:.3g}" if math.isfinite(flops) else text.MISSING]
-    listed = found.changed.get(row.method, ())
+    listed = compared.changed.get(row.method, ())
     more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
     return [*cells, "; ".join([*listed[:SHOWN_CHANGES], *more])]
 
 
-def table(found: Compared) -> Table:
-    columns = results.columns(found.block)
-    reference = next((r.title for r in found.rows if r.method == found.reference), found.reference).lstrip("+")
+def table(compared: Compared) -> Table:
+    columns = results.columns(compared.block)
+    reference = next((r.title for r in compared.rows if r.method == compared.reference), compared.reference).lstrip("+")
     header = [
         "Method",
         *(title for _, title in columns),
@@ -148,15 +143,15 @@ def table(found: Compared) -> Table:
         "FLOPs",
         "Changed",
     ]
-    below = [] if found.against else [f"The study has no run of {found.reference}, so nothing is compared."]
+    below = [] if compared.against else [f"The study has no run of {compared.reference}, so nothing is compared."]
     below += [
-        f"{row.title.lstrip('+')}: {seeds_of(found.short[row.method])} ended at the limit of the steps, before the "
+        f"{row.title.lstrip('+')}: {seeds_of(compared.short[row.method])} ended at the limit of the steps, before the "
         "budget was used."
-        for row in found.rows
-        if found.short.get(row.method)
+        for row in compared.rows
+        if compared.short.get(row.method)
     ]
-    rows = [_row(found, row, columns) for row in found.rows]
-    return Table(found.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
+    rows = [_row(compared, row, columns) for row in compared.rows]
+    return Table(compared.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
 
 
 def notes(study: Study) -> list[str]:
@@ -179,18 +174,18 @@ def notes(study: Study) -> list[str]:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def long_rows(found: Compared) -> list[dict[str, Any]]:
-    """One row a method and column, in percent and points."""
+def long_rows(compared: Compared) -> list[dict[str, Any]]:
+    """Return one row a method and column, in percent and points."""
     rows = []
-    for row in found.rows:
-        for name, title in results.columns(found.block):
-            m, test = row.mean(name), found.against.get(name, {}).get(row.method)
+    for row in compared.rows:
+        for name, title in results.columns(compared.block):
+            m, test = row.mean(name), compared.against.get(name, {}).get(row.method)
             d = test.difference.tested if test else None
             seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
             rows.append(
                 {
-                    "task": found.block.task,
-                    "model": found.block.model,
+                    "task": compared.block.task,
+                    "model": compared.block.model,
                     "method": row.method,
                     "title": row.title,
                     "benchmark": name,
@@ -200,7 +195,7 @@ def long_rows(found: Compared) -> list[dict[str, Any]]:
                     "low": 100 * m.problems.low,
                     "high": 100 * m.problems.high,
                     "seed_sd": 100 * m.seed_sd,
-                    "reference": found.reference,
+                    "reference": compared.reference,
                     "difference": 100 * d.mean if d else None,
                     "difference_se": 100 * d.se if d else None,
                     "difference_low": 100 * d.low if d else None,
@@ -208,8 +203,8 @@ def long_rows(found: Compared) -> list[dict[str, Any]]:
                     "p": d.p if d else None,
                     "p_holm": test.adjusted if test else None,
                     "verdict": test.verdict if test else "",
-                    "changed": "; ".join(found.changed.get(row.method, ())),
-                    "budget_not_reached": len(found.short.get(row.method, ())),
+                    "changed": "; ".join(compared.changed.get(row.method, ())),
+                    "budget_not_reached": len(compared.short.get(row.method, ())),
                     **row.costs,
                     **{f"seed_{s}": 100 * v for s, v in seeds.items()},
                 }
@@ -221,8 +216,8 @@ def write(study: Study, out: Path) -> list[Path]:
     """comparison_STUDY.csv, .md and .tex; comparison.* for a study file without a name."""
     import pandas as pd
 
-    found = [compare(block, study) for block in study.blocks]
-    frame = pd.DataFrame([row for c in found for row in long_rows(c)])
+    blocks = [compare(block, study) for block in study.blocks]
+    frame = pd.DataFrame([row for c in blocks for row in long_rows(c)])
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
-    page = Page(heading, [table(c) for c in found], notes(study))
+    page = Page(heading, [table(c) for c in blocks], notes(study))
     return page.write(out, f"comparison_{study.name}" if study.name else "comparison", frame)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import paper, reading, text
+from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
-from analysis.tables.layout import Page, Table, at_scale
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json, read_table, verify_files
 
@@ -29,12 +29,12 @@ class Split:
 
     @property
     def repeated(self) -> tuple[int, int]:
-        """Rows whose id, and rows whose content, stood in the file before."""
+        """Return rows whose id, and rows whose content, stood in the file before."""
         return len(self.ids) - len(set(self.ids)), len(self.contents) - len(set(self.contents))
 
     @property
     def lengths(self) -> tuple[int, int]:
-        """The shortest and the longest prompt in characters."""
+        """Return the shortest and the longest prompt in characters."""
         sizes = [len(p) for p in self.prompts]
         return (min(sizes), max(sizes)) if sizes else (0, 0)
 
@@ -49,7 +49,7 @@ def data_folder(block: Block, study: Study) -> Path:
 
 
 def splits(folder: Path) -> dict[str, Split]:
-    """Every problem file of a data folder, checked against its summary's fingerprints."""
+    """Return every problem file of a data folder, checked against its summary's fingerprints."""
     files = verify_files(folder)["files"]
     return {Path(name).stem: _split(folder / name) for name in files if name.endswith(".parquet")}
 
@@ -72,13 +72,13 @@ def _split(path: Path) -> Split:
 
 
 def _digest(images: Any) -> str:
-    """Of the files of a row's diagrams; "" for none."""
-    found = b"".join(i.get("bytes") or str(i.get("path")).encode() for i in images)
-    return hashlib.sha256(found).hexdigest() if found else ""
+    """Return the digest of a row's diagrams; "" for none."""
+    content = b"".join(i.get("bytes") or str(i.get("path")).encode() for i in images)
+    return hashlib.sha256(content).hexdigest() if content else ""
 
 
 def overlap(first: Split, second: Split) -> tuple[int, int]:
-    """How many rows of the second split have an id, and a content, that stands in the first one too."""
+    """Return how many rows of the second split have an id, and a content, that stands in the first one too."""
     ids, contents = set(first.ids), set(first.contents)
     return sum(i in ids for i in second.ids), sum(c in contents for c in second.contents)
 
@@ -92,32 +92,32 @@ def sources(config: dict[str, Any]) -> dict[str, str]:
     sizes = data.get("split_sizes", {})
     if data.get("source") != "hub":
         return dict.fromkeys(sizes, f"generated (seed {data.get('seed', text.MISSING)})")
-    hub, found = data.get("hub", {}), {}
+    hub, origins = data.get("hub", {}), {}
     for split in sizes:
         entry = hub.get(split) or hub.get("train") or {}
         commit = str(entry["revision"])[:12] if entry.get("revision") else "newest at first use"
-        found[split] = f"{entry.get('repository', text.MISSING)} @ {commit}"
-    return found
+        origins[split] = f"{entry.get('repository', text.MISSING)} @ {commit}"
+    return origins
 
 
 def removed(folder: Path) -> tuple[dict[str, str], list[str]]:
-    """What the cleaning report says: rows removed of each split, and its decisions; empty for generated data."""
+    """Return what the cleaning report says: rows removed of each split, and its decisions; empty for generated data."""
     path = folder / CLEANING
     if not path.exists():
         return {}, []
     content = json.loads(path.read_text(encoding="utf-8"))
-    words = {}
-    for split, found in (content.get("splits") or {}).items():
-        words[split] = f"{found['duplicates_dropped']} duplicates, {found['overlaps_dropped']} in another split"
+    dropped = {}
+    for split, counts in (content.get("splits") or {}).items():
+        dropped[split] = f"{counts['duplicates_dropped']} duplicates, {counts['overlaps_dropped']} in another split"
     for split, read in (content.get("rows") or {}).items():
         kept = content.get("problems", {}).get(split)
-        words[split] = text.MISSING if kept is None else f"{read - kept} of {read} rows"
+        dropped[split] = text.MISSING if kept is None else f"{read - kept} of {read} rows"
     decisions = [f"{key}: {value}" for key, value in (content.get("decisions") or {}).items()]
-    return words, decisions
+    return dropped, decisions
 
 
 def rows(block: Block, study: Study) -> list[dict[str, Any]]:
-    """One row a split: what is there, beside the paper's set whose part it plays."""
+    """Return one row a split: what is there, beside the paper's set whose part it plays."""
     folder = data_folder(block, study)
     first = next(iter(block.methods.values()))[0]
     config = reading.config(first, study)
@@ -125,10 +125,10 @@ def rows(block: Block, study: Study) -> list[dict[str, Any]]:
     wanted, dropped = sources(config), removed(folder)[0]
     printed = {e["split"]: e for e in paper.read("table4")["sets"] if e["task"] == block.task}
     order = list(config.get("data", {}).get("split_sizes", {})) or None
-    found = splits(folder)
+    every = splits(folder)
     result = []
-    for name in sorted(found, key=lambda n: order.index(n) if order and n in order else 99):
-        split = found[name]
+    for name in sorted(every, key=lambda n: order.index(n) if order and n in order else 99):
+        split = every[name]
         entry = printed.get(block.roles.get(name, name))
         low, high = split.lengths
         inside = counts[name] if isinstance(counts.get(name), dict) else {}
@@ -154,11 +154,11 @@ def rows(block: Block, study: Study) -> list[dict[str, Any]]:
 
 
 def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
-    """Every ordered pair of problem splits that share an id or a text, and every test split against training."""
-    found = list(splits(data_folder(block, study)).values())
+    """Return every ordered pair of problem splits that share an id or a text, and every test split against training."""
+    every = list(splits(data_folder(block, study)).values())
     result = []
-    for i, first in enumerate(found):
-        for second in found[i + 1 :]:
+    for i, first in enumerate(every):
+        for second in every[i + 1 :]:
             a, b = (second, first) if second.name == "train" else (first, second)
             ids, contents = overlap(a, b)
             if ids or contents or a.name == "train":
@@ -178,7 +178,7 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def _tables(block: Block, study: Study, given: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[Table]:
+def _tables(block: Block, study: Study, splits_of: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[Table]:
     header = [
         "Split",
         "Rows",
@@ -202,10 +202,10 @@ def _tables(block: Block, study: Study, given: list[dict[str, Any]], pairs: list
             r["paper_set"],
             r["paper"],
         ]
-        for r in given
+        for r in splits_of
     ]
-    below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in given if r["remark"]]
-    loaded = next((r["rows"] for r in given if r["split"] == "train"), None)
+    below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in splits_of if r["remark"]]
+    loaded = next((r["rows"] for r in splits_of if r["split"] == "train"), None)
     if loaded is not None:
         below.append(f"Trained on here: {loaded:,} problems.")
     decisions = removed(data_folder(block, study))[1]
@@ -236,10 +236,10 @@ def write(study: Study, out: Path) -> list[Path]:
     import pandas as pd
 
     blocks = list({b.task: b for b in reversed(study.blocks)}.values())[::-1]
-    given, pairs = [rows(b, study) for b in blocks], [overlaps(b, study) for b in blocks]
-    tables = [t for b, r, p in zip(blocks, given, pairs, strict=True) for t in _tables(b, study, r, p)]
+    splits_of, pairs = [rows(b, study) for b in blocks], [overlaps(b, study) for b in blocks]
+    tables = [t for b, r, p in zip(blocks, splits_of, pairs, strict=True) for t in _tables(b, study, r, p)]
     page = Page(at_scale("Table 4: data sets as loaded", study.scale), tables, notes(study))
-    paths = page.write(out, "table4", pd.DataFrame([r for found in given for r in found]))
+    paths = page.write(out, "table4", pd.DataFrame([r for part in splits_of for r in part]))
     columns = ["task", "first", "second", "rows_of_second", "same_id", "same_content"]
-    text.write_csv(out / "table4_overlap.csv", pd.DataFrame([p for found in pairs for p in found], columns=columns))
+    text.write_csv(out / "table4_overlap.csv", pd.DataFrame([p for part in pairs for p in part], columns=columns))
     return [*paths, out / "table4_overlap.csv"]

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis import paper, reading, text
+from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
-from analysis.tables.layout import Page, Table, at_scale
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, flat
 
@@ -26,18 +26,18 @@ ABSENT = ""
 
 def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, Any]]]:
     """method -> seed -> the flat configuration of the run. Raises UserError where a run has none."""
-    found: dict[str, dict[int, dict[str, Any]]] = {}
+    configs: dict[str, dict[int, dict[str, Any]]] = {}
     for method, cells in block.methods.items():
         for cell in cells:
             config = flat(reading.config(cell, study))
             if not config:
                 raise UserError(f"{cell.run}: no {CONFIG}; make the run with `{study.command}`")
-            found.setdefault(method, {})[cell.seed] = config
-    return found
+            configs.setdefault(method, {})[cell.seed] = config
+    return configs
 
 
 def shown(value: Any) -> str:
-    """A value as text: null -> "none", 1e-06 -> "1e-06", [0.125, 0.5] -> "[0.125, 0.5]"."""
+    """Return a value as text: null -> "none", 1e-06 -> "1e-06", [0.125, 0.5] -> "[0.125, 0.5]"."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -50,16 +50,16 @@ def shown(value: Any) -> str:
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """Each value once, in the order of their first appearance; values may be lists."""
-    found: list[Any] = []
+    """Return each value once, in the order of their first appearance; values may be lists."""
+    seen: list[Any] = []
     for value in values:
-        if value not in found:
-            found.append(value)
-    return found
+        if value not in seen:
+            seen.append(value)
+    return seen
 
 
 def same(ours: Any, printed: Any) -> bool:
-    """Whether a value of ours is the paper's number or list of numbers."""
+    """Return whether a value of ours is the paper's number or list of numbers."""
     if isinstance(ours, (list, tuple)) and isinstance(printed, (list, tuple)):
         return len(ours) == len(printed) and all(same(a, b) for a, b in zip(ours, printed, strict=True))
     numbers = (int, float)
@@ -71,13 +71,13 @@ def same(ours: Any, printed: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ the paper's table
 
 
-def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """One row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
-    subject = next((m for m in SUBJECTS if m in found), next(iter(found)))
+def beside_the_paper(block: Block, methods: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return one row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
+    subject = next((m for m in SUBJECTS if m in methods), next(iter(methods)))
     rows = []
     for entry in paper.read("table3")["parameters"]:
         key = entry["key"]
-        configs = list(found[subject].values())
+        configs = list(methods[subject].values())
         values = distinct(c[key] for c in configs if key in c) if key else []
         used = ", ".join(_named(entry, v, c) for v, c in _with_config(values, configs, key))
         missing = entry.get("note", "not in the configuration")
@@ -93,7 +93,7 @@ def beside_the_paper(block: Block, found: Mapping[str, Mapping[int, Mapping[str,
                 "key": key or "",
                 "used": used or missing,
                 "differs": bool(values) and not all(same(v, entry["value"]) for v in effective),
-                "others": _others(found, subject, key) if key else "",
+                "others": _others(methods, subject, key) if key else "",
             }
         )
     return rows
@@ -106,14 +106,14 @@ def _with_config(
 
 
 def _named(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> str:
-    """The value, or in its place what a null there means, with the fields that it names filled in."""
+    """Return the value, or in its place what a null there means, with the fields that it names filled in."""
     if value is None and "unset" in entry:
         return re.sub(r"\{([\w.]+)\}", lambda m: shown(config.get(m[1])), entry["unset"])
     return shown(value)
 
 
 def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> Any:
-    """What is compared with the paper's number: a null that stands for a number is that number."""
+    """Return what is compared with the paper's number: a null that stands for a number is that number."""
     if value is not None or "unset" not in entry:
         return value
     said = _named(entry, value, config)
@@ -123,19 +123,19 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
     return int(number[0]) // 2 if said.startswith("half of") else int(number[0])
 
 
-def _others(found: Mapping[str, Mapping[int, Mapping[str, Any]]], subject: str, key: str) -> str:
+def _others(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]], subject: str, key: str) -> str:
     """Methods of the block whose value is another one than the subject's: "repo: 1e-4"; seeds are told apart too."""
-    mine = distinct(c.get(key) for c in found[subject].values())
-    words = []
-    for method, configs in found.items():
+    ours = distinct(c.get(key) for c in by_method[subject].values())
+    others = []
+    for method, configs in by_method.items():
         values = distinct(c[key] for c in configs.values() if key in c)
-        if values and method != subject and any(v not in mine for v in values):
-            words.append(f"{method}: {', '.join(shown(v) for v in values)}")
-    return "; ".join(words)
+        if values and method != subject and any(v not in ours for v in values):
+            others.append(f"{method}: {', '.join(shown(v) for v in values)}")
+    return "; ".join(others)
 
 
-def _paper_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
-    rows = beside_the_paper(block, found)
+def _paper_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+    rows = beside_the_paper(block, by_method)
     header = ["Part", "Parameter", "Paper", "Used", "Differs", "Other methods of the study"]
     cells = [
         [r["part"], r["parameter"], r["paper"], r["used"], "differs" if r["differs"] else "", r["others"]] for r in rows
@@ -147,32 +147,32 @@ def _paper_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any
 # ------------------------------------------------------------------------------------------------ every option
 
 
-def options(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[str, str]]:
+def options(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[str, str]]:
     """option -> method -> value, of every ``method.*`` field but its names; methods without the option are left out."""
     table: dict[str, dict[str, str]] = {}
-    for method, configs in found.items():
+    for method, configs in by_method.items():
         for key in distinct(k for c in configs.values() for k in c if k.startswith("method.") and k not in NAMES):
             values = distinct(c.get(key) for c in configs.values())
             table.setdefault(key.removeprefix("method."), {})[method] = ", ".join(shown(v) for v in values)
     return table
 
 
-def _options_table(block: Block, found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
-    methods = list(found)
-    rows = [[option, *(given.get(m, ABSENT) for m in methods)] for option, given in options(found).items()]
+def _options_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+    methods = list(by_method)
+    rows = [[option, *(values.get(m, ABSENT) for m in methods)] for option, values in options(by_method).items()]
     titles = [block.method_title(m).lstrip("+") for m in methods]
     return Table(f"{block.title}: every method's own options", ["Option", *titles], rows, "l" * (1 + len(methods)))
 
 
-def shared(found: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, str]:
-    """Every field of the sections that all methods share -> its value, or which methods have which value."""
+def shared(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, str]:
+    """Return every field of the sections that all methods share -> its value, or which methods have which value."""
     keys = distinct(
-        k for configs in found.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")
+        k for configs in by_method.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")
     )
     table = {}
     for key in keys:
         by_value: dict[str, list[str]] = {}
-        for method, configs in found.items():
+        for method, configs in by_method.items():
             values = distinct(c[key] for c in configs.values() if key in c)
             if values:
                 by_value.setdefault(", ".join(shown(v) for v in values), []).append(method)

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from analysis import paper, reading, statistics, text
-from analysis.results import COSTS, has_reference_pass
+from analysis.page import Page, Table, at_scale
+from analysis.results import has_reference_pass
 from analysis.study import Block, Study
 from analysis.tables import published
-from analysis.tables.layout import Page, Table, at_scale
 
 REFERENCE = "grpo"
-#: key in totals of summary.json -> title; the keys of COSTS and the tokens that the updates ran over
+#: key in totals of a run's summary.json -> title
 QUANTITIES = {
     "seconds": "Time",
     "rollouts": "Rollouts",
@@ -26,7 +26,6 @@ QUANTITIES = {
     "forward_flops": "Forward FLOPs",
     "backward_flops": "Backward FLOPs",
 }
-assert set(COSTS.values()) <= set(QUANTITIES)
 #: columns seconds_<phase> of steps.parquet; what is left of a step's time is "other"
 PHASES = {"rollout": "Rollout", "regenerate": "Re-evaluation", "reward": "Reward", "update": "Update"}
 
@@ -46,16 +45,16 @@ class Cost:
         return statistics.seed_spread(list(self.values.values()))
 
     def ratio(self, other: Cost) -> float:
-        """Of the means; NaN where there is nothing to divide by."""
+        """Return the ratio of the means; NaN where there is nothing to divide by."""
         return self.mean / other.mean if other.mean else math.nan
 
     def ratios(self, other: Cost) -> list[float]:
-        """Of the runs with the same seed, by seed."""
+        """Return the ratios of the runs with the same seed, by seed."""
         return [self.values[s] / other.values[s] for s in sorted(self.values) if other.values.get(s)]
 
 
 def costs(block: Block, method: str, study: Study) -> dict[str, Cost]:
-    """Every quantity of a method; NaN where a run's summary lacks it."""
+    """Return every quantity of a method; NaN where a run's summary lacks it."""
     totals = {c.seed: reading.summary(c.run, study).get("totals", {}) for c in block.methods[method]}
     return {key: Cost({s: float(t.get(key, math.nan)) for s, t in totals.items()}) for key in QUANTITIES}
 
@@ -65,9 +64,9 @@ def phases(block: Block, method: str, study: Study) -> dict[str, Cost]:
     columns = [f"seconds_{p}" for p in PHASES]
     frame = reading.steps(block, method, study, [*columns, "seconds_probe", "seconds_total"])
     sums = frame.groupby("seed")[[*columns, "seconds_probe", "seconds_total"]].sum()
-    found = {p: Cost({int(s): float(v) for s, v in sums[f"seconds_{p}"].items()}) for p in PHASES}
+    seconds = {p: Cost({int(s): float(v) for s, v in sums[f"seconds_{p}"].items()}) for p in PHASES}
     rest = sums["seconds_total"] - sums["seconds_probe"] - sums[columns].sum(axis=1)
-    return {**found, "other": Cost({int(s): float(v) for s, v in rest.items()})}
+    return {**seconds, "other": Cost({int(s): float(v) for s, v in rest.items()})}
 
 
 # ------------------------------------------------------------------------------------------------ as text
@@ -107,22 +106,22 @@ def relative(cost: Cost, other: Cost) -> str:
 
 
 def _tables(block: Block, study: Study) -> list[Table]:
-    found = {m: costs(block, m, study) for m in block.methods}
+    costs_of = {m: costs(block, m, study) for m in block.methods}
     titles = {m: block.method_title(m) for m in block.methods}
     align = "l" + "r" * len(QUANTITIES)
-    rows = [[titles[m], *(_absolute(k, c) for k, c in found[m].items())] for m in found]
+    rows = [[titles[m], *(_absolute(k, c) for k, c in costs_of[m].items())] for m in costs_of]
     tables = [Table(f"{block.title}: absolute, mean over seeds", ["Method", *QUANTITIES.values()], rows, align)]
-    if REFERENCE in found:
-        base = found[REFERENCE]
-        rows = [[titles[m], *(relative(c, base[k]) for k, c in found[m].items())] for m in found]
+    if REFERENCE in costs_of:
+        base = costs_of[REFERENCE]
+        rows = [[titles[m], *(relative(c, base[k]) for k, c in costs_of[m].items())] for m in costs_of]
         tables.append(Table(f"{block.title}: relative to GRPO", ["Method", *QUANTITIES.values()], rows, align))
     parts = {m: phases(block, m, study) for m in block.methods}
     rows = [[titles[m], *(_phase(c, parts[m]) for c in parts[m].values())] for m in parts]
     header = ["Method", *PHASES.values(), "Other"]
     tables.append(Table(f"{block.title}: phases of the time", header, rows, "l" + "r" * (len(header) - 1)))
     printed = published.times(block.task)
-    if printed and REFERENCE in found:
-        tables.append(_beside_the_paper(block, found, printed))
+    if printed and REFERENCE in costs_of:
+        tables.append(_beside_the_paper(block, costs_of, printed))
     return tables
 
 
@@ -132,13 +131,17 @@ def _phase(cost: Cost, every: dict[str, Cost]) -> str:
 
 
 def _beside_the_paper(
-    block: Block, found: dict[str, dict[str, Cost]], printed: dict[str, tuple[str, str, float | None]]
+    block: Block, costs_of: dict[str, dict[str, Cost]], printed: dict[str, tuple[str, str, float | None]]
 ) -> Table:
     rows = []
     for method, (title, time, ratio) in printed.items():
-        ours = relative(found[method]["seconds"], found[REFERENCE]["seconds"]) if method in found else text.MISSING
+        ours = (
+            relative(costs_of[method]["seconds"], costs_of[REFERENCE]["seconds"])
+            if method in costs_of
+            else text.MISSING
+        )
         rows.append([title, time, text.number(ratio, 2), ours])
-    below = [f"{text.MISSING}: the study has no run of it."] if any(m not in found for m in printed) else []
+    below = [f"{text.MISSING}: the study has no run of it."] if any(m not in costs_of for m in printed) else []
     source = paper.read("table2")
     title = f"{block.title}: time relative to GRPO, the paper's ({source['source']}, {source['hardware']}) and ours"
     return Table(title, ["Method", "Paper, time", "Paper, to GRPO", "Ours, to GRPO"], rows, "lrrr", below)
@@ -148,7 +151,7 @@ def _beside_the_paper(
 
 
 def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
-    """One row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
+    """Return one row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
 
     def everything(method: str) -> dict[str, Cost]:
         return {**costs(block, method, study), **{f"seconds_{p}": c for p, c in phases(block, method, study).items()}}
@@ -181,7 +184,7 @@ def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
 
 
 def reference_note(study: Study) -> str:
-    """Which methods' costs hold a reference model's forward pass; "" where all or none of them do."""
+    """Return which methods' costs hold a reference model's forward pass; "" where all or none of them do."""
     paying, others = {}, {}
     for block in study.blocks:
         for method, cells in block.methods.items():

@@ -21,10 +21,10 @@ def times(task: str) -> dict[str, tuple[str, str, float | None]]:
     """Table 2 of a task: method -> (title, time as printed, its ratio to GRPO's); {} where the paper has none."""
     for entry in paper.read("table2")["tasks"]:
         if entry["task"] == task:
-            found = {row["method"]: minutes(row["time"]) for row in entry["rows"]}
-            grpo = found.get("grpo")
+            printed = {row["method"]: minutes(row["time"]) for row in entry["rows"]}
+            grpo = printed.get("grpo")
             return {
-                row["method"]: (row["title"], row["time"], found[row["method"]] / grpo if grpo else None)
+                row["method"]: (row["title"], row["time"], printed[row["method"]] / grpo if grpo else None)
                 for row in entry["rows"]
             }
     return {}

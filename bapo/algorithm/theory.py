@@ -6,8 +6,6 @@ describes the samples that were admitted, not the theorem's guarantee. Binary re
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -64,48 +62,15 @@ def k3(c2: float, c3: float, epsilon: float = 0.0) -> float:
     return max(stability(c2, epsilon), stability(c3, epsilon))
 
 
-class Estimate(NamedTuple):
-    """A sample mean, its standard error (nan below 2 values) and the number of values (value nan at 0)."""
-
-    value: float
-    standard_error: float
-    count: int
-
-
-def total_variation(log_ratios: ArrayLike) -> Estimate:
-    """Estimate TV(pi, alpha) = 1/2 E_alpha |pi(y)/alpha(y) - 1| from whole responses y sampled from alpha.
-
-    log_ratios [N]: log pi(y) - log alpha(y), summed over the tokens of y. The estimate is unbiased for independent y,
-    but its weight lies in rare responses that alpha seldom draws and pi likes: a small sample usually misses them and
-    comes out low (one hit can push the value above 1), while the standard error, from the same sample, looks too
-    small. Responses kept *because of* their rewards (X1, X2, X3) are not a plain sample of alpha; for them the value
-    describes the batch. Responses to one prompt are not independent draws over prompts: average by prompt first if
-    the standard error has to cover the choice of prompts.
-    """
-    return _estimate(0.5 * np.abs(np.expm1(np.asarray(log_ratios, dtype=np.float64))))
-
-
-def _estimate(values: np.ndarray) -> Estimate:
-    n = values.size
-    error = float(values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
-    return Estimate(float(values.mean()) if n else float("nan"), error, n)
-
-
-def surrogate(log_ratios: ArrayLike, advantages: ArrayLike) -> np.ndarray:
-    """Return L_alpha(pi | x) = E_alpha[pi/alpha * A], [P] (eq. 22), from values of whole sequences, both [P, G]."""
-    ratios = np.exp(np.asarray(log_ratios, dtype=np.float64))
-    return (ratios * np.asarray(advantages, dtype=np.float64)).mean(axis=1)
-
-
 def lower_bound(
     surrogates: ArrayLike, k: float, tv_new: ArrayLike, tv_current: ArrayLike, factor: float = 2.0
 ) -> float:
     """Return L_i of Theorem 3.2 for one subset: the mean over its prompts of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha).
 
-    surrogates, tv_new, tv_current [P] (or one number): :func:`surrogate`, TV of the new and of the current policy to
-    alpha_i. An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once each is weighted
-    by its share of the prompts, which eq. 34 leaves out. factor: replaces both 2s of eq. 20 and 21, which hold for
-    |r| <= 1; rewards in [0, 1], as here, allow 1 (|E_p r - E_q r| <= TV then, not 2 TV).
+    surrogates, tv_new, tv_current [P] (or one number): L = E_alpha[pi/alpha * A] (eq. 22), TV of the new and of the
+    current policy to alpha_i. An empty subset adds 0. The sum over the subsets bounds E[I(x) (J(pi) - J(pi_t))] once
+    each is weighted by its share of the prompts, which eq. 34 leaves out. factor: replaces both 2s of eq. 20 and 21,
+    which hold for |r| <= 1; rewards in [0, 1], as here, allow 1 (|E_p r - E_q r| <= TV then, not 2 TV).
     """
     gain = np.asarray(surrogates, dtype=np.float64)
     if not gain.size:

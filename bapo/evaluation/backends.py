@@ -1,7 +1,7 @@
-"""What samples the responses: the torch engine, vLLM in this process, or an OpenAI-compatible server.
+"""The backends that sample responses: the torch engine, vLLM in this process, or an OpenAI-compatible server.
 
-Each is an lm-eval model, of which :func:`bapo.evaluation.run.run_benchmark` needs ``generate_until`` and, where it has
-them, ``tokens[benchmark, problem id]``, the lengths of the responses.
+Each is an lm-eval model, of which :func:`bapo.evaluation.run.run_benchmark` needs ``generate_until``; our own return
+texts that know their length (:class:`bapo.engines.shared.answers.Response`).
 
 =======  ==============================  ================================  ======================================
 backend  random numbers                  column ``seed``                   column ``tokens``
@@ -51,7 +51,7 @@ _VLLM_MISSING = (
 
 
 def check(config: DictConfig) -> None:
-    """Raises UserError naming the key of ``evaluation`` that its backend cannot use."""
+    """Raise UserError naming the key of ``evaluation`` that its backend cannot use."""
     e = config.evaluation
 
     def require(ok: bool, key: str, value: Any, rule: str) -> None:
@@ -82,7 +82,7 @@ def check(config: DictConfig) -> None:
 
 
 def completions_url(base_url: str | None) -> str:
-    """The URL of a server's completions: ``.../v1`` and ``.../v1/completions`` are both understood."""
+    """Return the URL of a server's completions: ``.../v1`` and ``.../v1/completions`` are both understood."""
     url = (base_url or "").rstrip("/")
     if not url.startswith(("http://", "https://")) or url.endswith("/chat/completions"):
         raise UserError(
@@ -93,23 +93,23 @@ def completions_url(base_url: str | None) -> str:
 
 
 def arguments(config: DictConfig) -> Mapping[str, Any]:
-    """What a benchmark's generation arguments need besides the common ones."""
+    """Return the generation arguments that this backend needs besides the common ones."""
     if config.evaluation.backend == "torch":
         return {}
-    own = VLLM_ARGUMENTS if config.evaluation.backend == "vllm" else SERVER_ARGUMENTS
+    fixed = VLLM_ARGUMENTS if config.evaluation.backend == "vllm" else SERVER_ARGUMENTS
     # -1, "off", as it is: vLLM takes 0 for it too, but its servers up to 0.8, and others, refuse 0
-    return {**own, "top_k": config.sampling.top_k}
+    return {**fixed, "top_k": config.sampling.top_k}
 
 
 def seed(config: DictConfig) -> int:
-    """The ``seed`` column."""
+    """Return the value of the ``seed`` column."""
     return NO_SEED if config.evaluation.backend == "server" else config.evaluation.seed
 
 
 def build(
     config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None], images: int = 0
 ) -> Any:
-    """The backend's lm-eval model, built once for all benchmarks.
+    """Return the backend's lm-eval model, built once for all benchmarks.
 
     checkpoint: a folder, or a name on the hub; advance: called with a number of finished responses; images: the most of
     a problem.
@@ -145,7 +145,7 @@ def _torch(config: DictConfig, checkpoint: Path | str, advance: Callable[[int], 
 
 
 def _vllm(config: DictConfig, checkpoint: Path | str, images: int) -> Any:
-    """lm-eval's own vLLM model, ``vllm-vlm`` where there are images: one engine, whose seed is the evaluation's."""
+    """Return lm-eval's own vLLM model, ``vllm-vlm`` for images: one engine, whose seed is the evaluation's."""
     from lm_eval.api.registry import get_model
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -13,7 +13,6 @@ because an engine keeps its memory until its process ends.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -22,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from bapo import seeds, tasks
+from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
+from bapo.evaluation.prompts import draw_key
 from bapo.experiments.identity import identity_of_curve
 from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
@@ -48,8 +48,8 @@ Counts = tuple[list[str], list[int]]
 def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any]:
     """Sample every problem ``evaluation.curve_samples`` times with each model of a finished run; returns the summary.
 
-    run: its directory; folder: where the results go. Raises UserError where a checkpoint or the data is missing or
-    damaged, or where the backend cannot do it.
+    run: its directory; folder: where the results go. Raises UserError if a checkpoint or the data is missing or
+    damaged, or if the backend cannot do it.
     """
     e = config.evaluation
     names = splits(config)
@@ -90,7 +90,7 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
 
 
 def splits(config: DictConfig) -> list[str]:
-    """The benchmarks, and the validation problems where they are none of them.
+    """Return the benchmarks, and the validation problems if they are none of them.
 
     Raises UserError naming the key of ``evaluation`` that a curve cannot use.
     """
@@ -111,21 +111,21 @@ def splits(config: DictConfig) -> list[str]:
 
 
 def kept(run: Path, every: int) -> dict[int, Path]:
-    """{step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
+    """Return {step: folder} of a finished run's checkpoints: every ``every`` steps, and the last.
 
     Others, which an interruption leaves behind, are passed over, so that all runs have the same steps. Raises UserError
     naming the first that is missing.
     """
     summary = read_json(run / SUMMARY)
     last, final = int(summary["steps"]), run / summary["checkpoint"]
-    found = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
-    for step, folder in found.items():
+    folders = {step: final.with_name(f"step_{step:06d}") for step in range(every, last, every)} | {last: final}
+    for step, folder in folders.items():
         if not (folder / "config.json").is_file():
             raise UserError(
                 f"{folder}: no checkpoint of step {step}; a curve needs one every checkpoint.every={every} steps, kept "
                 "(checkpoint.keep_models=true): train again, or give the value that the run was trained with"
             )
-    return found
+    return folders
 
 
 def _start(config: DictConfig) -> Path | str:
@@ -137,7 +137,7 @@ def _start(config: DictConfig) -> Path | str:
 def _with_step(
     frame: pd.DataFrame | None, step: int, counts: Counts, samples: int, identity: str, name: str
 ) -> pd.DataFrame:
-    """The table with the rows of another step."""
+    """Return the table with the rows of another step."""
     import pandas as pd
 
     rows = pd.DataFrame({"step": step, "problem_id": counts[0], "correct": counts[1], "samples": samples})
@@ -163,7 +163,7 @@ def _summarise(frame: pd.DataFrame) -> dict[str, Any]:
 def _torch(
     config: DictConfig, pending: Mapping[int, Path | str], names: list[str], data: Path, run: Path
 ) -> Iterator[tuple[int, dict[str, Counts]]]:
-    """(step, counts of each split) with this engine's sampler; the models are loaded one after the other."""
+    """Yield (step, counts of each split) with this engine's sampler; the models are loaded one after the other."""
     from bapo.engines.shared import models
     from bapo.engines.shared.data import read_prompts
 
@@ -189,11 +189,12 @@ def _torch(
                 golds.check(task, [(p.id, p.row.ground_truth) for p in prompts[name]], data / f"{name}.parquet")
             total = len(pending) * sum(map(len, prompts.values())) * config.evaluation.curve_samples
             progress = Progress("curve " + "/".join(run.absolute().parts[-2:]), total, unit="sample")
-        found = {}
-        for name, these in prompts.items():
+        counts = {}
+        for name, problems in prompts.items():
             current = f"step {step} {name}"
-            found[name] = ([p.id for p in these], _correct(config, task, model, tokenizer, name, these, advance))
-        yield step, found
+            correct = _correct(config, task, model, tokenizer, name, problems, advance)
+            counts[name] = ([p.id for p in problems], correct)
+        yield step, counts
 
 
 def _correct(
@@ -205,53 +206,31 @@ def _correct(
     prompts: list[Prompt],
     advance: Callable[[int], None],
 ) -> list[int]:
-    """How many samples of each problem are correct, in the order of ``prompts``."""
-    import numpy as np
+    """Count the correct samples of each problem, in the order of ``prompts``."""
+    from bapo.engines.shared.answers import answer, grade, parameters_of
 
-    from bapo.engines.shared import models
-    from bapo.engines.shared.sampler import SamplingParameters, sample
-
-    e, count = config.evaluation, config.evaluation.curve_samples
-    eos_ids, pad_id = models.special_tokens(tokenizer)
-    parameters = SamplingParameters(
-        temperature=e.temperature,
-        top_p=e.top_p,
-        top_k=config.sampling.top_k,
-        max_tokens=config.sampling.max_response_tokens,
-        eos_ids=eos_ids,
-        pad_id=pad_id,
-    )
-    key = seeds.key64(e.seed, "evaluation", name)  # as bapo.evaluation.lm_model draws
-    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].row.tokens))  # equal lengths need no padding
-    size = max(1, e.batch_size // count)
-    correct = [0] * len(prompts)
-    for start in range(0, len(order), size):
-        places = order[start : start + size]
-        rows = [prompts[i].row for i in places]
-        keys = np.array([row.key for row in rows], dtype=np.uint64)
-        images = [row.images for row in rows] if any(row.images is not None for row in rows) else None
-        drawn = sample(model, [r.tokens for r in rows], count, keys, key, parameters, e.batch_size, images=images)
-        for i, row, samples in zip(places, rows, drawn, strict=True):
-            equal = Counter(tuple(t[:n]) for t, n in zip(samples.tokens.tolist(), samples.lengths, strict=True))
-            texts = tokenizer.batch_decode(list(equal), skip_special_tokens=True)
-            verdicts = [task.verify(text, row.ground_truth).correct for text in texts]
-            correct[i] = sum(n for n, right in zip(equal.values(), verdicts, strict=True) if right)
-        advance(count * len(places))
-    return correct
+    e, s = config.evaluation, config.sampling
+    parameters = parameters_of(tokenizer, e.temperature, e.top_p, s.top_k, s.max_response_tokens)
+    key = draw_key(e.seed, name)
+    responses = answer(model, tokenizer, prompts, e.curve_samples, key, parameters, e.batch_size, advance)
+    return [
+        sum(verdict.correct for verdict in grade(task, texts, prompt.row.ground_truth))
+        for prompt, texts in zip(prompts, responses, strict=True)
+    ]
 
 
 def _vllm(
     config: DictConfig, pending: Mapping[int, Path | str], names: list[str], folder: Path
 ) -> Iterator[tuple[int, dict[str, Counts]]]:
-    """(step, counts of each split) from whole evaluations, which stay in ``folder/step_000025`` with their texts."""
+    """Yield (step, counts of each split) from whole evaluations, kept in ``folder/step_000025`` with their texts."""
     once = config.copy()
     once.evaluation.samples, once.evaluation.benchmarks = config.evaluation.curve_samples, names
     for step, path in pending.items():
         place = folder / f"step_{step:06d}"
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             pool.submit(evaluation.evaluate, once, path, place).result()
-        found = {}
+        counts = {}
         for name in names:
             correct = read_table(place / f"{name}.parquet").groupby("problem_id", sort=False)["correct"].sum()
-            found[name] = (list(correct.index), [int(c) for c in correct])
-        yield step, found
+            counts[name] = (list(correct.index), [int(c) for c in correct])
+        yield step, counts

@@ -1,4 +1,4 @@
-"""Where a task's second grader contradicts the first: listed, so that somebody can look who is right.
+"""Responses on which a task's two graders disagree, listed so that somebody can check who is right.
 
 ``<benchmark>_disagreements.jsonl`` holds one line a problem and different response, the first LISTED of them; the
 summary says how many responses were compared and on how many the two differ. The first grader's verdict counts.
@@ -25,7 +25,7 @@ def file_name(benchmark: str) -> str:
 
 
 def find(task: Task, truths: Mapping[str, str], frame: pd.DataFrame) -> dict[str, Any] | None:
-    """{"compared", "count", "rows"} of a table of responses; None where the task has no second grader.
+    """Return {"compared", "count", "rows"} of a table of responses; None if the task has no second grader.
 
     truths: problem id -> ground truth. compared and count are responses; rows, at most LISTED, hold the place of the
     first such response in the table, how often it was given, the ground truth and the second verdict.
@@ -49,19 +49,19 @@ def find(task: Task, truths: Mapping[str, str], frame: pd.DataFrame) -> dict[str
     return {"compared": compared, "count": count, "rows": rows} if compared else None
 
 
-def write(folder: Path, benchmark: str, found: Mapping[str, Any], frame: pd.DataFrame) -> None:
-    """Write what :func:`find` found in a table."""
+def write(folder: Path, benchmark: str, disagreements: Mapping[str, Any], frame: pd.DataFrame) -> None:
+    """Write what :func:`find` returned for a table."""
     lines = []
-    for entry in found["rows"]:
-        given = frame.iloc[entry["row"]]
+    for entry in disagreements["rows"]:
+        row = frame.iloc[entry["row"]]
         line = {
-            "problem_id": given["problem_id"],
-            "sample": int(given["sample"]),
+            "problem_id": row["problem_id"],
+            "sample": int(row["sample"]),
             "times": entry["times"],
             "ground_truth": entry["ground_truth"],
-            "first": [bool(given["correct"]), bool(given["parsed"]), given["reason"]],
+            "first": [bool(row["correct"]), bool(row["parsed"]), row["reason"]],
             "second": entry["second"],
-            "response": given["response"],
+            "response": row["response"],
         }
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     write_text(folder / file_name(benchmark), "".join(lines))

@@ -15,7 +15,7 @@ from bapo.tasks.base import Task
 
 
 def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> int:
-    """Grade a JSONL file with a task's verifier; returns the number of lines.
+    """Grade a JSONL file with a task's verifier; return the number of lines.
 
     One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}, with "second", the
     second grader's "correct", where the task has one and it disagrees. The file is read as a stream, and a summary goes

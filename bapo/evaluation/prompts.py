@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
+from bapo import seeds
 from bapo.errors import UserError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Limits:
     context: int | None = None
 
     def check(self, benchmark: str, problem: str, count: int) -> None:
-        """Raises UserError where a prompt of ``count`` tokens does not fit: lm-eval would cut it from the left."""
+        """Raise UserError if a prompt of ``count`` tokens does not fit: lm-eval would cut it from the left."""
         name = f"{benchmark}: problem {problem} has a prompt of {count} tokens"
         if not 0 < count <= self.prompt:
             raise UserError(
@@ -39,25 +40,9 @@ class Limits:
             )
 
 
-def chat(
-    tokenizer: Any, messages: list[dict[str, str]], add_generation_prompt: bool = True, images: bool = False
-) -> str:
-    """The text of a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
-    if images:
-        from bapo.engines.shared.images import to_messages
-
-        messages = to_messages(messages)
-    return tokenizer.apply_chat_template(
-        messages,
-        tokenize=False,
-        add_generation_prompt=add_generation_prompt,
-        continue_final_message=not add_generation_prompt,
-    )
-
-
-def encode(tokenizer: Any, text: str, add_special_tokens: bool = False) -> list[int]:
-    """The tokens of a text; the chat template has already placed whatever special tokens belong into a prompt."""
-    return tokenizer(text, add_special_tokens=add_special_tokens)["input_ids"]
+def draw_key(seed: int, benchmark: str) -> int:
+    """Return the key of an evaluation's random numbers; a problem and a sample add theirs."""
+    return seeds.key64(seed, "evaluation", benchmark)
 
 
 def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> Limits:
@@ -68,6 +53,7 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     from transformers import AutoConfig, AutoTokenizer
 
     from bapo.engines.shared import processors
+    from bapo.engines.shared.data import chat
 
     revision = revision_of(config, checkpoint)
     try:
@@ -87,18 +73,18 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     processor = None
     for benchmark in benchmarks:
         for problem in benchmark.problems:
-            images = problem.get("images", ())
-            text = chat(tokenizer, [{"role": "user", "content": problem["prompt"]}], images=bool(images))
-            count = len(encode(tokenizer, text))
-            if images:
+            text = chat(tokenizer, [{"role": "user", "content": problem.prompt}], images=bool(problem.images))
+            # the chat template has already placed whatever special tokens belong into a prompt
+            count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+            if problem.images:
                 processor = processor or processors.load(checkpoint, revision)
-                count += image_tokens(processor, images) - len(images)
-            limits.check(benchmark.task_name, problem["id"], count)
+                count += image_tokens(processor, problem.images) - len(problem.images)
+            limits.check(benchmark.task_name, problem.id, count)
     return limits
 
 
 def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
-    """How many tokens a Qwen2-VL or Qwen2.5-VL processor makes of these files, from their sizes alone."""
+    """Count the tokens that a Qwen2-VL or Qwen2.5-VL processor makes of these files, from their sizes alone."""
     from PIL import Image
 
     patches = 0
@@ -109,5 +95,5 @@ def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
 
 
 def revision_of(config: DictConfig, checkpoint: Path | str) -> str | None:
-    """What to ask the hub for; a folder has no revisions."""
+    """Return the revision to ask the hub for; a folder has none."""
     return None if isinstance(checkpoint, Path) else config.model.revision

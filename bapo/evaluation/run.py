@@ -57,9 +57,9 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     """Sample every problem ``evaluation.samples`` times, grade, write the tables; returns the summary.
 
     checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``; with
-    ``evaluation.backend=server`` the one that the server serves. folder: where the results go. Raises UserError where
-    the checkpoint or the data is missing or damaged, where a prompt does not fit, where the backend fails, or where the
-    samples do not differ.
+    ``evaluation.backend=server`` the one that the server serves. folder: where the results go. Raises UserError if
+    the checkpoint or the data is missing or damaged, a prompt does not fit, the backend fails, or the samples do not
+    differ.
     """
     checkpoint, folder = locate(checkpoint), Path(folder)
     _check(config)
@@ -76,9 +76,9 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         if pending:
             frames |= _run(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
-        differ = {n: found for n in names if (found := json.loads(frames[n].attrs.get("disagreements", "null")))}
-        for name, found in differ.items():
-            disagreements.write(folder, name, found, frames[name])
+        differ = {n: listed for n in names if (listed := json.loads(frames[n].attrs.get("disagreements", "null")))}
+        for name, listed in differ.items():
+            disagreements.write(folder, name, listed, frames[name])
         vote = tasks.get(config.task.name).answer
         on_hub = isinstance(checkpoint, str)
         summary = {
@@ -93,23 +93,25 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             ),
         }
         if differ:
-            summary["disagreements"] = {n: {k: found[k] for k in ("compared", "count")} for n, found in differ.items()}
+            summary["disagreements"] = {
+                n: {k: listed[k] for k in ("compared", "count")} for n, listed in differ.items()
+            }
         write_json(folder / SUMMARY, summary)
     return summary
 
 
 def locate(checkpoint: Path | str) -> Path | str:
-    """A checkpoint's folder, or its name on the hub: text like ``name`` or ``owner/name`` that is no folder here."""
+    """Return a checkpoint's folder, or its name on the hub: text like ``owner/name`` that is no folder here."""
     if isinstance(checkpoint, str) and not Path(checkpoint).is_dir() and _HUB_NAME.fullmatch(checkpoint):
         return checkpoint
     return Path(checkpoint)
 
 
 def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> str:
-    """SHA-256 over the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
+    """Return the SHA-256 of the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
 
-    Of a name on the hub: ``name@revision``, which is as good where the revision is a commit. Raises UserError where
-    there is no checkpoint, where it differs from the checksums that were written with it, or without a revision.
+    For a name on the hub it is ``name@revision``, which is as good if the revision is a commit. Raises UserError if
+    there is no checkpoint, if it differs from the checksums that were written with it, or without a revision.
     """
     if isinstance(checkpoint, str):
         if not revision:
@@ -128,7 +130,7 @@ def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> st
 
 
 def _written(checkpoint: Path) -> dict[str, Any]:
-    """Fingerprints from the time of writing: in the checkpoint itself, or in the base model's summary beside it."""
+    """Return the fingerprints that were written with a checkpoint, in itself or in the base model's summary."""
     if (checkpoint / CHECKSUMS).is_file():
         return {n: f for n, f in read_json(checkpoint / CHECKSUMS).items() if "/" not in n}
     beside = checkpoint.parent / SUMMARY
@@ -170,7 +172,7 @@ def _check(config: DictConfig) -> None:
 
 
 def finished(folder: Path, identity: str) -> dict[str, Any] | None:
-    """The summary of a finished evaluation of the same meaning whose files are all intact."""
+    """Return the summary of an evaluation of this identity that is finished, its files intact; None otherwise."""
     if not (folder / SUMMARY).exists():
         return None
     try:
@@ -186,7 +188,7 @@ def finished(folder: Path, identity: str) -> dict[str, Any] | None:
 
 
 def intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
-    """The table of a benchmark that was evaluated before under the same identity; a damaged one is named on stderr."""
+    """Return a benchmark's table of an earlier evaluation of this identity; a damaged one is named on stderr."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         return None
@@ -205,7 +207,7 @@ def intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
 
 
 def content_digest(frame: pd.DataFrame) -> str:
-    """SHA-256 of a table's column names and values: parquet itself does not notice a changed byte."""
+    """Return the SHA-256 of a table's column names and values: parquet itself does not notice a changed byte."""
     import pandas as pd
 
     values = pd.util.hash_pandas_object(frame, index=False).to_numpy().tobytes()
@@ -251,7 +253,7 @@ def _run(
         frame["seed"] = backends.seed(config)
         _require_differing(config, benchmark, frame)
         frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
-        truths = {p["id"]: p["ground_truth"] for p in benchmark.problems}
+        truths = {p.id: p.ground_truth for p in benchmark.problems}
         frame.attrs = {
             "identity": identity,
             "benchmark": current,
@@ -287,14 +289,17 @@ def _benchmark(config: DictConfig, name: str) -> Benchmark:
 
 
 def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) -> tuple[dict[str, Any], pd.DataFrame]:
-    """(lm-eval's results, a table of problem and sample) of one benchmark; limit: the first problems only.
+    """Return lm-eval's results of one benchmark, and a table of problems and samples; limit: the first problems only.
 
-    model: any of lm-eval's that generates; the lengths of the responses are its ``tokens``, or else those of the texts
-    tokenised again, end token not included.
+    model: any of lm-eval's that generates. A response that is a plain text has as many tokens as the model's tokenizer
+    makes of it, without an end token.
     """
     import pandas as pd
     from lm_eval import evaluate as lm_evaluate
 
+    from bapo.engines.shared.answers import Response
+
+    benchmark.graded.clear()
     # evaluate, not simple_evaluate: that one also seeds every global generator and runs `pip list` for its report.
     # bootstrap_iters only switches standard errors on: those of means are closed-form, nothing is resampled.
     results = lm_evaluate(
@@ -306,30 +311,21 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
         apply_chat_template=True,
         fewshot_as_multiturn=True,
     )
-    rows: list[tuple[Any, ...]] = []
-    for instance in benchmark.instances:
-        name = instance.doc["id"]
-        verdicts, tokens = benchmark.verdicts[name], _lengths(model, benchmark.task_name, instance)
-        if not len(instance.resps) == len(verdicts) == len(tokens) == benchmark.samples:
-            raise RuntimeError(
-                f"{benchmark.task_name}: problem {name} has {len(instance.resps)} responses, {len(verdicts)} verdicts "
-                f"and {len(tokens)} lengths instead of {benchmark.samples}"
-            )
-        for sample, (text, verdict, length) in enumerate(zip(instance.resps, verdicts, tokens, strict=True)):
-            rows.append((name, sample, verdict.correct, verdict.parsed, verdict.reason, length, text))
+
+    def length(text: str) -> int:
+        return text.tokens if isinstance(text, Response) else len(model.tok_encode(text, add_special_tokens=False))
+
+    rows = [
+        (name, sample, verdict.correct, verdict.parsed, verdict.reason, length(text), str(text))
+        for name, responses in benchmark.graded.items()
+        for sample, (text, verdict) in enumerate(responses)
+    ]
     columns = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "response"]
     return dict(results), pd.DataFrame(rows, columns=columns)
 
 
-def _lengths(model: Any, benchmark: str, instance: Any) -> list[int]:
-    known = getattr(model, "tokens", None)
-    if known is not None:
-        return known[benchmark, instance.doc["id"]]
-    return [len(model.tok_encode(text, add_special_tokens=False)) for text in instance.resps]
-
-
 def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataFrame) -> None:
-    """Equal samples everywhere mean that the random numbers do not arrive, as some lm-eval backends manage to do."""
+    """Raise UserError if samples are equal everywhere: some lm-eval backends repeat their random numbers."""
     if benchmark.samples > 1 and (frame.groupby("problem_id")["response"].nunique() == 1).all():
         raise UserError(
             f"{benchmark.task_name}: all {benchmark.samples} samples of a problem are equal, for every problem, at "
@@ -339,7 +335,7 @@ def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataF
 
 
 def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
-    """lm-eval's results of several benchmarks, evaluated one at a time, in the form of one evaluation."""
+    """Return lm-eval's results of several benchmarks, evaluated one at a time, in the form of one evaluation."""
     merged: dict[str, Any] = {"lm_eval_version": importlib.metadata.version("lm_eval")}
     for part in results:
         for key, value in part.items():

@@ -11,7 +11,7 @@ VERSION = 1
 
 
 def pass_at_k(correct: int, samples: int, k: int) -> float:
-    """1 - C(K - c, k) / C(K, k): the chance that k of the K samples, drawn without replacement, hold a correct one.
+    """Return 1 - C(K - c, k) / C(K, k): the chance that k of the K samples, not replaced, hold a correct one.
 
     Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1.
     """
@@ -21,12 +21,12 @@ def pass_at_k(correct: int, samples: int, k: int) -> float:
 
 
 def reported_ks(samples: int) -> list[int]:
-    """The k of pass@k: 1, 8 and all samples, as far as there are that many."""
+    """Return the k of pass@k: 1, 8 and all samples, as far as there are that many."""
     return sorted({k for k in (1, 8, samples) if k <= samples})
 
 
 def majority_vote(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
-    """1 if the most frequent answer is correct, else 0; a tie gives the share of correct answers among the tied.
+    """Return 1 if the most frequent answer is correct, else 0; a tie gives the share of correct answers among the tied.
 
     answers: [K] in comparable form, None where there is none (it does not vote); correct: [K].
     """
@@ -40,7 +40,7 @@ def majority_vote(answers: Sequence[str | None], correct: Sequence[bool]) -> flo
 
 
 def problem_scores(verdicts: Sequence[tuple[bool, bool]], answers: Sequence[str | None]) -> dict[str, float]:
-    """acc, pass@k, maj@K and the share of unparsed responses of one problem.
+    """Return acc, pass@k, maj@K and the share of unparsed responses of one problem.
 
     verdicts: K pairs (correct, parsed); answers: [K], what of each response is voted on (None, or unparsed: nothing).
     """
@@ -56,7 +56,7 @@ def problem_scores(verdicts: Sequence[tuple[bool, bool]], answers: Sequence[str 
 
 
 def standard_error(means: Sequence[float]) -> float | None:
-    """Standard error of the mean accuracy on new problems: sqrt(sum (p_i - p)^2 / (n (n - 1))), clustered by problem.
+    """Return the mean's standard error over new problems, clustered: sqrt(sum (p_i - p)^2 / (n (n - 1))).
 
     means: [n], each problem's share of correct samples. None for fewer than two problems. Miller 2024, "Adding Error
     Bars to Evals", section 2.2: the samples of a problem are one cluster.

@@ -10,11 +10,11 @@ none of lm-eval's built-in tasks, whose index takes 12 s to build, and nothing e
 
     cd34 = Benchmark("cd34", "data/cd34.parquet", tasks.get("countdown"), max_tokens=2048)
     cd4 = Benchmark("cd4", "data/cd4.parquet", tasks.get("countdown"), max_tokens=2048)
-    found = simple_evaluate(
+    report = simple_evaluate(
         model="hf", model_args={"pretrained": "my/checkpoint"}, tasks=[cd34, cd4], apply_chat_template=True,
         task_manager=TaskManager(include_defaults=False), bootstrap_iters=1,
     )
-    found["results"]["cd34"]["acc,all"], found["results"]["cd34"]["acc_stderr,all"]  # mean of 32, clustered error
+    report["results"]["cd34"]["acc,all"], report["results"]["cd34"]["acc_stderr,all"]  # mean of 32, clustered error
 
 With lm-eval's ``vllm`` add ``generation=backends.VLLM_ARGUMENTS``, with its ``local-completions``
 ``generation=backends.SERVER_ARGUMENTS``, or all samples of a problem are equal: see :mod:`bapo.evaluation.backends`.
@@ -35,9 +35,11 @@ from lm_eval.api.filter import Filter
 from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
+from bapo.engines.shared.answers import grade
 from bapo.evaluation import documents, scores
 from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Task
+from bapo.tasks.files import read_problems
 from bapo.tasks.real import golds
 
 
@@ -53,34 +55,30 @@ class Sampled(ConfigurableTask):
     """An lm-eval task with several responses a problem, all of which ``grader`` judges.
 
     A subclass sets ``grader`` and ``samples``, and ``dataset`` in ``download``: documents with id, prompt, ground_truth
-    and, where there are any, images. After an evaluation ``instances[i].resps`` are the responses of problem i and
-    ``verdicts[id]`` their verdicts.
+    and, where there are any, images. ``graded[id]`` holds each response of a problem with its verdict, in order.
     """
 
     grader: Task
     samples: int
 
     def __init__(self, config: dict[str, Any]) -> None:
-        self.verdicts: dict[str, list[Verdict]] = {}
+        self.graded: dict[str, list[tuple[str, Verdict]]] = {}
         super().__init__(config=config)
 
     def fewshot_docs(self) -> None:
-        """None: no examples are shown, and lm-eval would keep all documents, images decoded, to draw some from."""
+        """Return None: no examples are shown, and lm-eval would keep all documents, images decoded, to draw from."""
 
     def build_all_requests(self, **options: Any) -> None:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
             super().build_all_requests(**options)
 
     def process_results(self, doc: dict[str, Any], results: list[Sequence[str]]) -> dict[str, Any]:
-        """Scores of one problem; results: a list of the one list of its responses."""
+        """Return the scores of one problem; results: a list of the one list of its responses."""
         (responses,) = results
         if len(responses) != self.samples:
             raise RuntimeError(f"problem {doc['id']} has {len(responses)} responses instead of {self.samples}")
-        known: dict[str, Verdict] = {}  # a trained model repeats itself
-        for response in responses:
-            if response not in known:
-                known[response] = self.grader.verify(response, doc["ground_truth"])
-        verdicts = self.verdicts[doc["id"]] = [known[r] for r in responses]
+        verdicts = grade(self.grader, responses, doc["ground_truth"])
+        self.graded[doc["id"]] = list(zip(responses, verdicts, strict=True))
         answers = [self.grader.answer(r) for r in responses]
         return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], answers)
 
@@ -116,11 +114,10 @@ class Benchmark(Sampled):
         check_golds: bool = True,
     ) -> None:
         self.path, self.grader, self.samples = Path(path), grader, samples
-        self.problems = documents.read_problems(self.path)
+        self.problems = read_problems(self.path)
         if check_golds:
-            golds.check(grader, [(p["id"], p["ground_truth"]) for p in self.problems], self.path)
-        with_images = "images" in self.problems[0]
-        if with_images and images == "shuffled":
+            golds.check(grader, [(p.id, p.ground_truth) for p in self.problems], self.path)
+        if self.images and images == "shuffled":
             self.problems = documents.shuffle_images(self.problems, image_seed, str(self.path))
         metrics = list(scores.problem_scores([(False, False)] * samples, [""] * samples))
         super().__init__(
@@ -129,7 +126,7 @@ class Benchmark(Sampled):
                 "test_split": "test",
                 "doc_to_text": "prompt",
                 "doc_to_target": "ground_truth",
-                **({"doc_to_image": "images"} if with_images else {}),
+                **({"doc_to_image": "images"} if self.images else {}),
                 "output_type": "generate_until",
                 "num_fewshot": 0,
                 "repeats": samples,
@@ -155,8 +152,8 @@ class Benchmark(Sampled):
     @property
     def images(self) -> int:
         """The most images of a problem; 0: a benchmark of text."""
-        return max(len(p.get("images", ())) for p in self.problems)
+        return max(len(p.images) for p in self.problems)
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
-        """Puts the problems into memory; ``datasets.load_dataset`` would copy them into a cache in the home folder."""
+        """Put the problems into memory; ``datasets.load_dataset`` would copy them into a cache in the home folder."""
         self.dataset = {"test": documents.to_dataset(self.problems)}

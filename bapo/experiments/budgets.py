@@ -78,10 +78,14 @@ def like_directory(config: DictConfig) -> Path | None:
     return run_directory(config, budget.like)
 
 
-def steps(config: DictConfig, problems: int) -> int:
-    """Count the steps that the configuration asks for. problems: of the training set. Raises UserError for none."""
+def steps(config: DictConfig, problems: int | None = None) -> int:
+    """Count the steps that the configuration asks for. Raises UserError for none.
+
+    problems: of the training set; by default as many as the configuration expects.
+    """
     if config.train.steps is not None:
         return config.train.steps
+    problems = config.data.split_sizes.train if problems is None else problems
     if problems < config.train.batch_size:
         raise UserError(
             f"train.batch_size={config.train.batch_size}: larger than the {problems} problems of "

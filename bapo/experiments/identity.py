@@ -6,9 +6,12 @@ tracking and hardware belong to no identity.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -133,3 +136,28 @@ def _files_of(config: DictConfig, names: Iterable[str]) -> dict[str, Any]:
         return {}
     files = read_json(data_directory(config) / SUMMARY)["files"]
     return {"files": {name: files[f"{name}.parquet"]["sha256"] for name in names}}
+
+
+@cache
+def code_identity(package: str) -> str:
+    """Identify the code and the YAML files of a package beside this one, with every module here that it imports."""
+    root = Path(__file__).resolve().parents[2]
+    files = {*(root / package).rglob("*.py"), *(root / package).rglob("*.yaml")}
+    waiting = [file for file in files if file.suffix == ".py"]
+    while waiting:
+        modules = {
+            file for name in _imported(waiting.pop()) for file in (root / f"{name}.py", root / name / "__init__.py")
+        }
+        waiting += [file for file in modules - files if file.exists()]
+        files |= set(waiting)
+    return digest([file.read_text(encoding="utf-8") for file in sorted(files)])
+
+
+def _imported(module: Path) -> Iterator[str]:
+    """Yield the path without suffix of what a module imports: each name may be a module, or in one."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            base = str(node.module).replace(".", "/")
+            yield from (base, *(f"{base}/{a.name}" for a in node.names))
+        elif isinstance(node, ast.Import):
+            yield from (a.name.replace(".", "/") for a in node.names)

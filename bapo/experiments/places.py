@@ -16,22 +16,17 @@ def options(group: str) -> list[str]:
     return sorted(p.stem for p in (EXPERIMENTS / group).glob("*.yaml"))
 
 
-def run_directory(config: DictConfig, method: str | None = None) -> Path:
-    """Name results/<scale>/<task>/<model>/<method>/seed<k>. method: another method's run of the same base and seed."""
-    return model_directory(config) / (method or config.method.name) / f"seed{config.seed}"
+def run_folder(home: Path, task: str, model: str, method: str, seed: int | str) -> Path:
+    """Name the folder of a run in ``home``, a scale's results. Snakemake's rules pass patterns such as "{task}"."""
+    return home / task / model / method / f"seed{seed}"
 
 
-def model_directory(config: DictConfig) -> Path:
-    return task_directory(config) / config.model.name
+def base_folder(home: Path, task: str, model: str) -> Path:
+    return home / task / model / "base"
 
 
-def task_directory(config: DictConfig) -> Path:
-    return Path(config.paths.results) / scale_directory(config) / config.task.name
-
-
-def scale_directory(config: DictConfig) -> str:
-    """Name the folder of a configuration's scale and engine."""
-    return scale_folder(config.scale.name, config.scale.engine, config.engine)
+def data_folder(home: Path, task: str) -> Path:
+    return home / task / "data"
 
 
 def scale_folder(scale: str, usual: str, engine: str) -> str:
@@ -39,9 +34,19 @@ def scale_folder(scale: str, usual: str, engine: str) -> str:
     return scale if engine == usual else f"{scale}-{engine}"
 
 
+def home(config: DictConfig) -> Path:
+    """Name results/<scale>, which holds everything at the configuration's scale."""
+    return Path(config.paths.results, scale_folder(config.scale.name, config.scale.engine, config.engine))
+
+
+def run_directory(config: DictConfig, method: str | None = None) -> Path:
+    """Name results/<scale>/<task>/<model>/<method>/seed<k>. method: another method's run of the same base and seed."""
+    return run_folder(home(config), config.task.name, config.model.name, method or config.method.name, config.seed)
+
+
 def base_directory(config: DictConfig) -> Path:
-    return model_directory(config) / "base"
+    return base_folder(home(config), config.task.name, config.model.name)
 
 
 def data_directory(config: DictConfig) -> Path:
-    return task_directory(config) / "data"
+    return data_folder(home(config), config.task.name)

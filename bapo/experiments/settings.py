@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from omegaconf import DictConfig
@@ -83,6 +84,11 @@ class Settings:
         scale = parse_yaml(places.EXPERIMENTS / "scale" / f"{self.scale}.yaml")
         usual = scale.get("engine", ScaleConfig.engine)
         return places.scale_folder(self.scale, usual, self.engine or usual)
+
+    @property
+    def home(self) -> Path:
+        """The folder of the scale's results."""
+        return Path(self.results, self.folder())
 
     def run(self, cell: Cell) -> DictConfig:
         """Compose the configuration of a run."""

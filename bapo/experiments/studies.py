@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,7 +23,7 @@ from bapo.experiments import places
 from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import base_directory, options, run_directory
 from bapo.experiments.settings import Settings, read_settings
-from bapo.store.files import write_json
+from bapo.store.files import SUMMARY, write_json
 from bapo.validate import NOT_EMPTY, REQUIRED, parse_yaml, read, setting
 
 # ------------------------------------------------------------------------------------------------ the study files
@@ -48,7 +47,7 @@ class StudyFile:
     title: str = ""
     scales: dict[str, list[Runs]] = setting(REQUIRED, NOT_EMPTY)
     reference: str = "grpo"  # the method that the others are compared with
-    figures: list[str] = field(default_factory=list)  # of analysis/figures/, drawn from these runs
+    figures: list[str] = field(default_factory=list)  # of the paper, drawn from these runs
     curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
 
 
@@ -66,6 +65,19 @@ class Study:
     def models(self) -> list[tuple[str, str]]:
         """(task, model) of every base model, in the order of the study."""
         return list(dict.fromkeys((c.task, c.model) for c in self.cells))
+
+    @property
+    def curved(self) -> list[Cell]:
+        """The runs whose kept checkpoints are all evaluated."""
+        return [cell for cell in self.cells if cell.method in self.curves]
+
+    def summaries(self, home: Path, curves: bool) -> list[str]:
+        """Return the summary of every run and base model in ``home`` and of its evaluations; curves: of the curves."""
+        folders = [places.run_folder(home, **vars(cell)) for cell in self.cells]
+        folders += [places.base_folder(home, *start) for start in self.models]
+        files = [f"{folder}/{name}" for folder in folders for name in (SUMMARY, f"eval/{SUMMARY}")]
+        runs = [places.run_folder(home, **vars(cell)) for cell in self.curved] if curves else []
+        return [*files, *(f"{run}/curve/{SUMMARY}" for run in runs)]
 
 
 def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
@@ -96,28 +108,6 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
 def study_of(name: str, settings: Settings) -> Study:
     """Load the study ``name`` at the scale, and with the methods and seeds, of the settings."""
     return load_study(name, settings.scale, settings.methods, settings.seeds)
-
-
-def figures(scale: str) -> dict[str, str]:
-    """Map each figure to the study whose runs it shows, for the studies that have this scale, in the paper's order.
-
-    A study without figures is not read: its mistakes concern those who ask for it.
-    """
-    found: dict[str, str] = {}
-    for name in options("study"):
-        if not re.search(r"^figures:", _path(name).read_text(encoding="utf-8"), re.MULTILINE):
-            continue
-        content = _read(name)
-        for figure in content.figures if scale in content.scales else []:
-            if figure in found:
-                raise UserError(f"{_path(name)}: figures: {figure} is drawn for {found[figure]} already; name it once")
-            found[figure] = name
-    return dict(sorted(found.items(), key=lambda item: [int(n) for n in re.findall(r"\d+", item[0])]))
-
-
-def at_scale(names: Iterable[str], scale: str) -> list[str]:
-    """Select the named studies that have runs at ``scale``. Raises UserError for a name without a file."""
-    return [name for name in names if scale in _read(name).scales]
 
 
 def _path(name: str) -> Path:
@@ -205,7 +195,6 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
 
 def main(arguments: Iterable[str] | None = None) -> int:
     """``python -m bapo.experiments.studies NAME --out FILE``: write a study for ``python -m analysis``."""
-
     parser = argparse.ArgumentParser(prog="python -m bapo.experiments.studies", description=main.__doc__)
     parser.add_argument("name", help=f"one of {', '.join(options('study'))}")
     parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")

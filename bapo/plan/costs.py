@@ -1,4 +1,4 @@
-"""What one job costs: measured seconds at laptop scale, the paper's Table 2 or a stated model on GPUs. No torch."""
+"""Estimate what one job costs: measured seconds at laptop scale, the paper's Table 2 or a stated model on GPUs."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import yaml
 from omegaconf import DictConfig
 
 from bapo import methods
+from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.cells import Cell
 from bapo.experiments.hardware import on_gpus
@@ -20,7 +21,7 @@ from bapo.experiments.settings import Settings
 from bapo.plan import estimates
 
 PAPER, MODEL, MEASURED, SCALED, UNKNOWN = "paper", "model", "measured", "scaled", "unknown"
-#: where the hours of a job are from, in words
+#: source of a job's hours -> the same in words
 SOURCES = {
     PAPER: "the paper's Table 2",
     MODEL: "the model of docs/paper_scale.md",
@@ -51,29 +52,29 @@ def measured() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def of_model(settings: Settings, task: str, model: str) -> DictConfig:
-    """The configuration of a task and a model, without a method's settings."""
+    """Compose the configuration of a task and a model, without a method's settings."""
     return configuration.run_config(settings.scale, task, model, "", 0, settings.overrides_of(""))
 
 
 @lru_cache(maxsize=512)
 def of_run(settings: Settings, task: str, model: str, method: str) -> DictConfig:
-    """The configuration of the runs of a method, whatever the seed."""
+    """Compose the configuration of the runs of a method, whatever the seed."""
     return settings.run(Cell(task, model, method, 0))
 
 
 def parameters(config: DictConfig) -> float | None:
-    """model.parameters, or what the model's name says (qwen2-112k: 112,000); None where neither does."""
+    """Return model.parameters, or what the model's name says (qwen2-112k: 112,000); None where neither does."""
     if config.model.parameters:
         return float(config.model.parameters)
-    found = re.search(r"(\d+(?:\.\d+)?)([kmb])$", config.model.name.split("+")[0])
-    return float(found[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[found[2]] if found else None
+    size = re.search(r"(\d+(?:\.\d+)?)([kmb])$", config.model.name.split("+")[0])
+    return float(size[1]) * {"k": 1e3, "m": 1e6, "b": 1e9}[size[2]] if size else None
 
 
-def steps(config: DictConfig) -> float:
+def expected_steps(config: DictConfig) -> float:
     """Estimate training steps; a budgeted run's from what BAPO took for GRPO's budget (measured.yaml)."""
     budget = config.train.budget
     share = 1.0 if budget.unit == "steps" else min(measured()["budget"][budget.unit], budget.most)
-    return estimates.steps(config) * share
+    return budgets.steps(config) * share
 
 
 def data(config: DictConfig) -> Cost:
@@ -83,7 +84,7 @@ def data(config: DictConfig) -> Cost:
 
 
 def base(config: DictConfig) -> Cost:
-    """Nothing for a pretrained model, whose job only notes it."""
+    """Estimate a base model's training; a pretrained model costs nothing, as its job only notes it."""
     count = parameters(config)
     if config.model.kind != "scratch":
         return Cost(cpu_hours=measured()["start"] / 3600)
@@ -96,7 +97,7 @@ def base(config: DictConfig) -> Cost:
 
 @lru_cache(maxsize=512)
 def train_of(settings: Settings, task: str, model: str, method: str) -> Cost:
-    """Of one run of the method: every seed costs the same."""
+    """Estimate one run of the method: every seed costs the same."""
     return train(of_run(settings, task, model, method))
 
 
@@ -107,19 +108,19 @@ def train(config: DictConfig) -> Cost:
         hours = estimates.PAPER_HOURS.get(config.model.name, {}).get(config.method.name)
         if hours is not None:
             return Cost(gpu_hours=8 * hours, disk=disk, source=PAPER)
-        seconds = estimates.estimate(config, gpus).seconds * steps(config)
+        seconds = estimates.estimate(config, gpus).seconds * expected_steps(config)
         return Cost(gpu_hours=gpus * seconds / 3600, disk=disk, source=MODEL)
     times = measured()["step"].get(config.task.name)
     if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
         return Cost(disk=disk, source=UNKNOWN)
     known = times.get(config.method.name.split("+")[0], times.get(config.method.algorithm))
     share = config.train.batch_size * config.train.group_size / measured()["responses"]
-    seconds = measured()["start"] + (known or max(times.values())) * share * steps(config)
+    seconds = measured()["start"] + (known or max(times.values())) * share * expected_steps(config)
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk, source=MEASURED if known else SCALED)
 
 
 def checkpoints(config: DictConfig) -> float:
-    """Bytes of a finished run: the model of every kept checkpoint, two whole states of the trainer, the tables.
+    """Estimate the bytes of a finished run: the kept checkpoints' models, two whole states of the trainer, the tables.
 
     A kept model has 2 bytes a parameter with verl (bfloat16), else those of its dtype; a state 12 (float32 weights and
     Adam's moments), 4 more with a delayed rollout policy, 12 more with a critic. What methods replay is not counted.
@@ -128,17 +129,17 @@ def checkpoints(config: DictConfig) -> float:
     if count is None:
         return 0.0
     method = methods.of_run(config)
-    kept = -(-steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
+    kept = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
     width = 2 if config.engine == "verl" or "16" in config.model.dtype else 4
     state = 12 + 4 * method.delays_rollout_policy + 12 * method.uses_critic
     return count * (kept * width + 2 * state) + TABLES_BYTES
 
 
 def evaluate(config: DictConfig, curve: bool = False) -> Cost:
-    """Of one checkpoint on every benchmark; curve: of every kept one and the start, fewer samples a problem."""
+    """Estimate an evaluation on every benchmark; curve: of every kept checkpoint and the start, with fewer samples."""
     e = config.evaluation
     names = {*e.benchmarks, *([e.validation] if curve and e.validation else [])}
-    models = 1 + -(-estimates.steps(config) // config.checkpoint.every) if curve else 1
+    models = 1 + -(-expected_steps(config) // config.checkpoint.every) if curve else 1
     samples = (e.curve_samples if curve else e.samples) * models
     samples *= sum(config.data.split_sizes.get(name, 0) for name in names)
     if config.model.kind == "pretrained" and config.model.parameters:

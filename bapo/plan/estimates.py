@@ -1,4 +1,4 @@
-"""Memory and time of a GPU run, from the number of parameters alone. An estimate made before any GPU was used.
+"""Estimate memory and time of a GPU run from the number of parameters alone, before any GPU is used.
 
 ``python -m bapo.plan.estimates`` prints it for every run of the studies at paper scale (docs/paper_scale.md).
 
@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from omegaconf import DictConfig
 
 from bapo import methods
+from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
-from bapo.experiments import studies
 from bapo.experiments.cells import Cell
 
 VOCABULARY = 152_000  # Qwen2.5 and Qwen3
@@ -59,7 +59,7 @@ def estimate(
     training_utilisation: float = 0.35,
     card: float = 80e9,
 ) -> Estimate:
-    """Of one step of ``config`` with a full batch.
+    """Estimate one step of ``config`` with a full batch.
 
     mean_response: tokens, by default half the longest response. peak: bfloat16 operations a second of one GPU, card:
     its bytes, by default an A100's.
@@ -89,7 +89,7 @@ def estimate(
 
 
 def generation_batches(config: DictConfig) -> float:
-    """Responses generated a step at most, in batches of ``train.batch_size`` groups."""
+    """Return how many batches of ``train.batch_size`` groups are generated a step at most."""
     m = config.method
     if "max_generation_batches" in m:
         return float(m.max_generation_batches)
@@ -97,12 +97,6 @@ def generation_batches(config: DictConfig) -> float:
         return 1.0
     half = max(1, config.train.batch_size // 2)
     return 1.0 + (m.max_reevaluated or half) / config.train.batch_size / m.m
-
-
-def steps(config: DictConfig) -> int:
-    """Of a whole run: full batches only."""
-    t = config.train
-    return t.steps or t.epochs * (config.data.split_sizes.train // t.batch_size)
 
 
 #: hours on 8 A100, Table 2 of the paper, which names no model: the small one of each task
@@ -132,12 +126,12 @@ PAPERS_STUDIES = ("table1", "figure5", "figure6", "figure10", "figure16")
 
 
 def table() -> str:
-    """Markdown, one row for every run of the paper's own studies at paper scale, studies that share it in one row."""
-    found: dict[Cell, list[str]] = {}
+    """Write Markdown: a row for every run of the paper's own studies at paper scale, shared runs once."""
+    titles: dict[Cell, list[str]] = {}
     for name in PAPERS_STUDIES:
         study = studies.load_study(name, "paper")
         for cell in study.cells:
-            found.setdefault(cell, []).append(study.title)
+            titles.setdefault(cell, []).append(study.title)
     head = [
         "model",
         "method",
@@ -151,9 +145,9 @@ def table() -> str:
         "paper",
     ]
     lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- |" + " --: |" * (len(head) - 3)]
-    for cell, users in found.items():
+    for cell, users in titles.items():
         config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
-        e, count = estimate(config), steps(config)
+        e, count = estimate(config), budgets.steps(config)
         sizes = [f"{x / 1e9:.0f}" for x in (e.gpu_bytes, e.gpu_bytes_generating, e.host_bytes)]
         hours = PAPER_HOURS.get(cell.model, {}).get(cell.method)
         cells = [config.model.title, cell.method, ", ".join(users), *sizes, f"{e.seconds:.0f}", str(count)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -23,23 +22,23 @@ hours for mathematics and planning, four to eight times too many for geometry (d
 
 
 def downloads(configs: Iterable[DictConfig]) -> list[tuple[str, str]]:
-    """(what, how large) of everything that the configurations fetch from the hub, each once."""
-    found: dict[str, str] = {}
+    """List (what, how large) of everything that the configurations fetch from the hub, each once."""
+    sizes: dict[str, str] = {}
     for config in configs:
         if config.model.kind == "pretrained" and config.model.path:
             count = config.model.parameters
             size = f"about {2 * count / 1e9:.1f} GB (2 bytes a parameter)" if count else "size not known"
-            found.setdefault(f"model {config.model.path}", size)
+            sizes.setdefault(f"model {config.model.path}", size)
         if config.data.source == "hub" and not config.paths.data_folder:
             for part in config.data.hub.values():
-                found.setdefault(f"data {part.repository}", "size not in the configuration")
-    return list(found.items())
+                sizes.setdefault(f"data {part.repository}", "size not in the configuration")
+    return list(sizes.items())
 
 
 def summary(target: str, settings: Settings) -> dict[str, Any]:
-    """The plan as plain values: jobs by kind, hours by kind and source, disk, downloads; total and missing."""
+    """Sum up the plan as plain values: jobs by kind, hours by kind and source, disk, downloads; total and missing."""
     listed = jobs(target, settings)
-    home = Path(settings.results, settings.folder())
+    home = settings.home
     bases = [job.output.relative_to(home).parts[:2] for job in listed if job.kind == "base"]
     content: dict[str, Any] = {"target": target, "scale": settings.scale, "folder": str(home), "jobs": {}, "hours": []}
     for kind in KINDS:
@@ -62,7 +61,7 @@ def summary(target: str, settings: Settings) -> dict[str, Any]:
 
 
 def as_text(content: Mapping[str, Any]) -> str:
-    """The same for people."""
+    """Write the summary for people."""
     lines = [f"Plan of {content['target']} at scale {content['scale']}, in {content['folder']}", ""]
     lines.append(f"{'jobs':<10}{'total':>8}{'missing':>9}")
     counts = content["jobs"]
@@ -116,17 +115,17 @@ def _bytes(value: float) -> str:
 
 
 def settings_of(words: Iterable[str]) -> Settings:
-    """What ``--config KEY=VALUE ...`` says, checked as the workflow checks it. Raises UserError."""
-    given: dict[str, Any] = {}
+    """Read ``--config KEY=VALUE ...`` and check it as the workflow does. Raises UserError."""
+    values: dict[str, Any] = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not re.fullmatch(r"\w+", key):
             raise UserError(f"--config {word}: must be KEY=VALUE, for example scale=paper")
         try:
-            given[key] = yaml.safe_load(value)
+            values[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            given[key] = value
-    return read_settings(given)
+            values[key] = value
+    return read_settings(values)
 
 
 def main(target: str, words: Iterable[str], as_json: bool = False) -> int:

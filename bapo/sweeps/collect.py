@@ -9,14 +9,13 @@ from typing import Any
 from bapo.errors import UserError
 from bapo.experiments.cells import Cell
 from bapo.experiments.places import run_directory
+from bapo.experiments.products import TRIALS
 from bapo.experiments.settings import Settings
 from bapo.store.files import write_json
 from bapo.sweeps import study as studies
 from bapo.sweeps import trials
 from bapo.sweeps.files import Sweep, check
 from bapo.sweeps.worker import RESULT, outcome, slot_folder
-
-TRIALS = "trials.json"
 
 
 def needed_methods(sweep: Sweep) -> list[str]:

@@ -24,7 +24,7 @@ SLOT, STARTS, REASON = "slot", "starts", "reason"
 
 def folder_of(sweep: Sweep, settings: Settings) -> Path:
     """Return results/<scale>/sweeps/<name>."""
-    return Path(settings.results, settings.folder(), "sweeps", sweep.name)
+    return settings.home / "sweeps" / sweep.name
 
 
 def meaning(sweep: Sweep, settings: Settings) -> dict[str, Any]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
-from bapo.store.files import atomic
+from bapo.store.files import atomic, read_table
 from bapo.tasks.base import Document, Problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+#: Stands in a prompt for each of its images.
+PLACEHOLDER = "<image>"
 
 
 def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ability: str, split: str) -> None:
@@ -56,24 +60,51 @@ def write_documents(path: Path, documents: Sequence[Document]) -> None:
 
 
 def read_problems(path: Path) -> list[Problem]:
-    """Read a file of :func:`write_problems`, in order. Raises UserError if it is missing or broken."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+    """Return the problems of a file of :func:`write_problems`, in order.
 
-    try:
-        return [
-            Problem(
-                row["extra_info"]["id"],
-                row["prompt"][-1]["content"],
-                row["reward_model"]["ground_truth"],
-                tuple(image["bytes"] for image in row.get("images") or ()),
-            )
-            for row in pq.read_table(path).to_pylist()
-        ]
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such file; `python -m bapo data` writes it") from None
-    except (pa.ArrowException, OSError, KeyError, TypeError, IndexError) as error:
-        raise UserError(f"{path}: not a readable data file ({error}); delete it and write the data again") from None
+    Raises UserError naming the file and the row where something is missing, empty, unreadable or there twice.
+    """
+    table = read_table(path)
+    missing = {"prompt", "reward_model", "extra_info"} - set(table.columns)
+    if missing:
+        raise UserError(f"{path}: column {min(missing)} is missing; make the data again with `python -m bapo data`")
+    images = table["images"] if "images" in table else [None] * len(table)
+    problems: dict[str, Problem] = {}
+    rows = zip(table["prompt"], table["reward_model"], table["extra_info"], images, strict=True)
+    for number, (messages, reward, extra, pictures) in enumerate(rows):
+        where = f"{path}: row {number}"
+        if len(messages) != 1 or messages[0]["role"] != "user":
+            raise UserError(f"{where}: prompt must be one message of the role 'user'")
+        texts = {"id": extra.get("id"), "prompt": messages[0]["content"], "ground_truth": reward.get("ground_truth")}
+        for field, value in texts.items():
+            if not isinstance(value, str) or not value:
+                raise UserError(f"{where}: {field} must be a non-empty text, not {value!r}")
+        problem = Problem(**texts, images=tuple(p.get("bytes") for p in pictures) if pictures is not None else ())
+        if problem.id in problems:
+            raise UserError(f"{where}: problem {problem.id} is there twice; every id must be unique")
+        check_images(problem, where)
+        problems[problem.id] = problem
+    if not problems:
+        raise UserError(f"{path}: no problems in it; make the data again with `python -m bapo data`")
+    return list(problems.values())
+
+
+def check_images(problem: Problem, where: str) -> None:
+    """Raise UserError if the images are not pictures, or not as many as the prompt has places for them."""
+    places = problem.prompt.count(PLACEHOLDER)
+    if len(problem.images) != places:
+        raise UserError(f"{where}: {len(problem.images)} images, but {places} times {PLACEHOLDER} in the prompt")
+    if not problem.images:
+        return
+    from PIL import Image
+
+    for number, content in enumerate(problem.images):
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                image.verify()
+        except Exception as error:  # what is raised depends on the format and on the damage
+            reason = f"{type(error).__name__}: {error}".splitlines()[0][:120]
+            raise UserError(f"{where}: image {number} is no readable picture ({reason})") from None
 
 
 def _write(

@@ -62,19 +62,23 @@ def test_sampling_noise_is_the_spread_of_repeated_evaluations() -> None:
     assert claimed == pytest.approx(repeated.mean(axis=(1, 2)).std(), rel=0.05)
 
 
-def test_paired_difference_is_the_paired_t_test() -> None:
+def paired(a: np.ndarray, b: np.ndarray) -> s.Estimate:
+    return s.difference_over_seeds([a[None]], [b[None]]).problems
+
+
+def test_a_paired_difference_is_the_paired_t_test() -> None:
     a, b = bits(4), bits(5, k=16)
     test = stats.ttest_rel(a.mean(axis=1), b.mean(axis=1))
-    found = s.paired_difference(a, b)
+    found = paired(a, b)
     assert found.p == pytest.approx(test.pvalue)
     assert (found.low, found.high) == pytest.approx(tuple(test.confidence_interval(0.95)))
     with pytest.raises(ValueError, match="same problems"):
-        s.paired_difference(a, b[:-1])
+        paired(a, b[:-1])
 
 
 def test_p_without_spread() -> None:
-    assert s.paired_difference(np.ones(4), np.ones(4)).p == 1.0
-    assert s.paired_difference(np.ones(4), np.zeros(4)).p == 0.0
+    assert s.clustered(np.zeros(4)).p == 1.0
+    assert s.clustered(np.ones(4)).p == 0.0
 
 
 def test_coverage_of_clustered_and_binomial_intervals() -> None:
@@ -91,7 +95,7 @@ def test_coverage_of_clustered_and_binomial_intervals() -> None:
     assert np.mean(np.abs(centre - truth) < binomial) < 0.5
 
 
-# ------------------------------------------------------------------------------------------------ pass@k, maj@k
+# ------------------------------------------------------------------------------------------------ pass@k
 
 
 @pytest.mark.parametrize("k", [1, 2, 8, 32])
@@ -105,13 +109,6 @@ def test_pass_at_k_of_many_samples_does_not_overflow() -> None:
     assert found == pytest.approx([0, 0.5, 1])
     with pytest.raises(ValueError, match="pass@9"):
         s.pass_at_k(np.array([1]), 8, 9)
-
-
-def test_majority_by_hand() -> None:
-    answers = [["7", "7", "8", None], ["1", "2", "2", "1"], [None] * 4, ["3", "5", "5", "5"]]
-    correct = np.array([[1, 1, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]])
-    assert s.majority_at_k(answers, correct).tolist() == [1, 0.5, 0, 0]  # a tie counts half, nothing parsed counts 0
-    assert s.majority_at_k(answers, correct, k=1).tolist() == [1, 1, 0, 1]
 
 
 # ------------------------------------------------------------------------------------------------ several seeds
@@ -177,7 +174,7 @@ def test_average_over_benchmarks() -> None:
 def test_difference_of_single_seeds_is_the_paired_test() -> None:
     a, b = bits(14), bits(15)
     found = s.difference_over_seeds([a[None]], [b[None]])
-    assert found.problems == s.paired_difference(a, b)
+    assert found.problems == s.clustered(a.mean(axis=1) - b.mean(axis=1))
     assert found.tested == found.problems  # nothing is known about seeds
 
 

@@ -291,7 +291,7 @@ def test_missing_input_is_named(world: tuple[DictConfig, Path], tmp_path: Path) 
     ],
 )
 def test_broken_problems_are_named(world: tuple[DictConfig, Path], tmp_path: Path, change: Any, message: str) -> None:
-    from bapo.evaluation.documents import read_problems
+    from bapo.tasks.files import read_problems
 
     path = tmp_path / "cd34.parquet"
     change(table_of_problems(world[0])).to_parquet(path)

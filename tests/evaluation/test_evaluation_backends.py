@@ -551,7 +551,7 @@ def test_benchmarks_serve_lm_eval_alone(world: tuple[DictConfig, Path]) -> None:
         for instance in task.instances:
             assert len(instance.resps) == 8 and len(set(instance.resps)) > 1
             graded = [tasks.get("countdown").verify(r, instance.doc["ground_truth"]) for r in instance.resps]
-            assert task.verdicts[instance.doc["id"]] == graded
+            assert [verdict for _, verdict in task.graded[instance.doc["id"]]] == graded
             means.append(sum(v.correct for v in graded) / 8)
         results = found["results"][task.task_name]
         assert len(means) == 6 and results["acc,all"] == pytest.approx(sum(means) / 6)

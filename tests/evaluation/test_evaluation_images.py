@@ -97,7 +97,7 @@ def test_a_document_holds_its_images_in_rgb(world: tuple[DictConfig, Path]) -> N
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "RGB"])
 def test_pictures_of_every_mode_become_rgb(mode: str) -> None:
-    data = documents.to_dataset([{"id": "a", "prompt": "<image>", "ground_truth": "1", "images": [picture(200, mode)]}])
+    data = documents.to_dataset([Problem("a", "<image>", "1", (picture(200, mode),))])
     (image,) = data[0]["images"]
     assert image.mode == "RGB" and image.getpixel((0, 0))[0] == 200
 
@@ -115,15 +115,15 @@ def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str)
     path = tmp_path / "val.parquet"
     write_problems(path, [Problem("a", "<image>x", "1", (picture(0),)), problem], "geometry", "geometry", "val")
     with pytest.raises(UserError, match=rf"val\.parquet: {message}"):
-        documents.read_problems(path)
+        read_problems(path)
 
 
 # ------------------------------------------------------------------------------------------------ the control
 
 
 def shuffled(images: list[bytes], seed: int = 0) -> list[bytes]:
-    given = [{"id": str(i), "prompt": f"question {i}", "images": [image]} for i, image in enumerate(images)]
-    return [problem["images"][0] for problem in documents.shuffle_images(given, seed, "here")]
+    given = [Problem(str(i), f"question {i}", "1", (image,)) for i, image in enumerate(images)]
+    return [problem.images[0] for problem in documents.shuffle_images(given, seed, "here")]
 
 
 def test_no_problem_keeps_its_image() -> None:
@@ -143,21 +143,21 @@ def test_no_problem_keeps_its_image() -> None:
     with pytest.raises(UserError, match=r"here: .*3 of 5 problems share one image"):
         shuffled([b"a", b"a", b"a", b"b", b"c"])
     with pytest.raises(UserError, match="the same number of images"):
-        documents.shuffle_images([{"images": [b"a"]}, {"images": [b"a", b"b"]}], 0, "here")
+        documents.shuffle_images([Problem("a", "", "", (b"a",)), Problem("b", "", "", (b"a", b"b"))], 0, "here")
 
 
 def test_problems_with_one_question_change_among_themselves() -> None:
     """So that the question still fits the image; what has nobody of its kind changes with the others left over."""
     prompts = ["third"] * 4 + ["fourth"] * 3 + ["lone", "other"]
-    given = [{"prompt": p, "images": [f"{p} {i}".encode()]} for i, p in enumerate(prompts)]
+    given = [Problem(str(i), p, "1", (f"{p} {i}".encode(),)) for i, p in enumerate(prompts)]
     for seed in range(20):
         found = documents.shuffle_images(given, seed, "here")
         for own, other in zip(given[:7], found[:7], strict=True):
-            assert other["images"] != own["images"] and other["images"][0].startswith(own["prompt"].encode())
-        assert [f["images"] for f in found[7:]] == [given[8]["images"], given[7]["images"]]
+            assert other.images != own.images and other.images[0].startswith(own.prompt.encode())
+        assert [f.images for f in found[7:]] == [given[8].images, given[7].images]
     lone = [*given[:7], given[7]]  # it must take one of the others', and so all change with all
     found = documents.shuffle_images(lone, 0, "here")
-    assert all(a["images"] != b["images"] for a, b in zip(lone, found, strict=True))
+    assert all(a.images != b.images for a, b in zip(lone, found, strict=True))
 
 
 def test_shuffling_is_an_option_that_changes_nothing_but_the_images(world: tuple[DictConfig, Path]) -> None:

@@ -13,7 +13,7 @@ from support.paper_runs import PAPER
 
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
-from bapo.experiments import places, studies
+from bapo.experiments import places, products, studies
 from bapo.experiments.cells import Cell
 from bapo.experiments.identity import evaluation_identity, train_identity
 from bapo.experiments.places import options
@@ -93,22 +93,20 @@ def test_every_stand_in_plays_one_part_of_the_paper_in_its_order() -> None:
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
 def test_every_study_names_the_figures_that_are_drawn_from_it(scale: str) -> None:
-    from analysis.figures import FIGURES
-
-    assert studies.figures(scale) == {name: entry.study for name, entry in FIGURES.items()}
-    assert list(studies.figures(scale)) == list(FIGURES)  # in the paper's order
-    for name in dict.fromkeys(entry.study for entry in FIGURES.values()):
-        assert list(load_study(name, scale).figures) == [f for f, entry in FIGURES.items() if entry.study == name]
+    shown = products.figure_studies(scale)
+    assert list(shown) == list(products.FIGURES)  # in the paper's order
+    for name in dict.fromkeys(shown.values()):
+        assert list(load_study(name, scale).figures) == [f for f, study in shown.items() if study == name]
 
 
 def test_a_scale_that_a_study_lacks_does_without_its_figures() -> None:
-    assert set(studies.figures("gpu").values()) == {"table1"}
+    assert set(products.figure_studies("gpu").values()) == {"table1"}
 
 
 def test_a_figure_that_two_studies_name(experiments: Path) -> None:
     edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
     with pytest.raises(UserError, match=r"figure6.yaml: figures: figure5_test_curves is drawn for figure5 already"):
-        studies.figures("laptop")
+        products.figure_studies("laptop")
 
 
 def test_methods_and_seeds_replace_those_of_the_file() -> None:

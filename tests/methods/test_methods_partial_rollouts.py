@@ -15,8 +15,8 @@ from bapo import methods, seeds, tasks
 from bapo.algorithm.rollouts import FRESH, Prompt, Samples
 from bapo.engines.shared import models
 from bapo.engines.shared.data import read_prompts
-from bapo.engines.shared.sampler import SamplingParameters
-from bapo.engines.torch.rollout import Generator, StepSampler, unfinished
+from bapo.engines.shared.sampler import SamplingParameters, unfinished
+from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from support.paths import ROOT
 
+from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
-from bapo.experiments import studies
 from bapo.plan import estimates
 from bapo.plan.estimates import estimate
 
@@ -39,7 +39,7 @@ def test_generation_follows_the_method(method: str, batches: float) -> None:
 def test_the_papers_mathematics_run_takes_its_471_steps() -> None:
     """The last step that Figure 15 shows."""
     config = configuration.run_config("paper", "mathematics", "deepseek-r1-distill-qwen-1.5b", "bapo", 42)
-    assert estimates.steps(config) == 471
+    assert budgets.steps(config) == 471
 
 
 def test_the_document_holds_the_table_of_every_run() -> None:

@@ -16,9 +16,10 @@ from support.paths import ROOT
 
 from bapo import __main__
 from bapo.errors import UserError
+from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.cells import Cell
-from bapo.experiments.identity import data_identity, digest, evaluation_identity, train_identity
+from bapo.experiments.identity import data_identity, identity_of_evaluation, train_identity
 from bapo.experiments.places import data_directory, run_directory
 from bapo.experiments.settings import Settings
 from bapo.plan import costs as plan_costs
@@ -28,7 +29,7 @@ from bapo.plan import text as plan_text
 from bapo.store.files import SUMMARY, write_json
 
 PAPER = Settings(scale="paper")
-#: kind of a job -> rules of the workflow
+#: kind of a job -> rules of the workflow; every other rule that makes a file belongs to the analysis
 RULES = {
     "data": ("data",),
     "base": ("base",),
@@ -36,21 +37,9 @@ RULES = {
     "evaluate": ("evaluate", "evaluate_base"),
     "curve": ("evaluate_curve",),
     "sweep": ("sweep_slot",),
-    "analysis": (
-        "study",
-        "figure",
-        "write_table1",
-        "write_table",
-        "comparison",
-        "regimes",
-        "theory_monitor",
-        "checkpoint_choice",
-        "claims",
-        "report",
-        "sweep_trials",
-        "robustness",
-    ),
 }
+#: rules that make no file
+TARGETS = ("all", "comparisons", "sweep")
 
 
 def dry_run(folder: Path, target: str, *settings: str) -> dict[str, int]:
@@ -61,7 +50,11 @@ def dry_run(folder: Path, target: str, *settings: str) -> dict[str, int]:
     assert done.returncode == 0, done.stderr
     table = done.stdout.split("Job stats:")[1].split("total")[0]
     rules = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
-    return {kind: sum(rules.get(rule, 0) for rule in names) for kind, names in RULES.items()}
+    kinds = {rule: kind for kind, names in RULES.items() for rule in names}
+    counted = Counter({kind: 0 for kind in plan.KINDS})
+    for rule, count in rules.items():
+        counted[kinds.get(rule, "analysis")] += count if rule not in TARGETS else 0
+    return dict(counted)
 
 
 def planned(target: str, settings: Settings) -> dict[str, int]:
@@ -117,7 +110,7 @@ def test_gpu_hours_of_the_papers_table_by_hand() -> None:
 
 def test_the_model_is_that_of_the_estimates() -> None:
     config = configuration.run_config("paper", "countdown", "qwen2.5-math-7b", "dapo", 42)
-    expected = 8 * estimates.estimate(config).seconds * estimates.steps(config) / 3600
+    expected = 8 * estimates.estimate(config).seconds * budgets.steps(config) / 3600
     found = plan_costs.train_of(PAPER, "countdown", "qwen2.5-math-7b", "dapo")
     assert found.source == plan_costs.MODEL and found.gpu_hours == pytest.approx(expected)
 
@@ -185,9 +178,7 @@ def test_only_what_has_the_right_identity_is_done(tmp_path: Path) -> None:
     assert [p for p in every if p not in missing()] == ["data/summary.json", "qwen2-112k/grpo/seed1/summary.json"]
     content = plan_text.summary("runs_controls", settings)
     assert content["jobs"]["train"] == {"total": 4, "missing": 3}
-    from bapo.evaluation import scores
-
-    identity = digest({"evaluation": evaluation_identity(config), "checkpoint": "abc", "version": scores.VERSION})
+    identity = identity_of_evaluation(config, "abc")
     summary = {"identity": identity, "checkpoint": "checkpoints/step_000150", "checkpoint_sha256": "abc"}
     write_json(run_directory(config) / "eval" / SUMMARY, summary)
     assert "qwen2-112k/grpo/seed1/eval/summary.json" not in missing()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ import yaml
 
 from analysis import figures, style
 from analysis.study import Study, load
+from bapo.experiments import products
 from bapo.store.files import TABLES, fingerprints, read_json, write_json, write_parquet
 from support.run_directories import METHODS, write_study
 
 #: the figures that tests/test_curves.py is about
 OTHERS = ("figure5_test_curves", "figure12_test_curves", "figure16_ppo")
-NAMES = [name for name in figures.NAMES if name not in OTHERS]
+NAMES = [name for name in products.FIGURES if name not in OTHERS]
 THREE = ("grpo", "dapo", "bapo")
 TASKS = {  # of Table 1: title and methods
     "mathematics": ("Mathematics", (*METHODS, "mopps", "remix")),
@@ -72,7 +72,7 @@ def write_all(base: Path) -> dict[str, Path]:
 def figure(name: str, study: Study) -> tuple[Any, pd.DataFrame]:
     """(Figure, DataFrame of its data)"""
     with style.settings():
-        return getattr(import_module(f"analysis.figures.{figures.FIGURES[name].module}"), name)(study)
+        return figures.function(name)(study)
 
 
 @cache

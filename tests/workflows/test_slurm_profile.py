@@ -17,8 +17,9 @@ from bapo.experiments.studies import load_study
 #: writes what the functions that the rules ask say of a cell
 ASK = """
 cell = {cell}  # its items() are all that they ask for
-asked = [[memory(cell, k), minutes(cell, k), gpus(cell), one_machine(gpus)(cell)] for k in (1, 2)]
-Path("asked.json").write_text(json.dumps([asked, together("runs", gpus)(cell)]))
+needed = machine(resources.training)
+asked = [[needed[name](cell, k) for name in ("mem_mb", "runtime", "gpu", "nodes")] for k in (1, 2)]
+Path("asked.json").write_text(json.dumps([asked, together("runs", resources.training)(cell)]))
 sys.exit(0)
 """
 

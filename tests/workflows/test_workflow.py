@@ -16,10 +16,12 @@ from support.paper_runs import PAPER
 from support.paths import ROOT
 
 from bapo.experiments import places
-from bapo.experiments.studies import figures, load_study
+from bapo.experiments.products import FIGURES as DRAWN
+from bapo.experiments.products import figure_studies
+from bapo.experiments.studies import load_study
 
 #: the figures that Table 1's runs alone are enough for; those of its test curves take further evaluations
-FIGURES = [name for name in load_study("table1", "laptop").figures if not name.endswith("_test_curves")]
+FIGURES = [name for name in load_study("table1", "laptop").figures if not DRAWN[name].curves]
 
 
 class Workflow:
@@ -95,7 +97,7 @@ def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) ->
 
 
 def test_the_figures_are_those_of_all_studies(workflow: Workflow) -> None:
-    drawn = figures("paper")
+    drawn = figure_studies("paper")
     products = {"figures", *(f"Figure: {name}" for name in drawn), *(f"Runs of {name}" for name in drawn.values())}
     wanted = products.union(*map(papers_jobs, drawn.values()), *map(papers_curves, drawn.values()))
     assert sorted(workflow.jobs("figures", "--config", "scale=paper")) == sorted(wanted)
@@ -193,7 +195,7 @@ def undisturbed(finished: Workflow, tmp_path: Path) -> Workflow:
 
 
 def comments_and_notes(workflow: Workflow) -> None:
-    workflow.edit("method/bapo.yaml", "# steps between two refreshes", "# another comment")
+    workflow.edit("method/bapo.yaml", "# BAPO: section 3", "# The paper's method: section 3")
     workflow.edit("setting/laptop_countdown.yaml", "# B\n", "# the batch\n")
     (workflow.folder / "README.md").write_text("a note\n", encoding="utf-8")
 
@@ -204,7 +206,7 @@ def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
 
 
 def bapo_refreshes_later(workflow: Workflow) -> None:
-    workflow.edit("method/bapo.yaml", "v: 5 #", "v: 6 #")
+    workflow.edit("method/bapo.yaml", "title: +BAPO", "v: 6\ntitle: +BAPO")
 
 
 def table_label(workflow: Workflow) -> None:

@@ -1,1 +1,6 @@
-"""The queries of the claims ledger over run directories. Imports from ``bapo`` only ``store.files``."""
+"""The queries, registered by name as their modules are imported."""
+
+from analysis.claims.queries import accuracy, bound, probes, training  # noqa: F401
+from analysis.claims.registry import QUERIES
+
+__all__ = ["QUERIES"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import statistics
-from analysis.claims.measures import Measure, NotTestable, of_two
-from analysis.claims.registry import BASE, Answer, answers, pairs, query
+from analysis.claims.measures import BASE, Measure, NotTestable, of_two
+from analysis.claims.registry import Answer, answers, pairs, query
 from analysis.claims.view import points
 from analysis.results import AVERAGE
 
@@ -55,8 +55,8 @@ def relative_gain(view: View, *, of: Any, over: Any, column: str = AVERAGE, pool
         seeds, tables = view.seeds(a, *others), [view.accuracy(b, column) for b in others]
         y = [np.mean([t[:seeds] for t in same], axis=0) for same in zip(*tables, strict=True)]
         names = (view.title(a), f"the mean of {', '.join(view.title(b) for b in others)}")
-        found = _gain(view.accuracy(a, column), y, False, seeds, names)
-        return Answer({f"{names[0]} against the mean of its baselines": found})  # one title, whichever were run
+        gain = _gain(view.accuracy(a, column), y, False, seeds, names)
+        return Answer({f"{names[0]} against the mean of its baselines": gain})  # one title, whichever were run
 
     def against(a: str, b: str):
         names = (view.title(a), view.title(b))

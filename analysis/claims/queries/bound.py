@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from analysis.audit.theorem import best_case
 from analysis.claims.measures import NotTestable, of_seeds
-from analysis.claims.registry import Answer, answers, query, there
+from analysis.claims.registry import Answer, answers, methods_with_runs, query
 from bapo.store.files import GROUPS
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @query()
 def constants_finite(view: View, *, of: Any) -> Answer:
-    """Share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
+    """Return the share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
 
     def alone(method: str):
         shares, largest = [], np.zeros(3)
@@ -28,12 +29,12 @@ def constants_finite(view: View, *, of: Any) -> Answer:
             largest = np.maximum(largest, k.max(axis=0))
         return of_seeds(shares, "%", ", ".join(f"K{i} at most {v:.3f}" for i, v in enumerate(largest, 1)))
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)
 
 
 @query()
 def x2_premise(view: View, *, of: Any) -> Answer:
-    """Share of the groups admitted to X2 whose reward variance is not below c1 (1 - c1) (eq. 30: none is)."""
+    """Return the share of groups admitted to X2 whose reward variance is at least c1 (1 - c1) (eq. 30: all)."""
 
     def alone(method: str):
         c1 = view.config(method).get("method", {}).get("c1")
@@ -50,16 +51,15 @@ def x2_premise(view: View, *, of: Any) -> Answer:
             raise NotTestable("no re-evaluated group was admitted")
         return of_seeds(shares, "%", f"{broken} of {count} admitted groups are below it")
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)
 
 
 @query()
 def bound_can_be_positive(view: View, *, of: Any) -> Answer:
-    """Share of the trained groups for which the bound of eq. 20, at its best over all new policies, is above 0.
+    """Return the share of trained groups for which eq. 20's bound, at its best over all new policies, is above 0.
 
     At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy.
     """
-    from analysis.audit.theorem import best_case
 
     def alone(method: str):
         shares, best = [], -np.inf
@@ -72,4 +72,4 @@ def bound_can_be_positive(view: View, *, of: Any) -> Answer:
             best = max(best, float(values.max()))
         return of_seeds(shares, "%", f"the bound is at most {best + 0.0:.3g} TV(pi, alpha)")
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)

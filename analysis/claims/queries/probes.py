@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import statistics
-from analysis.claims.measures import NotTestable, of_two, share_table
-from analysis.claims.registry import BASE, CHANCE, Answer, answers, pairs, query, there
+from analysis.claims.measures import BASE, CHANCE, NotTestable, of_two, share_table
+from analysis.claims.registry import Answer, answers, methods_with_runs, pairs, query
 from analysis.probes import Probes, Value
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ FEWEST = 10
 
 def _probes(view: View, method: str, probed: str) -> Probes:
     """Raises NotTestable where there is no table [S, n] of them at step 0 and a later step."""
-    found = Probes.of(view.probes(method, probed))
-    if len(found.steps) < 2 or found.steps[0] != 0:
+    probes = Probes.of(view.probes(method, probed))
+    if len(probes.steps) < 2 or probes.steps[0] != 0:
         raise NotTestable("the probe has no step 0 and a later one in common")
-    if not found.same_prompts:
+    if not probes.same_prompts:
         raise NotTestable("the seeds were probed on different prompts")
-    view.require_same(method, f"the probed set {probed}", found.prompts[0])
-    return found
+    view.require_same(method, f"the probed set {probed}", probes.prompts[0])
+    return probes
 
 
 def _across(probes: Probes, step: int, value: Value) -> np.ndarray:
@@ -59,42 +59,42 @@ class Share:
 
 
 def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer:
-    """The share of each method, alone or minus another's."""
+    """Return the share of each method, alone or minus another's."""
 
     def own(p: Probes) -> np.ndarray:
         return share.own(p, p.steps[-1])
 
     def alone(method: str):
-        found = _probes(view, method, probed)
-        note = f"{len(found.prompts[0])} probed prompts{_beside(found, share)}"
-        return of_two(statistics.mean_over_seeds(own(found)), view.seeds(method), "%", 100, note)
+        probes = _probes(view, method, probed)
+        note = f"{len(probes.prompts[0])} probed prompts{_beside(probes, share)}"
+        return of_two(statistics.mean_over_seeds(own(probes)), view.seeds(method), "%", 100, note)
 
     def against(a: str, b: str):
-        found = _probes(view, a, probed)
+        probes = _probes(view, a, probed)
         note = ""
         if b == CHANCE:
-            x, y = share.across(found, found.steps[-1]), share.across(found, 0)
+            x, y = share.across(probes, probes.steps[-1]), share.across(probes, 0)
             if not share.same:
-                note = f"; counted within a run, as the paper does: {100 * own(found).mean():.1f}%"
+                note = f"; counted within a run, as the paper does: {100 * own(probes).mean():.1f}%"
         else:
-            x, y = own(found), own(_probes(view, b, probed))
+            x, y = own(probes), own(_probes(view, b, probed))
         note = f"{view.title(a)} {100 * x.mean():.1f}%, {view.title(b)} {100 * y.mean():.1f}%{note}"
         return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
 
-    return answers(there(view, of), alone) if over is None else answers(pairs(view, of, over), against)
+    return answers(methods_with_runs(view, of), alone) if over is None else answers(pairs(view, of, over), against)
 
 
-def _beside(found: Probes, share: Share) -> str:
-    """What a share counted within a run is to be read beside: the same across seeds, and of the unchanged base."""
+def _beside(probes: Probes, share: Share) -> str:
+    """Say what to read a share within a run beside: the same across seeds, and of the unchanged base."""
     try:
-        now, chance = (100 * share.across(found, step).mean() for step in (found.steps[-1], 0))
+        now, chance = (100 * share.across(probes, step).mean() for step in (probes.steps[-1], 0))
     except NotTestable as reason:
         return f"; what sampling alone shows is not known ({reason})"
     return f"; start taken from another seed's probe: {now:.1f}%, the unchanged base sampled again: {chance:.1f}%"
 
 
 def _among(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
-    """The share of hits among the chosen, as a table [S, n]; with too few of them there is none."""
+    """Return the share of hits among the chosen, as a table [S, n]; with too few of them there is none."""
     count = int((chosen.sum(axis=0) > 0).sum())
     if count < FEWEST:
         raise NotTestable(f"{count or 'no'} prompt{'s' * (count > 1)} of the base {what}, too few for a share")
@@ -102,7 +102,7 @@ def _among(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
 
 
 def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_least: int) -> Share:
-    """The share with ``at_least`` correct answers at a step, of the prompts that choose(the base's answers, G) picks.
+    """Return the share with ``at_least`` correct answers at a step of the prompts that choose(base's answers, G) picks.
 
     what: those prompts in words, with {G} for G.
     """
@@ -112,19 +112,20 @@ def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_le
         return _among(chosen, _correct(p, step) >= at_least, what.format(G=p.samples))
 
     return Share(
-        lambda p, step: among(p.within, p, step), lambda p, step: among(lambda *given: _across(p, *given), p, step)
+        lambda p, step: among(p.within, p, step),
+        lambda p, step: among(lambda *arguments: _across(p, *arguments), p, step),
     )
 
 
 @query(beside=(CHANCE,), probed=SETS)
 def hard_improved(view: View, *, of: Any, over: Any = None, probed: str = "train") -> Answer:
-    """Share of the base's 0/G prompts with at least one correct answer at the last step (the paper's Figure 7)."""
+    """Return the share of the base's 0/G prompts with a correct answer at the last step (the paper's Figure 7)."""
     return _answer(view, of, over, probed, _of_chosen("at 0/{G}", lambda base, samples: base == 0, 1))
 
 
 @query(beside=(CHANCE,), probed=SETS)
 def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train", at_least: int = 1) -> Answer:
-    """Share of the prompts that the base fails in every OTHER seed's probe with ``at_least`` right in the end."""
+    """Return the share with ``at_least`` right in the end of the prompts that the base fails in all OTHER seeds."""
 
     def across(p: Probes, step: int) -> np.ndarray:
         fails = _across(p, step, lambda base, now: base == 0) == 1
@@ -137,7 +138,7 @@ def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train"
 def degraded_prompts(
     view: View, *, of: Any, over: Any = None, probed: str = "train", bins: int = 1, noise: float | None = None
 ) -> Answer:
-    """Share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
+    """Return the share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
 
     noise: no number where two samplings of the UNCHANGED base already show more than this many percent, or where that
     is not known. It cannot be subtracted: a model that improves elsewhere has fewer falls by chance, which would hide
@@ -149,22 +150,22 @@ def degraded_prompts(
 
     share = Share(lambda p, step: p.within(step, fewer), lambda p, step: _across(p, step, fewer))
     if noise is not None:
-        for _, method in there(view, of):
-            found = _probes(view, method, probed)
-            chance = 100 * share.across(found, 0).mean()
+        for _, method in methods_with_runs(view, of):
+            probes = _probes(view, method, probed)
+            chance = 100 * share.across(probes, 0).mean()
             if chance > noise:
                 raise NotTestable(
-                    f"sampling alone takes too many prompts {bins} of {found.samples} down: {chance:.1f}% of the "
+                    f"sampling alone takes too many prompts {bins} of {probes.samples} down: {chance:.1f}% of the "
                     f"unchanged base's (at most {noise:g}% for a verdict); {view.title(method)}, counted as the paper "
-                    f"does: {100 * share.own(found, found.steps[-1]).mean():.1f}%, and "
-                    f"{100 * found.within(found.steps[-1], lambda x, y: y < x).mean():.1f}% below the diagonal at all"
+                    f"does: {100 * share.own(probes, probes.steps[-1]).mean():.1f}%, and "
+                    f"{100 * probes.within(probes.steps[-1], lambda x, y: y < x).mean():.1f}% below the diagonal at all"
                 )
     return _answer(view, of, over, probed, share)
 
 
 @query(beside=(CHANCE,), probed=SETS)
 def solved_stay(view: View, *, of: Any, over: Any = None, probed: str = "train", at_least: int = 6) -> Answer:
-    """Share of the base's G/G prompts with ``at_least`` correct answers at the last step."""
+    """Return the share of the base's G/G prompts with ``at_least`` correct answers at the last step."""
     share = _of_chosen("at {G}/{G}", lambda base, samples: base == samples, at_least)
     return _answer(view, of, over, probed, share)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis import text
 from analysis.claims.measures import NotTestable, of_seeds, ratios
-from analysis.claims.registry import Answer, answers, pairs, query, there
+from analysis.claims.registry import Answer, answers, methods_with_runs, pairs, query
 from analysis.results import has_reference_pass
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
 
 
 def _references(view: View, *methods: str) -> str:
-    """Which of the methods pay for a reference model, where not all or none do."""
+    """Return which of the methods pay for a reference model, where not all or none do."""
     paying = [m for m in methods if has_reference_pass(view.config(m))]
     if len(paying) in (0, len(methods)):
         return ""
@@ -94,7 +94,7 @@ def _shares(view: View, of: Any, columns: list[str], share: Callable[[pd.DataFra
         values = [100 * float(share(f, size)) for f in view.steps(method, columns).values()]
         return of_seeds(values, "%", f"B = {size} groups")
 
-    return answers(there(view, of), alone)
+    return answers(methods_with_runs(view, of), alone)
 
 
 @query()
@@ -105,19 +105,19 @@ def batch_fill(view: View, *, of: Any) -> Answer:
 
 @query()
 def steps_below_capacity(view: View, *, of: Any) -> Answer:
-    """Share of the steps whose batch holds fewer groups than B."""
+    """Return the share of the steps whose batch holds fewer groups than B."""
     return _shares(view, of, ["batch_groups"], lambda f, size: (f["batch_groups"] < size).mean())
 
 
 @query(part=("x1", "x2", "x3"))
 def batch_part(view: View, *, of: Any, part: str) -> Answer:
-    """Share of the trained groups that come from x1, x2 or x3, over the whole run."""
+    """Return the share of the trained groups that come from x1, x2 or x3, over the whole run."""
     return _shares(view, of, [part, "batch_groups"], lambda f, _: f[part].sum() / max(1, f["batch_groups"].sum()))
 
 
 @query()
 def fresh_kept(view: View, *, of: Any) -> Answer:
-    """Share of the fresh groups that the online filter keeps as X1."""
+    """Return the share of the fresh groups that the online filter keeps as X1."""
     return _shares(view, of, ["x1", "groups_fresh"], lambda f, _: f["x1"].sum() / max(1, f["groups_fresh"].sum()))
 
 
@@ -137,7 +137,7 @@ def series_ratio(
     """of / over in the mean, max or roughness of a column of steps.parquet. window: from, to, as shares of the run."""
 
     def reduced(method: str) -> dict[int, float]:
-        found = {}
+        by_seed = {}
         for seed, frame in view.steps(method, [column]).items():
             values = frame[column].to_numpy(np.float64)
             first, last = (round(share * len(values)) for share in window or (0, 1))
@@ -145,8 +145,8 @@ def series_ratio(
             part = part[np.isfinite(part)]  # a step without an update has no gradient and no entropy
             if len(part) < 2:
                 raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
-            found[seed] = REDUCE[reduce](part)
-        return found
+            by_seed[seed] = REDUCE[reduce](part)
+        return by_seed
 
     def against(a: str, b: str):
         x, y = reduced(a), reduced(b)

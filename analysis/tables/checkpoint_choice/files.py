@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 from analysis import text
+from analysis.page import Page, Table, at_scale
 from analysis.study import Study
 from analysis.tables.checkpoint_choice import numbers as choice
-from analysis.tables.checkpoint_choice.numbers import AVERAGE, HALVES, LAST, TEST, TITLES, VALIDATION, Choice, Measured
-from bapo.store.files import write_text
+from analysis.tables.checkpoint_choice.numbers import AVERAGE, HALVES, LAST, TEST, TITLES, VALIDATION, Choice
 
 HEADER = (
     "Method",
@@ -21,73 +22,62 @@ HEADER = (
     "Best on half of test, measured on the other",
     "gain",
 )
-ALIGN = "lrrrrrrr"
 
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     choices = choice.collect(study)
-    paths = [out / f"checkpoint_choice.{suffix}" for suffix in ("csv", "md", "tex")]
-    text.write_csv(paths[0], choice.long_table(choices))
-    write_text(paths[1], markdown(choices, study))
-    write_text(paths[2], latex(choices, study))
-    return paths
+    tables = []
+    for title, group in groupby(choices, key=lambda c: c.block.title):
+        block = list(group)
+        tables.append(Table(title, HEADER, rows(block), "l" + "r" * (len(HEADER) - 1), sentences(block)))
+    page = Page(
+        at_scale("Choice of the checkpoint", study.scale),
+        tables,
+        notes(choices, study),
+        caption="The last checkpoint, the best on validation problems and the best on the test problems.",
+    )
+    return page.write(out, "checkpoint_choice", choice.long_table(choices))
 
 
 def rows(choices: Sequence[Choice]) -> list[list[str]]:
-    """A row a method, on the average of the tests: single benchmarks are in the CSV file."""
+    """Return a row for each method, on the average of the tests; single benchmarks are in the CSV file."""
     return [[c.block.method_title(c.method), *_cells(c)] for c in choices if c.benchmark == AVERAGE]
 
 
 def _cells(c: Choice) -> list[str]:
-    cells = [_accuracy(c.rules[LAST])]
+    cells = [text.percent(c.rules[LAST].accuracy.problems)]
     for rule in (VALIDATION, TEST, HALVES):
-        m = c.rules.get(rule)
-        cells += [_accuracy(m), _gain(m)] if m else [text.MISSING, text.MISSING]
+        if measured := c.rules.get(rule):
+            gain = measured.gain.tested
+            ends = [text.signed(100 * x) for x in (gain.mean, gain.low, gain.high)]
+            cells += [text.percent(measured.accuracy.problems), f"{ends[0]} [{ends[1]}, {ends[2]}]"]
+        else:
+            cells += [text.MISSING, text.MISSING]
     return cells
 
 
-def _accuracy(m: Measured) -> str:
-    e = m.accuracy.problems
-    return f"{text.number(100 * e.mean)} ± {text.number(100 * e.half_width)}"
-
-
-def _gain(m: Measured) -> str:
-    e = choice.tested(m.gain)
-    return f"{text.signed(100 * e.mean)} [{text.signed(100 * e.low)}, {text.signed(100 * e.high)}]"
-
-
-def by_block(choices: Sequence[Choice]) -> dict[str, list[Choice]]:
-    found: dict[str, list[Choice]] = {}
-    for c in choices:
-        found.setdefault(c.block.title, []).append(c)
-    return found
-
-
-def tests(c: Choice) -> str:
-    return ", ".join(title for name, title in c.block.benchmarks if name != c.validation)
-
-
 def sentences(block: Sequence[Choice]) -> list[str]:
-    """What choosing on the test problems would have gained, in words and steps, of all choices of one block."""
+    """Say what choosing on the test problems would have gained in each choice of one block, and at which steps."""
     averages = [c for c in block if c.benchmark == AVERAGE]
     first = averages[0]
+    tests = ", ".join(title for name, title in first.block.benchmarks if name != first.validation)
     held_out = first.validation or "no problems were kept out of training for it"
-    found = [f"Test: {tests(first)}. Validation: {held_out}."]
+    said = [f"Test: {tests}. Validation: {held_out}."]
     for c in averages:
         steps = "; ".join(
             f"{TITLES[r]}: step {', '.join(map(str, c.rules[r].steps))}" for r in (VALIDATION, TEST) if r in c.rules
         )
         name = c.block.method_title(c.method).lstrip("+")
-        found.append(f"{name}: choosing on test seems to gain {_seeming([c])} ({steps}).")
+        said.append(f"{name}: choosing on test seems to gain {_seeming([c])} ({steps}).")
         single = [o for o in block if o.method == c.method and o.benchmark != AVERAGE]
         if single:
-            found[-1] += f" Chosen on each benchmark for that benchmark alone, on average {_seeming(single)}."
-    return found
+            said[-1] += f" Chosen on each benchmark for that benchmark alone, on average {_seeming(single)}."
+    return said
 
 
 def _seeming(choices: Sequence[Choice]) -> str:
-    """The mean gain as it seems, and as it is on problems that did not choose."""
+    """Say the mean gain as it seems, and as it is on problems that did not choose."""
     seems, holds = (
         text.signed(100 * sum(c.rules[r].gain.mean for c in choices) / len(choices))
         if all(r in c.rules for c in choices)
@@ -98,6 +88,7 @@ def _seeming(choices: Sequence[Choice]) -> str:
 
 
 def notes(choices: Sequence[Choice], study: Study) -> list[str]:
+    """Return how to read the table."""
     checkpoints = text.span(sorted({c.checkpoints for c in choices}))
     samples = text.span(sorted({c.samples for c in choices}))
     seeds = text.counted([len(c.rules[LAST].tables[0]) for c in choices], "seed")
@@ -115,38 +106,3 @@ def notes(choices: Sequence[Choice], study: Study) -> list[str]:
         "problems as independent, although they share their choices.",
     ]
     return [*said, study.note] if study.note else said
-
-
-def markdown(choices: Sequence[Choice], study: Study) -> str:
-    lines = ["# Choice of the checkpoint" + (f" at {study.scale} scale" if study.scale else ""), ""]
-    for title, these in by_block(choices).items():
-        lines += [f"## {title}", "", text.markdown_table(HEADER, rows(these), ALIGN)]
-        lines += [*[f"- {s}" for s in sentences(these)], ""]
-    return "\n".join([*lines, "## Notes", "", *[f"- {n}" for n in notes(choices, study)]]) + "\n"
-
-
-def latex(choices: Sequence[Choice], study: Study) -> str:
-    blocks = by_block(choices)
-    body: list[str] = []
-    for title, these in blocks.items():
-        body += [r"\midrule", rf"\multicolumn{{{len(HEADER)}}}{{l}}{{\textbf{{{text.latex(title)}}}}} \\"]
-        body += [text.latex_row([text.latex(cell) for cell in row]) for row in rows(these)]
-    below = [f"{title}: {s}" for title, these in blocks.items() for s in sentences(these)] + notes(choices, study)
-    lines = [
-        "% generated; needs \\usepackage{booktabs,graphicx}",
-        r"\begin{table*}[t]",
-        r"\centering",
-        r"\caption{The last checkpoint, the best on validation problems and the best on the test problems.}",
-        rf"\resizebox{{\textwidth}}{{!}}{{\begin{{tabular}}{{{ALIGN}}}",
-        r"\toprule",
-        text.latex_row([text.latex(h) for h in HEADER]),
-        *body,
-        r"\bottomrule",
-        r"\end{tabular}}",
-        r"\end{table*}",
-        "",
-        r"\begin{footnotesize}",
-        *(text.latex(x) + r"\par" for x in below),
-        r"\end{footnotesize}",
-    ]
-    return "\n".join(lines) + "\n"

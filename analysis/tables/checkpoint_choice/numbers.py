@@ -52,13 +52,8 @@ class Measured:
 
     @property
     def gain(self) -> statistics.SeedMean:
-        """Of the same trained models on the same problems, so paired in both."""
+        """Return the gain, paired in models and problems: both sides are the same trained runs."""
         return statistics.mean_over_seeds(*self.gains)
-
-
-def tested(mean: statistics.SeedMean) -> statistics.Estimate:
-    """The error for new problems and, where there are two or more, new training seeds."""
-    return mean.both if np.isfinite(mean.both.se) else mean.problems
 
 
 @dataclass(frozen=True)
@@ -75,17 +70,17 @@ class Choice:
 
 
 def collect(study: Study) -> list[Choice]:
-    """Every method with curves, on the average of its test benchmarks and, where there are several, on each."""
-    found = [
+    """Return every method with curves, on the average of its test benchmarks and, where there are several, on each."""
+    choices = [
         choice
         for block in study.blocks
         for method in block.methods
         if method in study.curves
         for choice in _choices(block, method, study)
     ]
-    if not found:
+    if not choices:
         raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
-    return found
+    return choices
 
 
 def _choices(block: Block, method: str, study: Study) -> list[Choice]:
@@ -118,7 +113,7 @@ def _choices(block: Block, method: str, study: Study) -> list[Choice]:
 def measure(
     tests: dict[str, np.ndarray], held_out: np.ndarray | None, steps: Sequence[int], splits: int = SPLITS
 ) -> dict[str, Measured]:
-    """What each rule reports, of a method's checkpoints on the benchmarks ``tests``.
+    """Return what each rule reports, of a method's checkpoints on the benchmarks ``tests``.
 
     tests: benchmark -> accuracy [S, T, n] at T trained checkpoints; held_out: that on the validation problems [S, T],
     None where there are none: then no rule needs them; steps: [T].
@@ -132,23 +127,23 @@ def measure(
         gains = [t - z for t, z in zip(tables, last, strict=True)]
         return Measured(rule, tables, gains, tuple(steps[i] for i in chosen))
 
-    found = {LAST: picked(LAST, np.full(count, len(steps) - 1))}
+    rules = {LAST: picked(LAST, np.full(count, len(steps) - 1))}
     if held_out is not None:
-        found[VALIDATION] = picked(VALIDATION, best(held_out))
-    found[TEST] = picked(TEST, best(np.mean([v.mean(axis=2) for v in values], axis=0)))
+        rules[VALIDATION] = picked(VALIDATION, best(held_out))
+    rules[TEST] = picked(TEST, best(np.mean([v.mean(axis=2) for v in values], axis=0)))
     if all(v.shape[2] > 1 for v in values):
         tables = crossed(tests, splits)
-        found[HALVES] = Measured(HALVES, tables, [t - z for t, z in zip(tables, last, strict=True)], ())
-    return found
+        rules[HALVES] = Measured(HALVES, tables, [t - z for t, z in zip(tables, last, strict=True)], ())
+    return rules
 
 
 def best(scores: np.ndarray) -> np.ndarray:
-    """Index [S] of each seed's highest score [S, T]; of equal ones the latest."""
+    """Return index [S] of each seed's highest score [S, T]; of equal ones the latest."""
     return scores.shape[1] - 1 - scores[:, ::-1].argmax(axis=1)
 
 
 def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
-    """Each problem's accuracy [S, n] at the checkpoint chosen on the half that it does not lie in, mean over splits.
+    """Return each problem's accuracy [S, n] at the checkpoint chosen on the half without it, mean over splits.
 
     The splits depend on the benchmark's name and size alone: all methods and seeds have the same.
     """
@@ -172,7 +167,7 @@ def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
 
 
 def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
-    """A DataFrame in percent: one row a method, benchmark and rule."""
+    """Return a DataFrame in percent: one row a method, benchmark and rule."""
     import pandas as pd
 
     rows = []
@@ -198,8 +193,8 @@ def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
                     "gain": 100 * gain.mean,
                     "gain_low_problems": 100 * gain.problems.low,
                     "gain_high_problems": 100 * gain.problems.high,
-                    "gain_low": 100 * tested(gain).low,
-                    "gain_high": 100 * tested(gain).high,
+                    "gain_low": 100 * gain.tested.low,
+                    "gain_high": 100 * gain.tested.high,
                 }
             )
     return pd.DataFrame(rows)

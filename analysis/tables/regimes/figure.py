@@ -19,13 +19,13 @@ LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot 
 def write(frame: pd.DataFrame, names: tuple[str, str], note: str, out: Path) -> list[Path]:
     """regimes_figure.pdf, .png, .svg and .csv from the rows of regimes.csv. names: of BAPO and of the reference."""
     budgets = list(dict.fromkeys(frame["equal"]))
-    words = (
+    caption = (
         f"{names[0]} minus {names[1]} in points of average accuracy, against the share of training prompts without a "
         "correct answer before training: one point a base model, bar: 95% interval over problems and seeds, seeds "
         f"paired; better and worse: after Holm's correction. {note}"
     )
     with style.settings():
-        below = style.caption_height(words) + 0.5
+        below = style.caption_height(caption) + 0.5
         fig = style.figure(0.55 + PANEL + below)
         panels = fig.subplots(1, len(budgets), sharey=True, squeeze=False)[0]
         for axes, budget in zip(panels, budgets, strict=True):
@@ -42,20 +42,20 @@ def write(frame: pd.DataFrame, names: tuple[str, str], note: str, out: Path) -> 
             bbox_to_anchor=(0.5 / width, 1 - 0.02 / height),
         )
         style.margins(fig, left=0.6, right=0.15, top=0.55, bottom=below, wspace=0.18)
-        style.caption(fig, words)
+        style.caption(fig, caption)
         return style.save(fig, frame, out, "regimes_figure", f"{names[0]} minus {names[1]} by difficulty")
 
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
-    """One budget: verdicts told apart by colour and by marker."""
+    """Draw one budget, verdicts told apart by colour and by marker."""
     axes.axhline(0, color="#444444", linewidth=0.8)
     for verdict, (colour, marker) in LOOKS.items():
-        mine = rows[rows["verdict"] == verdict]
-        if len(mine):
-            spread = [mine["difference"] - mine["low"], mine["high"] - mine["difference"]]
+        points = rows[rows["verdict"] == verdict]
+        if len(points):
+            spread = [points["difference"] - points["low"], points["high"] - points["difference"]]
             axes.errorbar(
-                100 * mine["share_at_zero"],
-                mine["difference"],
+                100 * points["share_at_zero"],
+                points["difference"],
                 yerr=spread,
                 fmt=marker,
                 color=colour,

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from analysis import reading, results, statistics, text
-from analysis.figures.common import plain_title
+from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
-from analysis.tables.comparison import interval, seeds_of
-from analysis.tables.layout import Page, Table, at_scale
+from analysis.tables.comparison import seeds_of
 from analysis.tables.regimes import figure as regimes_figure
 from bapo.errors import UserError
 
@@ -78,7 +77,7 @@ class Regime:
 
 
 def start(block: Block, study: Study) -> Start:
-    """The probes of step 0, of the reference's runs where there are any. Raises UserError where nothing was probed."""
+    """Return the probes of step 0, the reference's where it has runs. Raises UserError where nothing was probed."""
     method = study.reference if study.reference in block.methods else next(iter(block.methods))
     probes = reading.probes(block, method, study)
     lacking = [seed for seed, frame in probes.items() if 0 not in frame]
@@ -103,20 +102,19 @@ def paired(subject: Result, reference: Result, column: str) -> tuple[statistics.
         raise ValueError(f"{subject.method} and {reference.method} have no seed in common")
     pick = [[row.seeds.index(s) for s in common] for row in (subject, reference)]
     tables = [a[pick[0]] - b[pick[1]] for a, b in zip(subject.column(column), reference.column(column), strict=True)]
-    found = statistics.mean_over_seeds(*tables)
-    over_seeds = statistics.clustered(np.array(found.seed_means))
-    estimate = found.both if len(common) > 1 else found.problems
-    return estimate, dict(zip(common, found.seed_means, strict=True)), over_seeds.p
+    mean = statistics.mean_over_seeds(*tables)
+    over_seeds = statistics.clustered(np.array(mean.seed_means))
+    return mean.tested, dict(zip(common, mean.seed_means, strict=True)), over_seeds.p
 
 
 def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
-    found = [reading.summary(c.run, study) for c in block.methods[method]]
-    return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in found]))
+    summaries = [reading.summary(c.run, study) for c in block.methods[method]]
+    return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in summaries]))
 
 
 def compare(study: Study) -> list[Regime]:
-    """Every base model and budget of the study, Holm's correction over all of them."""
-    found: list[Regime] = []
+    """Return every base model and budget of the study, Holm's correction over all of them."""
+    regimes: list[Regime] = []
     for block in study.blocks:
         rows = {r.method: r for r in results.collect(block, study)}
         if study.reference not in rows:
@@ -128,28 +126,30 @@ def compare(study: Study) -> list[Regime]:
             difference, by_seed, p = paired(rows[method], rows[study.reference], AVERAGE)
             used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
             short = tuple(reading.short_of_budget(block.methods[method], study))
-            found.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
-    adjusted = statistics.holm([r.difference.p for r in found])
-    return [Regime(**{**r.__dict__, "adjusted": float(p)}) for r, p in zip(found, adjusted, strict=True)]
+            regimes.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
+    adjusted = statistics.holm([r.difference.p for r in regimes])
+    return [Regime(**{**r.__dict__, "adjusted": float(p)}) for r, p in zip(regimes, adjusted, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------ words
 
 
 def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Regime]]]:
-    """The regimes of each base model by budget, the easiest start first."""
+    """Return the regimes of each base model by budget, the easiest start first."""
     blocks: dict[tuple[str, str], dict[str, Regime]] = {}
     for r in regimes:
         blocks.setdefault((r.block.task, r.block.model), {})[r.budget] = r
-    rows = [(found[next(iter(found))].block, found[next(iter(found))].start, found) for found in blocks.values()]
+    rows = [
+        (budgets[next(iter(budgets))].block, budgets[next(iter(budgets))].start, budgets) for budgets in blocks.values()
+    ]
     return sorted(rows, key=lambda row: row[1].share)
 
 
-def sentence(block: Block, hard: Start, found: Mapping[str, Regime], names: tuple[str, str]) -> str:
-    """One base model in words. names: of BAPO and of the reference."""
+def sentence(block: Block, hard: Start, regimes: Mapping[str, Regime], names: tuple[str, str]) -> str:
+    """Return one base model in words. names: of BAPO and of the reference."""
     said = [
-        f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {interval(r.difference)})"
-        for budget, r in found.items()
+        f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {text.interval(r.difference)})"
+        for budget, r in regimes.items()
     ]
     return (
         f"{block.title}: {100 * hard.share:.0f}% of the training prompts at 0/{hard.samples} before training. "
@@ -161,14 +161,14 @@ def conclusions(rows: Sequence[tuple[Block, Start, Mapping[str, Regime]]]) -> li
     """For each budget: from which bases the comparison could be decided, by their share at 0/8."""
     said = []
     for budget in BUDGETS:
-        listed = [(hard, found[budget]) for _, hard, found in rows if budget in found]
+        listed = [(hard, regimes[budget]) for _, hard, regimes in rows if budget in regimes]
         if not listed:
             continue
-        words = []
+        verdicts = []
         for verdict in ("better", "worse", "cannot tell"):
             shares = [f"{100 * hard.share:.0f}%" for hard, r in listed if r.verdict == verdict]
-            words += [f"{verdict} at {', '.join(shares)}"] if shares else []
-        said.append(f"Equal {budget}, by share at 0/{listed[0][0].samples}: {'; '.join(words)}.")
+            verdicts += [f"{verdict} at {', '.join(shares)}"] if shares else []
+        said.append(f"Equal {budget}, by share at 0/{listed[0][0].samples}: {'; '.join(verdicts)}.")
     return said
 
 
@@ -200,13 +200,13 @@ def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
 def _cell(r: Regime | None) -> str:
     if r is None:
         return text.MISSING
-    size = f"{text.signed(100 * r.difference.mean)} ({interval(r.difference)})"
+    size = f"{text.signed(100 * r.difference.mean)} ({text.interval(r.difference)})"
     short = f", not reached: {seeds_of(r.short)}" if r.short else ""
     return f"{size}: {r.verdict} [used {text.number(r.used, 2)}{short}]"
 
 
 def frame(regimes: Sequence[Regime]) -> Any:
-    """A DataFrame, one row a base model and budget; accuracies in points."""
+    """Return a DataFrame, one row a base model and budget; accuracies in points."""
     import pandas as pd
 
     return pd.DataFrame(
@@ -247,7 +247,7 @@ def write(study: Study, out: Path) -> list[Path]:
         raise UserError(f"study {study.name}: no base has runs of {study.reference} and of one of {wanted}")
     rows = by_base(regimes)
     block = rows[0][0]
-    names = SUBJECT.upper(), plain_title(block, study.reference)
+    names = SUBJECT.upper(), block.plain_title(study.reference)
     header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
     cells = [
         [b.title, f"{100 * hard.share:.1f}%", *(_cell(found.get(budget)) for budget in BUDGETS)]

@@ -44,7 +44,7 @@ class Section:
         return Comparison(c.b, c.a, column, statistics.SeedDifference(*flip, c.difference.falling), c.adjusted)
 
     def printed(self, method: str, column: str) -> str | None:
-        """The paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
+        """Return the paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
         return self.paper.printed(method, self.block.roles.get(column, column)) if self.paper else None
 
 
@@ -52,7 +52,7 @@ class Section:
 
 
 def long_table(sections: list[Section]) -> Any:
-    """A DataFrame, one row a model x method x column (percent; costs are means over seeds)."""
+    """Return a DataFrame, one row a model x method x column (percent; costs are means over seeds)."""
     import pandas as pd
 
     frame = pd.DataFrame([row for s in sections for row in _long_rows(s)])
@@ -109,7 +109,7 @@ def _sampling(outcomes: list[Any]) -> float:
 
 def _pass_at_k(outcomes: list[Any]) -> dict[str, float]:
     """pass@8 and pass@32 in percent, where there are that many samples; the mean over seeds, problems, benchmarks."""
-    found = {}
+    percents = {}
     for k in (8, 32):
         enough = all(o.samples >= k for o in outcomes)
         values = [
@@ -117,19 +117,19 @@ def _pass_at_k(outcomes: list[Any]) -> dict[str, float]:
             for o in outcomes
             if enough
         ]
-        found[f"pass@{k}"] = 100 * float(np.mean(values)) if values else float("nan")
-    return found
+        percents[f"pass@{k}"] = 100 * float(np.mean(values)) if values else float("nan")
+    return percents
 
 
 def differences(sections: list[Section]) -> Any:
-    """A DataFrame, one row a pair of rows and column: the difference a - b in points and its tests."""
+    """Return a DataFrame, one row a pair of rows and column: the difference a - b in points and its tests."""
     import pandas as pd
 
-    found = []
+    rows = []
     for s in sections:
         for (a, b), c in ((pair, c) for column in s.comparisons.values() for pair, c in column.items()):
             for_problems, both = c.difference.problems, c.difference.both
-            found.append(
+            rows.append(
                 {
                     "task": s.block.task,
                     "model": s.block.model,
@@ -150,4 +150,4 @@ def differences(sections: list[Section]) -> Any:
                     "real": c.real,
                 }
             )
-    return pd.DataFrame(found)
+    return pd.DataFrame(rows)

@@ -16,7 +16,7 @@ LEARNERS = ("grpo", "dapo")
 
 
 def sentences(section: Section) -> list[str]:
-    """Everything that is said below a part of the table about one block."""
+    """Return everything that is said below a part of the table about one block."""
     return claim_sentences(section) + learning_sentences(section)
 
 
@@ -29,13 +29,13 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
     if c.differ and not c.real:
         return "these trained models differ; with one training seed the methods cannot be told apart"
     if not c.real:
-        return "no real difference (the rule is in the notes)"
-    return f"{a} is really {'above' if c.difference.mean > 0 else 'below'} {b}"
+        return "no significant difference (the rule is in the notes)"
+    return f"{a} is significantly {'above' if c.difference.mean > 0 else 'below'} {b}"
 
 
 def claim_sentences(section: Section) -> list[str]:
     """BAPO against GRPO and against DAPO: difference, interval, p, rollouts; and what the paper reports."""
-    found = []
+    lines = []
     for a, b in CLAIMS:
         c = section.comparison(AVERAGE, a, b)
         if not c:
@@ -57,26 +57,26 @@ def claim_sentences(section: Section) -> list[str]:
         printed = [section.paper.value(m, AVERAGE) if section.paper else None for m in (a, b)]
         if None not in printed:
             line += f" The paper reports {text.signed(printed[0] - printed[1], 2)} points with {section.paper.title}."
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def learning_sentences(section: Section) -> list[str]:
-    """How far GRPO and DAPO end above the base on average, for the worst and the best seed."""
+    """Return how far GRPO and DAPO end above the base on average, for the worst and the best seed."""
     rows = {r.method: r for r in section.rows}
     if results.BASE not in rows:
         return []
     start = rows[results.BASE].mean(AVERAGE).mean
-    found = []
+    lines = []
     for row in (rows[m] for m in LEARNERS if m in rows):
         gains = sorted(100 * (v - start) for v in row.mean(AVERAGE).seed_means)
         amount = f"{text.signed(gains[0])} to {text.signed(gains[-1])}" if len(gains) > 1 else text.signed(gains[0])
-        found.append(f"{row.title.lstrip('+')} minus base, Avg, over its seeds: {amount} points.")
-    return found
+        lines.append(f"{row.title.lstrip('+')} minus base, Avg, over its seeds: {amount} points.")
+    return lines
 
 
 def notes(sections: list[Section], study: Study) -> list[str]:
-    """The lines below the table: what the scale can show, what a cell is, the rule of the marks, the paper's part."""
+    """Return the lines below the table: what the scale can show, the cells, the marks and the paper's part."""
     rows = [r for s in sections for r in s.rows]
     seeds = [len(r.seeds) for r in rows if not r.is_base]
     samples = [o.samples for r in rows for o in r.outcomes.values()]
@@ -104,9 +104,10 @@ def notes(sections: list[Section], study: Study) -> list[str]:
         "each speaks of these models only."
     )
     lines.append(
-        "Bold: the best of a column, only where it is really above every other row; underlined: then the second, "
-        f"only where it is really above all below it. Real: paired t test on the same problems, error {over}, "
-        f"p below {results.LEVEL:.2g} after Holm's correction for all pairs of rows in that column (within a model). "
+        "Bold: the best of a column, only where it is significantly above every other row; underlined: then the "
+        "second, only where it is significantly above all below it. Significant: paired t test on the same problems, "
+        f"error {over}, p below {results.LEVEL:.2g} after Holm's correction for all pairs of rows in that column "
+        "(within a model). "
         "No mark: no such difference was found." + (alone if single else "")
     )
     titles = list(dict.fromkeys(s.paper.title for s in sections if s.paper))

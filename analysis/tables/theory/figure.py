@@ -29,7 +29,7 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
     """theory_monitor.pdf, .png, .svg and .csv. frames: of each row of panels; data: all of them, for the CSV."""
     last = max(int(frame["step"].max()) for _, _, frame in frames)
     window = common.window_of(last)
-    words = (
+    caption = (
         "Left: total-variation distance of the trained policy to the policies that wrote the batch, estimated from "
         "sampled ratios (biased: theory_monitor.md). Right: the lower bound of Theorem 3.2, which promises an "
         "improvement only above 0. Largest value: whatever the policy gains. "
@@ -37,7 +37,7 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
         f"{common.averaged(window)}. {note}"
     )
     with style.settings():
-        below = style.caption_height(words) + 0.5
+        below = style.caption_height(caption) + 0.5
         fig = style.figure(0.7 + len(frames) * PANEL + (len(frames) - 1) * GAP + below)
         grid = fig.subplots(len(frames), 2, squeeze=False)
         for (block, method, frame), (left, right) in zip(frames, grid, strict=True):
@@ -47,7 +47,7 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
             for column, (label, colour, dash) in LOOKS.items():
                 _line(right, frame, column, window, label=label, color=colour, linestyle=dash)
             right.axhline(0, color="#444444", linewidth=0.8)
-            style.row_title(left, f"{block.title}, {common.plain_title(block, method)}", 0.06)
+            style.row_title(left, f"{block.title}, {block.plain_title(method)}", 0.06)
             left.set_ylabel("TV (estimated)")
             right.set_ylabel("bound")
             left.set_ylim(bottom=0)
@@ -58,12 +58,12 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
         for column, left in enumerate((0.6, 0.5 * style.WIDTH + 0.35)):
             common.legend_above(fig, list(grid[:, column]), left=left, ncols=2)
         style.margins(fig, left=0.65, right=0.15, top=0.7, bottom=below, hspace=GAP / PANEL, wspace=0.25)
-        style.caption(fig, words)
+        style.caption(fig, caption)
         return style.save(fig, data, out, "theory_monitor", "The bound of Theorem 3.2 along training")
 
 
 def _line(axes: Axes, frame: pd.DataFrame, column: str, window: int, **look: object) -> None:
-    """The mean over seeds at each step, smoothed over the steps that have a value; nothing where there is none."""
+    """Draw the mean over seeds at each step, smoothed over the steps that have a value; nothing where there is none."""
     values = frame.groupby("step")[column].mean()
     values = values[np.isfinite(values)]
     if len(values):

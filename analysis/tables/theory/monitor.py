@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import reading, text
-from analysis.figures.common import require_runs
+from analysis.page import Page, Table, at_scale
+from analysis.reading import require_runs
 from analysis.study import Block, Study
-from analysis.tables.layout import Page, Table, at_scale
 from bapo.algorithm import theory
 from bapo.errors import UserError
 
@@ -72,38 +72,38 @@ class Constants:
 
 
 def step_terms(row: Mapping[str, float], constants: Constants) -> dict[str, float]:
-    """The bound's forms in one step, from a row of steps.parquet; NaN where the batch is empty or a term is unknown."""
+    """Return the bound's forms in a row of steps.parquet; NaN where the batch is empty or a term is unknown."""
     present = [i for i in PARTS if row[f"x{i}"] > 0]
     total = sum(row[f"x{i}"] for i in present)
-    found = dict.fromkeys(FORMS, math.nan)
+    terms = dict.fromkeys(FORMS, math.nan)
     if not present:
-        return found
+        return terms
     tv = {i: float(row[f"tv_x{i}"]) for i in present}
     printed = {i: float(row[f"k{i}"]) for i in present}
     worst = {**printed, 2: constants.k2}
     gain = {i: float(row.get(f"surrogate_x{i}", math.nan)) for i in present}
     share = {i: row[f"x{i}"] / total for i in present}
-    found["ceiling_printed"] = sum(_known(theory.ceiling(printed[i], tv[i]), printed[i], tv[i]) for i in present)
-    found["ceiling_repaired"] = sum(
+    terms["ceiling_printed"] = sum(_known(theory.ceiling(printed[i], tv[i]), printed[i], tv[i]) for i in present)
+    terms["ceiling_repaired"] = sum(
         share[i] * _known(theory.ceiling(worst[i], tv[i], factor=1.0), worst[i], tv[i]) for i in present
     )
-    found["bound_printed"] = sum(
+    terms["bound_printed"] = sum(
         _known(theory.lower_bound([gain[i]], printed[i], tv[i], 0.0), gain[i], printed[i], tv[i]) for i in present
     )
-    found["bound_repaired"] = sum(
+    terms["bound_repaired"] = sum(
         share[i] * _known(theory.lower_bound([gain[i]], worst[i], tv[i], 0.0, factor=1.0), gain[i], worst[i], tv[i])
         for i in present
     )
-    return found
+    return terms
 
 
 def _known(value: float, *terms: float) -> float:
-    """The value, NaN where one of its terms is: comparisons in the formulas would take NaN for 0."""
+    """Return the value, NaN where one of its terms is: comparisons in the formulas would take NaN for 0."""
     return math.nan if any(math.isnan(t) for t in terms) else value
 
 
 def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
-    """One row a seed and step: the recorded terms and the forms of the bound; None where the method is not BAPO's."""
+    """Return a row for each seed and step, the terms and the forms of the bound; None if the method is not BAPO's."""
     import pandas as pd
 
     parts = []
@@ -123,8 +123,8 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
         terms = pd.DataFrame([step_terms(r, constants) for r in rows.to_dict("records")], columns=list(FORMS))
         names = {"task": block.task, "model": block.model, "method": method, "seed": cell.seed}
         parts.append(pd.concat([rows.reset_index(drop=True), terms], axis=1).assign(k2_repaired=constants.k2, **names))
-    found = pd.concat(parts, ignore_index=True)
-    return found[[*names, *(c for c in found if c not in names)]]
+    every = pd.concat(parts, ignore_index=True)
+    return every[[*names, *(c for c in every if c not in names)]]
 
 
 # ------------------------------------------------------------------------------------------------ how often
@@ -140,7 +140,7 @@ class Silence:
 
     @property
     def share(self) -> float:
-        """Of the steps, in which the bound promises no improvement: not positive, or not known."""
+        """Return the share of steps in which the bound promises no improvement: not positive, or not known."""
         return (self.unknown + self.not_positive) / self.steps if self.steps else math.nan
 
 
@@ -149,35 +149,35 @@ def silence(values: pd.Series) -> Silence:
     return Silence(len(values), unknown, int((values <= 0).sum()))
 
 
-def _silent(found: Silence) -> str:
-    if found.unknown == found.steps:
+def _silent(silence: Silence) -> str:
+    if silence.unknown == silence.steps:
         return "not recorded"
-    detail = f", {found.unknown} unknown" if found.unknown else ""
-    return f"{100 * found.share:.1f}% ({found.not_positive} of {found.steps} steps not positive{detail})"
+    detail = f", {silence.unknown} unknown" if silence.unknown else ""
+    return f"{100 * silence.share:.1f}% ({silence.not_positive} of {silence.steps} steps not positive{detail})"
 
 
 def _distances(frame: pd.DataFrame) -> list[str]:
     """Median and 95th percentile of each TV, over the steps that have it."""
-    words = []
+    cells = []
     for i in PARTS:
         values = frame[f"tv_x{i}"].dropna()
-        words.append(
+        cells.append(
             f"{values.median():.3f} ({values.quantile(0.95):.3f}; {len(values)})" if len(values) else text.MISSING
         )
-    return words
+    return cells
 
 
 def _constants(frame: pd.DataFrame) -> list[str]:
-    words = []
+    cells = []
     for name in ("k1", "k2", "k2_repaired", "k3"):
         values = frame[name].dropna()
         ends = [f"{v:.2f}" for v in (values.min(), values.max())] if len(values) else [text.MISSING]
-        words.append(" to ".join(dict.fromkeys(ends)))
-    return words
+        cells.append(" to ".join(dict.fromkeys(ends)))
+    return cells
 
 
 def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
-    """What the runs' terms were, and how often each form of the bound says nothing."""
+    """Return what the runs' terms were, and how often each form of the bound says nothing."""
     terms, silent = [], []
     for block, method, frame in frames:
         name = f"{block.title}, {block.method_title(method).lstrip('+')}"

@@ -48,12 +48,12 @@ _PLAIN_MODULES = (
 
 
 def text_model(model: PreTrainedModel) -> nn.Module:
-    """The layers of the language model, between embeddings and head."""
+    """Return the layers of the language model, between embeddings and head."""
     return getattr(model.model, "language_model", model.model)
 
 
 def supports(model: PreTrainedModel) -> bool:
-    """Whether :class:`Qwen2Decoder` computes what ``model`` computes, its vision tower aside."""
+    """Return whether :class:`Qwen2Decoder` computes what ``model`` computes, its vision tower aside."""
     config = model.config.get_text_config()
     if _CLASSES.get(type(model).__name__) != model.config.model_type:
         return False
@@ -89,12 +89,12 @@ class _Layer:
 
 
 def _pair_up(weight: Tensor, size: int) -> Tensor:
-    """Rows (heads * size, ...): features (0, 1, ..., size - 1) of each head become (0, size/2, 1, size/2 + 1, ...)."""
+    """Reorder [heads * size, ...]: features (0, ..., size - 1) of each head become (0, size/2, 1, size/2 + 1, ...)."""
     return weight.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
 
 
 def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor]:
-    """Weight [(heads + 2 * kv_heads) * size, hidden] and bias of queries, keys and values, as the module describes."""
+    """Return the weight [(heads + 2 * kv_heads) * size, hidden] and bias of queries, keys, values, reordered."""
     q, k, v, size = attention.q_proj, attention.k_proj, attention.v_proj, attention.head_dim
     scale = size**-0.5
     return (
@@ -104,14 +104,14 @@ def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def frequencies_of(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
-    """(RoPE's frequencies [size / 2], which of three positions each turns with [size / 2]; None: there is one)."""
+    """Return RoPE's frequencies [size / 2], and which of three positions each turns with [size / 2], None for one."""
     sections = model.config.get_text_config().rope_parameters.get("mrope_section")
     which = None if sections is None else torch.arange(3).repeat_interleave(torch.tensor(list(sections)))
     return text_model(model).rotary_emb.inv_freq.float(), which
 
 
 class Qwen2Decoder:
-    """See the module. Rows are sequences; the interface is that of ``kv_cache.CachedDecoder``."""
+    """Decodes as the module says. Rows are sequences; the interface is that of ``kv_cache.CachedDecoder``."""
 
     device = torch.device("cpu")
 
@@ -255,7 +255,7 @@ class Qwen2Decoder:
             layer.keys, layer.values = keys.transpose(1, 2), values
 
     def _qkv(self, x: Tensor, layer: _Layer, rotations: Tensor) -> Tensor:
-        """[..., hidden] to rotated queries and keys, and values: [..., heads + 2 * kv_heads, size]."""
+        """Turn [..., hidden] into rotated queries and keys, and values: [..., heads + 2 * kv_heads, size]."""
         h = F.rms_norm(x, (self.hidden,), layer.attention_norm, self.eps)
         qkv = torch.addmm(layer.qkv_bias, h.view(-1, self.hidden), layer.qkv)
         qkv = qkv.view(*x.shape[:-1], -1, self.size)
@@ -264,7 +264,7 @@ class Qwen2Decoder:
         return qkv
 
     def _rest(self, x: Tensor, attended: Tensor, layer: _Layer) -> Tensor:
-        """What follows attention in a block; x is changed in place."""
+        """Compute what follows attention in a block; x is changed in place."""
         flat = x.view(-1, self.hidden)
         flat.addmm_(attended.reshape(len(flat), -1), layer.out)
         h = F.rms_norm(flat, (self.hidden,), layer.mlp_norm, self.eps)

@@ -7,7 +7,7 @@ prompt of 7 that is 0.6 of the tokens, and forward and backward take 0.6 of the 
 All hidden states lie in one list of tokens, [tokens, hidden]: each different prompt once, then its responses. Attention
 alone needs rows: its queries, keys and values are copied into [rows, width], where each row is a prompt and a response,
 starting in column 0, so that the causal mask is all the mask there is. The layer's weights are joined as in
-``sampler_qwen2``.
+``bapo.engines.fast.sampler``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bapo.engines.fast import sampler as sampler_qwen2
+from bapo.engines.fast import sampler
 from bapo.engines.shared import images
 
 if TYPE_CHECKING:
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 
 def supports(model: PreTrainedModel) -> bool:
-    """Whether :func:`score` computes what ``model`` computes."""
-    return sampler_qwen2.supports(model) and not model.config.get_text_config().attention_dropout
+    """Return whether :func:`score` computes what ``model`` computes."""
+    return sampler.supports(model) and not model.config.get_text_config().attention_dropout
 
 
 @dataclass
 class _Layout:
-    """Where everything lies; all int64. M tokens are computed, for N rows of W columns and T response tokens.
+    """The places of all tokens; all int64. M tokens are computed, for N rows of W columns and T response tokens.
 
     tokens, positions [M]: ids and columns of the computed tokens; gather [N * W]: for each place the computed token
     that belongs there (0 in the padding); scatter [M]: the place of each computed token; predicts [N, T]: the computed
@@ -96,7 +96,7 @@ def _lay_out(
 def _add_images(
     layout: _Layout, views: Sequence[View | None], starts: np.ndarray, computed: np.ndarray, number: np.ndarray
 ) -> None:
-    """Features and three-dimensional positions; computed, number: [N, W], as in :func:`_lay_out`."""
+    """Add features and three-dimensional positions; computed, number: [N, W], as in :func:`_lay_out`."""
     positions = np.broadcast_to(np.arange(computed.shape[1]), (3, *computed.shape)).copy()
     places, features = [], []
     for row, (start, view) in enumerate(zip(starts, views, strict=True)):
@@ -121,7 +121,7 @@ def score(
     entropy: bool = False,
     pictures: Sequence[Images | None] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities [N, T] of the response tokens and, where asked for, the entropy [N, T] of each distribution.
+    """Return log-probabilities [N, T] of the response tokens and, if asked for, the entropy [N, T] at each.
 
     ids: int64 [N, L], prompt then response, padded on the right; starts, lengths: int64 [N], where each response begins
     and how many tokens it has (both at least 1); width: T, the longest response; pictures: of each row's prompt, the
@@ -145,7 +145,7 @@ def values(
     width: int,
     pictures: Sequence[Images | None] | None = None,
 ) -> Tensor:
-    """The single output [N, T] of a head with one feature, at the place that each response token is predicted from.
+    """Return single output [N, T] of a head with one feature, at the place that each response token is predicted from.
 
     The arguments are those of :func:`score`; ``model`` has such a head in the place of its vocabulary's.
     """
@@ -163,15 +163,15 @@ def _views(
 
 
 def _hidden(model: PreTrainedModel, layout: _Layout) -> Tensor:
-    """The last hidden state [M, hidden] of every computed token."""
-    body, config = sampler_qwen2.text_model(model), model.config.get_text_config()
+    """Return the last hidden state [M, hidden] of every computed token."""
+    body, config = sampler.text_model(model), model.config.get_text_config()
     x = F.embedding(layout.tokens, body.embed_tokens.weight)
     if layout.features is not None:
         x = x.index_copy(0, layout.places, layout.features)
     if layout.positions.ndim == 1:
         angles = layout.positions[:, None] * body.rotary_emb.inv_freq
     else:
-        frequencies, sections = sampler_qwen2.frequencies_of(model)
+        frequencies, sections = sampler.frequencies_of(model)
         angles = layout.positions[sections].T * frequencies
     rotations = torch.polar(torch.ones_like(angles), angles)[:, None]
     group = config.num_attention_heads // config.num_key_value_heads
@@ -187,9 +187,9 @@ def _hidden(model: PreTrainedModel, layout: _Layout) -> Tensor:
 
 
 def _attention(attention: nn.Module, h: Tensor, layout: _Layout, rotations: Tensor, causal: Tensor) -> Tensor:
-    """[M, hidden] to [M, heads * size], before the output projection."""
+    """Turn [M, hidden] into [M, heads * size], before the output projection."""
     size, rows, width = attention.head_dim, layout.rows, layout.width
-    weight, bias = sampler_qwen2.joined_qkv(attention)
+    weight, bias = sampler.joined_qkv(attention)
     qkv = torch.addmm(bias, h, weight.t()).view(len(h), -1, size)
     kv_heads = attention.k_proj.out_features // size
     heads = qkv.shape[1] - 2 * kv_heads

@@ -19,7 +19,7 @@ _PLAIN_MODULES = ("transformers.models.qwen2_5_vl.", "transformers.activations",
 
 
 def supports(visual: Any, grids: Tensor) -> bool:
-    """Whether :func:`forward` computes what ``visual`` computes for images of these patches, int64 [images, 3]."""
+    """Return whether :func:`forward` computes what ``visual`` does for images of patches int64 [images, 3]."""
     if type(visual).__name__ != "Qwen2_5_VisionTransformerPretrainedModel" or grids.device.type != "cpu":
         return False
     modules, parameters = list(visual.modules()), list(visual.parameters())
@@ -38,7 +38,7 @@ def supports(visual: Any, grids: Tensor) -> bool:
 
 
 def forward(visual: Any, pixels: Tensor, grids: Tensor) -> Tensor:
-    """[images * patches, values] to [images * image tokens, hidden of the language model]."""
+    """Turn [images * patches, values] into [images * image tokens, hidden of the language model]."""
     count, (_, height, width) = len(grids), grids[0].tolist()
     merge, patches = visual.spatial_merge_size, height * width
     cos, sin = _rotations(visual, height, width, merge)
@@ -66,7 +66,7 @@ def _half_turned(x: Tensor) -> Tensor:
 
 
 def _rotations(visual: Any, height: int, width: int, merge: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [patches, size of a head] in the order of patches: merged squares, row by row."""
+    """Return cosines and sines [patches, size of a head] in the order of patches: merged squares, row by row."""
     rows = torch.arange(height)[:, None].expand(height, width)
     columns = torch.arange(width)[None, :].expand(height, width)
     both = torch.stack([rows, columns], -1)

@@ -14,14 +14,15 @@ from bapo.tasks.base import Task
 def demonstrate(
     prompts: list[Prompt], tokenizer: Any, task: Task, parameters: SamplingParameters, step: int
 ) -> list[Group | None]:
-    """For each prompt a group of the expert's response, or None; see ``Sampler.demonstrate`` in bapo.methods.base.
+    """Return for each prompt a group of the expert's response, or None; see ``bapo.methods.Sampler.demonstrate``.
 
-    There is none where the task knows no solution, where it is longer than ``parameters.max_tokens`` with its end
-    token, or where the verifier does not accept what the tokens say (a word that the vocabulary lacks).
+    There is none if the task knows no solution, if it is longer than ``parameters.max_tokens`` with its end
+    token, or if the verifier does not accept what the tokens say (a word that the vocabulary lacks).
     """
-    found = (_response(p, tokenizer, task, parameters) for p in prompts)
+    responses = (_response(p, tokenizer, task, parameters) for p in prompts)
     return [
-        None if tokens is None else _group(prompt, tokens, step) for prompt, tokens in zip(prompts, found, strict=True)
+        None if tokens is None else _group(prompt, tokens, step)
+        for prompt, tokens in zip(prompts, responses, strict=True)
     ]
 
 
@@ -30,8 +31,7 @@ def _response(prompt: Prompt, tokenizer: Any, task: Task, parameters: SamplingPa
     text = task.demonstration(prompt.id, tokenizer.decode(row.tokens, skip_special_tokens=True), row.ground_truth)
     if text is None:
         return None
-    words = tokenizer(text, add_special_tokens=False)["input_ids"]
-    tokens = [*words, *parameters.eos_ids[:1]]
+    tokens = [*tokenizer(text, add_special_tokens=False)["input_ids"], *parameters.eos_ids[:1]]
     written = tokenizer.decode(tokens, skip_special_tokens=True)
     if not 0 < len(tokens) <= parameters.max_tokens or not task.verify(written, row.ground_truth).correct:
         return None

@@ -29,7 +29,7 @@ class Embedder:
 
     @property
     def tokens(self) -> int:
-        """What goes through the model, once in a run."""
+        """The tokens that go through the model, once in a run."""
         return sum(len(p.row.tokens) for p in self.prompts)
 
     def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
@@ -46,7 +46,7 @@ def mean_states(model: Any, prompts: Sequence[Prompt], batch: int = BATCH) -> np
     lengths = np.array([len(p.row.tokens) for p in prompts])
     order = np.argsort(lengths, kind="stable")  # neighbours in length: little padding
     device = next(model.parameters()).device
-    found: list[np.ndarray] = [np.empty(0)] * len(prompts)
+    means_of_prompts: list[np.ndarray] = [np.empty(0)] * len(prompts)
     for start in range(0, len(order), batch):
         chosen = order[start : start + batch]
         ids = np.zeros((len(chosen), lengths[chosen].max()), dtype=np.int64)
@@ -60,5 +60,5 @@ def mean_states(model: Any, prompts: Sequence[Prompt], batch: int = BATCH) -> np
         inside = (torch.arange(ids.shape[1], device=device) < ends[:, None]).unsqueeze(-1)
         means = (hidden * inside).sum(1) / ends[:, None]
         for i, vector in zip(chosen, means.cpu().numpy(), strict=True):
-            found[i] = vector
-    return np.stack(found)
+            means_of_prompts[i] = vector
+    return np.stack(means_of_prompts)

@@ -17,14 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bapo.engines.fast import vision as vision_qwen2_5
+from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
+from bapo.tasks.files import PLACEHOLDER
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-#: Stands in a prompt's text for each of its images.
-PLACEHOLDER = "<image>"
 FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 #: Images that the processor takes at a time.
 _CHUNK = 64
@@ -60,13 +59,13 @@ class View:
         return int(self.positions.max()) + 1
 
     def followed(self, count: int) -> View:
-        """The same with ``count`` tokens of text behind it."""
+        """Return the same with ``count`` tokens of text behind it."""
         behind = np.broadcast_to(self.following + np.arange(count), (3, count))
         return View(self.features, self.places, np.concatenate([self.positions, behind], 1))
 
 
 def reads_images(config: Any) -> bool:
-    """Whether a model of this Hugging Face configuration has a vision tower."""
+    """Return whether a model of this Hugging Face configuration has a vision tower."""
     return getattr(config, "vision_config", None) is not None
 
 
@@ -74,26 +73,26 @@ def reads_images(config: Any) -> bool:
 
 
 def to_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Messages whose text has placeholders, as processors want them: a list of texts and images each."""
-    found = []
+    """Return messages whose text has placeholders as processors want them: a list of texts and images each."""
+    converted = []
     for message in messages:
         parts: list[dict[str, str]] = []
         for number, text in enumerate(message["content"].split(PLACEHOLDER)):
             parts += [{"type": "image"}] if number else []
             parts += [{"type": "text", "text": text}] if text else []
-        found.append({"role": message["role"], "content": parts})
-    return found
+        converted.append({"role": message["role"], "content": parts})
+    return converted
 
 
 def prepare(
     processor: Any, texts: Sequence[str], images: Sequence[Sequence[Any]]
 ) -> list[tuple[list[int], Images | None]]:
-    """Tokens, with a placeholder for each image token, and prepared images of every prompt.
+    """Return the tokens, with a placeholder for each image token, and the prepared images of every prompt.
 
     texts: prompts in the model's own template; images: each prompt's, as bytes of a file or as Pillow images. Raises
-    ValueError where a prompt's images are not as many as its text has places for, or are no images.
+    ValueError if a prompt has not as many images as its text has places for, or they are no images.
     """
-    found: list[tuple[list[int], Images | None]] = []
+    prepared: list[tuple[list[int], Images | None]] = []
     for start in range(0, len(texts), _CHUNK):
         chunk = [[_opened(i) for i in each] for each in images[start : start + _CHUNK]]
         inputs: dict[str, Any] = {"text": list(texts[start : start + _CHUNK])}
@@ -103,13 +102,12 @@ def prepare(
         grids = np.asarray(encoded.get("image_grid_thw", np.empty((0, 3))), dtype=np.int64)
         pixels = np.asarray(encoded.get("pixel_values", np.empty((0, 1))), dtype=np.float32)
         grid = patch = 0
-        for tokens, own in zip(encoded["input_ids"], chunk, strict=True):
-            own_grid = grids[grid : grid + len(own)]
-            count = int(own_grid.prod(1).sum())
-            prepared = Images(pixels[patch : patch + count], own_grid) if own else None
-            found.append((list(tokens), prepared))
-            grid, patch = grid + len(own), patch + count
-    return found
+        for tokens, pictures in zip(encoded["input_ids"], chunk, strict=True):
+            shape = grids[grid : grid + len(pictures)]
+            count = int(shape.prod(1).sum())
+            prepared.append((list(tokens), Images(pixels[patch : patch + count], shape) if pictures else None))
+            grid, patch = grid + len(pictures), patch + count
+    return prepared
 
 
 def _opened(image: Any) -> Any:
@@ -128,9 +126,9 @@ def look(
 ) -> list[View | None]:
     """Run the vision tower once over the images of all prompts; None for a prompt without any.
 
-    Raises UserError for a model of another family, and where a prompt's image tokens are not what its images need.
+    Raises UserError for a model of another family, and if a prompt's image tokens are not what its images need.
     """
-    shown = [i for i, own in enumerate(images) if own is not None]
+    shown = [i for i, pictures in enumerate(images) if pictures is not None]
     views: list[View | None] = [None] * len(prompts)
     if not shown:
         return views
@@ -143,7 +141,7 @@ def look(
     merge = config.vision_config.spatial_merge_size
     counts = [int(images[i].image_grid_thw.prod(1).sum()) // merge**2 for i in shown]
     features = tower(model, [images[i] for i in shown]).split(counts)
-    for i, count, own in zip(shown, counts, features, strict=True):
+    for i, count, embedded in zip(shown, counts, features, strict=True):
         tokens = np.asarray(prompts[i])
         places = np.flatnonzero(tokens == config.image_token_id)
         if len(places) != count:
@@ -151,7 +149,7 @@ def look(
                 f"prompt {i} has {len(places)} image tokens, but its images need {count}; prepare both with the "
                 "model's own processor"
             )
-        views[i] = View(own, places, positions(tokens, images[i].image_grid_thw, config.image_token_id, merge))
+        views[i] = View(embedded, places, positions(tokens, images[i].image_grid_thw, config.image_token_id, merge))
     return views
 
 
@@ -163,25 +161,27 @@ def look_once(
     Equal prompts have the same View.
     """
     first: dict[tuple[int, tuple[int, ...]], int] = {}
-    owner = [first.setdefault((id(own), tuple(p)), n) for n, (p, own) in enumerate(zip(prompts, images, strict=True))]
+    pairs = enumerate(zip(prompts, images, strict=True))
+    owner = [first.setdefault((id(pictures), tuple(p)), n) for n, (p, pictures) in pairs]
     chosen = list(first.values())
     seen = dict(zip(chosen, look(model, [prompts[i] for i in chosen], [images[i] for i in chosen]), strict=True))
     return [seen[row] for row in owner]
 
 
 def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
-    """The image tokens of all images in order, [tokens, hidden of the language model]; gradients flow."""
+    """Return the image tokens of all images in order, [tokens, hidden of the language model]; gradients flow."""
     weight = model.get_input_embeddings().weight
     pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in images])).to(weight.device)
     grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])).to(weight.device)
     visual = model.model.visual
-    if vision_qwen2_5.supports(visual, grids):
-        return vision_qwen2_5.forward(visual, pixels, grids)
+    fast = shortcut("vision", visual, grids)
+    if fast is not None:
+        return fast.forward(visual, pixels, grids)
     return visual(pixels.to(visual.dtype), grid_thw=grids).pooler_output.to(weight.dtype)
 
 
 def positions(tokens: np.ndarray, grid: np.ndarray, image_token: int, merge: int) -> np.ndarray:
-    """int64 [3, L]: time, height and width of every token of a prompt, as the library's ``get_rope_index`` counts."""
+    """Return int64 [3, L]: time, height and width of a prompt's tokens, as in the library's ``get_rope_index``."""
     sizes = tuple((int(t), int(h) // merge, int(w) // merge) for t, h, w in grid)
     return _positions(tuple((tokens == image_token).tolist()), sizes)
 
@@ -204,7 +204,7 @@ def _positions(is_image: tuple[bool, ...], sizes: tuple[tuple[int, int, int], ..
 def embed(
     model: PreTrainedModel, ids: Tensor, begins: Sequence[int], lengths: Sequence[int], views: Sequence[View | None]
 ) -> tuple[Tensor, Tensor]:
-    """(embeddings [N, L, hidden], positions int64 [3, N, L]) of padded rows for the library's own forward.
+    """Return embeddings [N, L, hidden] and positions int64 [3, N, L] of padded rows for the library's own forward.
 
     ids: int64 [N, L]; begins, lengths: N, the column that each row's prompt begins in and its tokens; views: of its
     prompt. What follows a prompt is text, whatever its tokens are.

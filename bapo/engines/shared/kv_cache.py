@@ -74,22 +74,22 @@ def _spread(prompts: Tensor, group_size: int, width: int) -> Tensor:
 
 
 def pads_left(model: PreTrainedModel) -> bool:
-    """Whether prompts of different lengths may share a batch, padded on the left: the model takes a mask and positions,
-    and all its layers are plain attention."""
+    """Return whether prompts of different lengths may share a batch, padded on the left: the model takes a mask and
+    positions, and all its layers are plain attention."""
     accepted = inspect.signature(model.forward).parameters.keys()
     layers = DynamicCache(config=model.config).layers
-    told = {"past_key_values", "attention_mask", "position_ids"} <= accepted
-    return told and all(type(x) is DynamicLayer for x in layers)
+    takes_places = {"past_key_values", "attention_mask", "position_ids"} <= accepted
+    return takes_places and all(type(x) is DynamicLayer for x in layers)
 
 
 def decoder_for(model: PreTrainedModel, max_tokens: int) -> CachedDecoder | RecomputingDecoder:
-    """The decoder for this model: with a cache where its forward takes one."""
+    """Return the decoder for this model: with a cache where its forward takes one."""
     cached = "past_key_values" in inspect.signature(model.forward).parameters
     return CachedDecoder(model, max_tokens) if cached else RecomputingDecoder(model)
 
 
 class CachedDecoder:
-    """The model's own forward, one prefill a prompt, then one token a row and call."""
+    """Runs the model's own forward, one prefill a prompt, then one token a row and call."""
 
     def __init__(self, model: PreTrainedModel, max_tokens: int) -> None:
         self.model, self.max_tokens = model, max_tokens
@@ -165,7 +165,7 @@ class CachedDecoder:
 
 
 class RecomputingDecoder:
-    """For models without a cache of keys and values: correct, and slow. Prompts must have the same length."""
+    """Decodes with models that cache no keys and values: correct, and slow. Prompts must have the same length."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model, self.device = model, model.get_input_embeddings().weight.device

@@ -14,10 +14,10 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from bapo import seeds, tasks
-from bapo.engines.fast import scoring as scoring_qwen2
 from bapo.engines.shared import images, processors
 from bapo.engines.shared.images import Images
 from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 from bapo.tasks.job import base_folder
 
@@ -43,7 +43,7 @@ def device_of(config: DictConfig) -> torch.device:
 
 
 def prepare_process(threads: int) -> None:
-    """Single-purpose process settings: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
+    """Set up a single-purpose process: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
     load_transformers().utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
@@ -52,7 +52,7 @@ def prepare_process(threads: int) -> None:
 
 
 def build_scratch(config: DictConfig) -> tuple[Any, Any]:
-    """(model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``.
+    """Return (model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``.
 
     A model that reads images has ``vision_config`` and ``text_config`` in its architecture; the ids of its image tokens
     are the tokenizer's.
@@ -82,7 +82,7 @@ def build_scratch(config: DictConfig) -> tuple[Any, Any]:
 
 
 def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[Any, Any]:
-    """(model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
+    """Return (model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
     if isinstance(path, Path) and not (path / "config.json").is_file():
@@ -107,17 +107,17 @@ def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[An
 
 
 def start_path(config: DictConfig) -> Path | str:
-    """Where the model that reinforcement learning starts from lies: the trained base, or the pretrained checkpoint."""
+    """Return the path of the model that reinforcement learning starts from: the base, or the pretrained checkpoint."""
     return config.model.path if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
 
 
 def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
-    """(model, tokenizer) that reinforcement learning starts from."""
+    """Return (model, tokenizer) that reinforcement learning starts from."""
     return load(start_path(config), config, device)
 
 
 def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple[int, ...], int]:
-    """(tokens that end a response, padding token); not every tokenizer names both.
+    """Return the tokens that end a response, and the padding token; not every tokenizer names both.
 
     generation: the model's ``generation_config``; a chat model's may name more end tokens. The tokenizer's comes first.
     """
@@ -128,14 +128,14 @@ def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple
 
 
 def load_processor(model: Any, path: Path | str, config: DictConfig) -> Any | None:
-    """The processor beside a model that reads images; None for other models. Raises UserError where it is missing."""
+    """Return the processor beside a model that reads images, None for others. Raises UserError if it is missing."""
     if not images.reads_images(model.config):
         return None
     return processors.load(path, None if isinstance(path, Path) else config.model.revision)
 
 
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Weights as safetensors, configuration and tokenizer (or the processor that holds it), in Hugging Face format."""
+    """Write weights as safetensors, configuration and tokenizer (or its processor) in Hugging Face format."""
     with contextlib.suppress(AttributeError):  # sampling is configured by us, never by a file beside the weights
         model.generation_config.do_sample = True
     model.save_pretrained(folder, safe_serialization=True)
@@ -164,16 +164,17 @@ def score(
     lengths: Tensor | None = None,
     pictures: Sequence[Images | None] | None = None,
 ) -> Scored:
-    """Log-probabilities of response tokens under ``model``.
+    """Return the log-probabilities of response tokens under ``model``.
 
     ids: int64 [N, L], prompt then response, padded on the right (a causal model never looks right, so no mask is
     needed); starts: int64 [N], where each response begins (at least 1); width: T, the longest response. Positions
     beyond a sequence's end give numbers that the caller masks. ``temperature`` divides the logits, as in sampling.
-    lengths: int64 [N], the responses' own lengths; with them small Qwen2 models take the faster way of scoring_qwen2.
-    pictures: of each row's prompt, where there are any; the vision tower sees equal ones (the same object) once.
+    lengths: int64 [N], the responses' own lengths; with them small Qwen2 models take the fast forward.
+    pictures: of each row's prompt, if any; the vision tower sees equal ones (the same object) once.
     """
-    if lengths is not None and scoring_qwen2.supports(model):
-        return Scored(*scoring_qwen2.score(model, ids, starts, lengths, width, temperature, entropy, pictures))
+    fast = shortcut("scoring", model) if lengths is not None else None
+    if fast is not None:
+        return Scored(*fast.score(model, ids, starts, lengths, width, temperature, entropy, pictures))
     positions = (starts[:, None] - 1 + torch.arange(width, device=ids.device)).clamp(max=ids.shape[1] - 2)
     targets = ids.gather(1, positions + 1)
     if model.config.model_type in _PLAIN_HEAD:
@@ -191,7 +192,7 @@ def score(
 
 
 def inputs(model: Any, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None) -> dict[str, Tensor]:
-    """What the library's forward takes for rows of tokens [N, L] whose prompts end at ``starts`` and have images."""
+    """Return arguments of the library's forward for tokens [N, L] whose prompts end at ``starts`` and have images."""
     if pictures is None or not any(p is not None for p in pictures):
         return {"input_ids": ids}
     lengths = starts.tolist()

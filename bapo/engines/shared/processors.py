@@ -19,7 +19,7 @@ from bapo.errors import UserError
 
 @cache
 def register() -> type:
-    """The class of Qwen2.5-VL's processor; after this call ``AutoProcessor`` makes it with or without torchvision."""
+    """Return the class of Qwen2.5-VL's processor; from now on ``AutoProcessor`` makes it also without torchvision."""
     load_transformers()
     from transformers import Qwen2_5_VLProcessor as Full
     from transformers.models import qwen2_5_vl
@@ -43,11 +43,11 @@ def register() -> type:
 
 
 def build(tokenizer: Any, patch_size: int, merge_size: int, temporal_patch_size: int, pixels: int) -> Any:
-    """A Qwen2.5-VL processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0 and black -2.
+    """Return Qwen2.5-VL processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0 and black -2.
 
     White paper is most of a diagram: as 0 it leaves the patches to what is drawn on them.
 
-    Raises UserError where torchvision is present and its video processor cannot be made.
+    Raises UserError if torchvision is present and its video processor cannot be made.
     """
     processor = register()
     from transformers import Qwen2VLImageProcessorPil
@@ -69,7 +69,7 @@ def build(tokenizer: Any, patch_size: int, merge_size: int, temporal_patch_size:
 
 
 def load(path: Path | str, revision: str | None = None) -> Any:
-    """The processor of a checkpoint folder or hub name. Raises UserError where there is none that reads images."""
+    """Return the processor of a checkpoint folder or hub name. Raises UserError if none there reads images."""
     register()
     from transformers import AutoProcessor
 

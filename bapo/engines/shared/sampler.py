@@ -1,7 +1,7 @@
 """Sampling responses from a causal language model, many at a time, with reproducible random numbers.
 
 :func:`sample` works with any Hugging Face causal model (``kv_cache.py``: the model's own forward and a static cache)
-and is faster with small Qwen2 models on the CPU (``sampler_qwen2.py``). Both ways share what is in this file: one
+and is faster with small Qwen2 models on the CPU (``bapo.engines.fast``). Both ways share what is in this file: one
 prefill a prompt, one uniform number a token, inversion of the cumulative distribution, and rows that leave the batch
 when they are finished.
 
@@ -23,13 +23,15 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.algorithm.rollouts import Samples
-from bapo.engines.fast import sampler as sampler_qwen2
 from bapo.engines.shared import kv_cache
 from bapo.engines.shared.images import Images, View, look, look_once
+from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+    from bapo.engines.fast.sampler import Qwen2Decoder
 
 #: Finished rows leave the batch once they are this share of it. Leaving costs about one token's work a row.
 DROP_SHARE = 1 / 8
@@ -104,14 +106,14 @@ def sample(
     begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
     sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
     _check_prompts(model, sequences, parameters.max_tokens)
-    by_hand = fast and sampler_qwen2.supports(model)
-    mixed_lengths = by_hand or kv_cache.pads_left(model)
+    by_hand = shortcut("sampler", model) if fast else None
+    mixed_lengths = by_hand is not None or kv_cache.pads_left(model)
     training = [m for m in model.modules() if m.training]
     model.eval()
     try:
         # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
-        with torch.inference_mode() if by_hand else torch.no_grad():
-            make = sampler_qwen2.Qwen2Decoder if by_hand else kv_cache.decoder_for
+        with torch.no_grad() if by_hand is None else torch.inference_mode():
+            make = kv_cache.decoder_for if by_hand is None else by_hand.Qwen2Decoder
             decoder = make(model, parameters.max_tokens) if prompts else None
             views = _views(model, prompts, images, begun) if images is not None else None
             parts: list[list[Samples]] = [[] for _ in prompts]
@@ -133,11 +135,17 @@ def sample(
 def _views(
     model: PreTrainedModel, prompts: Sequence[Sequence[int]], images: Sequence[Images | None], begun: list[tuple]
 ) -> list[View | None]:
-    """What the language model takes of each prompt; a response that has begun is text, whatever its tokens are."""
+    """Return the language model's view of each prompt; a response under way is text, whatever its tokens are."""
     if not any(begun):
         return look(model, prompts, images)
     views = look_once(model, prompts, images)  # several responses go on from one prompt
     return [v and v.followed(len(b)) for v, b in zip(views, begun, strict=True)]
+
+
+def unfinished(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
+    """Return bool [G]: the responses that neither ended nor have all the tokens that they may take."""
+    last = samples.tokens[np.arange(len(samples.lengths)), samples.lengths - 1]
+    return (samples.lengths < parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)
 
 
 def _check_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], max_tokens: int) -> None:
@@ -159,7 +167,7 @@ def _check_prompts(model: PreTrainedModel, prompts: Sequence[Sequence[int]], max
 
 
 def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -> list[np.ndarray]:
-    """Indices of prompts to decode together, at most ``count``: neighbours in length, so that padding stays short."""
+    """Return indices of prompts to decode together, at most ``count``: neighbours in length, for little padding."""
     lengths = np.array([len(p) for p in prompts])
     order = np.argsort(lengths, kind="stable")
     cuts = [] if mixed_lengths else np.flatnonzero(np.diff(lengths[order])) + 1
@@ -167,7 +175,7 @@ def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -
 
 
 def _decode(
-    decoder: sampler_qwen2.Qwen2Decoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
+    decoder: Qwen2Decoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
     prompts: list[Sequence[int]],
     prompt_keys: np.ndarray,
     key: int,
@@ -175,7 +183,7 @@ def _decode(
     parameters: SamplingParameters,
     views: list[View | None] | None = None,
 ) -> list[Samples]:
-    """One batch from the prefill to the last token; numbers: [P, G]. Row i is sample i % G of prompt i // G."""
+    """Decode one batch from the prefill to the last token; numbers: [P, G]. Row i is sample i % G of prompt i // G."""
     size, longest, device = numbers.shape[1], parameters.max_tokens, decoder.device
     rows = numbers.size
     uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), numbers.ravel(), longest)
@@ -206,7 +214,7 @@ def _decode(
 
 
 def _collect(tokens: Tensor, probabilities: Tensor, ends: Tensor, size: int, pad_id: int) -> list[Samples]:
-    """[T, rows] as one Samples a prompt. Rows that were finished but not yet dropped hold tokens behind their end."""
+    """Return [T, rows] as one Samples a prompt. Finished rows that are not yet dropped go on behind their end."""
     tokens, logprobs = tokens.T.cpu().numpy().astype(np.int32), probabilities.T.log().cpu().numpy()
     is_end = np.isin(tokens, ends.cpu().numpy())
     lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, tokens.shape[1]).astype(np.int32)
@@ -229,7 +237,7 @@ def _join(parts: list[Samples], pad_id: int) -> Samples:
 
 
 def draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
-    """One token a row: the first whose cumulative probability, in the order of token ids, exceeds the uniform number.
+    """Draw one token a row: the first whose cumulative probability, in the order of ids, exceeds the uniform number.
 
     logits [n, V]; uniforms float32 [n] in (0, 1). Returns tokens int64 [n] and their probabilities float32 [n].
     """
@@ -261,7 +269,7 @@ def _draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> t
 
 
 def _distribution(logits: Tensor, parameters: SamplingParameters) -> tuple[Tensor, bool]:
-    """Probabilities [n, V] after temperature and filters, and whether a filter leaves their sum below 1."""
+    """Return the probabilities [n, V] after temperature and filters, and whether a filter leaves their sum below 1."""
     logits = logits.float()
     if parameters.temperature != 1.0:
         logits = logits / parameters.temperature

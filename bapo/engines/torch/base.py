@@ -109,10 +109,10 @@ class Bucket:
 
 
 def _documents(config: DictConfig, tokenizer: Any, processor: Any | None) -> list[Bucket]:
-    """Tokenised documents by shape."""
+    """Return tokenised documents by shape."""
     path = data_folder(config) / "base.parquet"
     table = read_table(path)
-    pictures: list[Any] = []
+    images_of: list[Any] = []
     if "images" in table:
         if processor is None:
             raise UserError(f"{path}: the documents have images, which model={config.model.name} cannot read")
@@ -121,7 +121,7 @@ def _documents(config: DictConfig, tokenizer: Any, processor: Any | None) -> lis
             for text in table["prompt"]
         ]
         prepared = images.prepare(processor, texts, [[i["bytes"] for i in each] for each in table["images"]])
-        prompts, pictures = [tokens for tokens, _ in prepared], [own for _, own in prepared]
+        prompts, images_of = [tokens for tokens, _ in prepared], [pictures for _, pictures in prepared]
     else:
         prompts = tokenizer(table["prompt"].tolist(), add_special_tokens=False)["input_ids"]
     responses = tokenizer(table["response"].tolist(), add_special_tokens=False)["input_ids"]
@@ -129,7 +129,7 @@ def _documents(config: DictConfig, tokenizer: Any, processor: Any | None) -> lis
     for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         bucket = buckets.setdefault((len(prompt), len(response)), Bucket([], len(prompt), []))
         bucket.ids.append([*prompt, *response, tokenizer.eos_token_id])
-        bucket.images += pictures[row : row + 1]
+        bucket.images += images_of[row : row + 1]
     if not buckets:
         raise UserError(f"{path}: no documents in it; make the data again with `python -m bapo data`")
     ordered = [bucket for _, bucket in sorted(buckets.items(), key=lambda item: item[0])]

@@ -14,12 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
+from bapo.engines.shared.groups import pack_groups
 from bapo.errors import UserError
 from bapo.store.files import damaged_files, explained, fingerprints, read_json, sync, write_json
 from bapo.store.records import Tables
@@ -31,8 +31,6 @@ CHECKSUMS = "checksums.json"
 REFERENCE = "reference.safetensors"
 #: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
 KEPT = 2
-#: what a group says of each of its responses, where it says it at all
-MARKS = ("off_policy", "unfinished")
 
 
 @dataclass
@@ -51,9 +49,9 @@ def folder_of(run: Path, step: int) -> Path:
 
 
 def steps_with_trainer(run: Path) -> list[int]:
-    """Steps that can be resumed from, newest first."""
-    found = [p.parent.name for p in (run / "checkpoints").glob("step_*/trainer")]
-    return sorted((int(name.removeprefix("step_")) for name in found), reverse=True)
+    """Return the steps that can be resumed from, newest first."""
+    names = [p.parent.name for p in (run / "checkpoints").glob("step_*/trainer")]
+    return sorted((int(name.removeprefix("step_")) for name in names), reverse=True)
 
 
 def save(
@@ -71,7 +69,7 @@ def save(
 ) -> Path:
     """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit.
 
-    reference: the reference policy, where it is no longer the base.
+    reference: the reference policy, if it is no longer the base.
     """
     target = folder_of(run, state.step)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -110,7 +108,7 @@ def save(
 
 
 def damage(folder: Path, trainer: bool) -> list[str]:
-    """What is wrong with a checkpoint; its trainer part is looked at only where ``trainer`` is set."""
+    """Say what is wrong with a checkpoint, a sentence each; trainer: also with its trainer part."""
     try:
         files = read_json(folder / CHECKSUMS)
     except UserError as error:
@@ -119,7 +117,7 @@ def damage(folder: Path, trainer: bool) -> list[str]:
 
 
 def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
+    """Return the newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
     for step in steps_with_trainer(run):
         folder = folder_of(run, step)
         problems = damage(folder, trainer=True)
@@ -133,22 +131,22 @@ def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
 
 
 def _weights(model: Any) -> dict[str, torch.Tensor]:
-    """Parameters and persistent buffers under their own names; a tied tensor once."""
+    """Return parameters and persistent buffers by name; a tied tensor once."""
     seen: set[int] = set()
-    found = {}
+    weights = {}
     for name, tensor in model.state_dict().items():
         if tensor.data_ptr() not in seen or tensor.numel() == 0:
             seen.add(tensor.data_ptr())
-            found[name] = tensor.detach().cpu().contiguous()
-    return found
+            weights[name] = tensor.detach().cpu().contiguous()
+    return weights
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """The inverse of the rollout policy's file; names left out were tied to others."""
+    """Load what ``_weights`` saved; names left out were tied to others. Raises UserError if it does not fit."""
     missing, unexpected = model.load_state_dict(load_file(path), strict=False)
-    own = model.state_dict()
-    present = {own[n].data_ptr() for n in own if n not in missing}
-    untied = [n for n in missing if own[n].data_ptr() not in present]
+    tensors = model.state_dict()
+    present = {tensors[n].data_ptr() for n in tensors if n not in missing}
+    untied = [n for n in missing if tensors[n].data_ptr() not in present]
     if unexpected or untied:
         raise UserError(f"{path}: does not fit the model (missing {untied[:3]}, unexpected {unexpected[:3]})")
 
@@ -159,11 +157,11 @@ def load_critic(critic: Critic, trainer: Path) -> None:
 
 
 def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    found = {}
+    tensors = {}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
-            found[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
-    return found
+            tensors[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
+    return tensors
 
 
 def load_optimizer(model: Any, optimizer: torch.optim.Optimizer, path: Path) -> None:
@@ -176,79 +174,3 @@ def load_optimizer(model: Any, optimizer: torch.optim.Optimizer, path: Path) -> 
                 state[key] = value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
         if state:
             optimizer.state[parameter] = state
-
-
-def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
-    """Groups as tensors and plain entries.
-
-    tokens int32 and logprobs float32 [sum of lengths], response after response without their padding; lengths int32,
-    rewards float32 and the marks bool [responses].
-    """
-    if not groups:
-        return {"empty": torch.zeros(1)}, []
-    samples = [g.samples for g in groups]
-    real = [np.arange(s.tokens.shape[1]) < s.lengths[:, None] for s in samples]
-    tensors = {
-        "tokens": torch.from_numpy(np.concatenate([s.tokens[r] for s, r in zip(samples, real, strict=True)])),
-        "lengths": torch.from_numpy(np.concatenate([s.lengths for s in samples])),
-        "logprobs": torch.from_numpy(np.concatenate([s.logprobs[r] for s, r in zip(samples, real, strict=True)])),
-        "rewards": torch.from_numpy(np.concatenate([g.rewards for g in groups])),
-    }
-    for name in MARKS:
-        marks = [getattr(g, name) for g in groups]
-        if any(m is not None for m in marks):
-            each = [np.zeros(g.size, dtype=bool) if m is None else m for g, m in zip(groups, marks, strict=True)]
-            tensors[name] = torch.from_numpy(np.concatenate(each))
-    entries = [
-        {
-            "prompt": g.prompt.id,
-            "size": g.size,
-            "width": int(g.samples.tokens.shape[1]),
-            "step": g.step,
-            "version": g.version,
-            "origin": g.origin,
-            "marks": [n for n in MARKS if getattr(g, n) is not None],
-        }
-        for g in groups
-    ]
-    return tensors, entries
-
-
-def _padded(flat: np.ndarray, lengths: np.ndarray, width: int, before: int) -> np.ndarray:
-    """[G, width] from the responses that begin ``before`` values into ``flat``, with zeros behind each.
-
-    Older checkpoints hold a block [responses, longest] instead, ``before`` being its row.
-    """
-    if flat.ndim == 2:
-        return flat[before : before + len(lengths), :width].copy()
-    block = np.zeros((len(lengths), width), dtype=flat.dtype)
-    block[np.arange(width) < lengths[:, None]] = flat[before : before + int(lengths.sum())]
-    return block
-
-
-def unpack_groups(path: Path, entries: list[dict[str, Any]], prompts: dict[str, Prompt]) -> list[Group]:
-    """The inverse of :func:`pack_groups`; what lies behind a response's end is 0."""
-    tensors = {k: v.numpy() for k, v in load_file(path).items()}
-    flat = "tokens" in tensors and tensors["tokens"].ndim == 1
-    groups, start, place = [], 0, 0
-    for e in entries:
-        rows, start = slice(start, start + e["size"]), start + e["size"]
-        lengths = tensors["lengths"][rows].copy()
-        before, place = (place if flat else rows.start), place + int(lengths.sum())
-        samples = Samples(
-            _padded(tensors["tokens"], lengths, e["width"], before),
-            lengths,
-            _padded(tensors["logprobs"], lengths, e["width"], before),
-        )
-        groups.append(
-            Group(
-                prompts[e["prompt"]],
-                tensors["rewards"][rows],
-                e["step"],
-                e["version"],
-                samples,
-                e["origin"],
-                **{name: tensors[name][rows].copy() for name in e.get("marks", ())},
-            )
-        )
-    return groups

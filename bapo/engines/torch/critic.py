@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +14,15 @@ from torch import Tensor
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
 from bapo.algorithm.rollouts import Group
-from bapo.engines.fast import scoring as scoring_qwen2
 from bapo.engines.shared import models
-from bapo.engines.torch.learner import Rows, collate, learning_rate, micro_batches
+from bapo.engines.shared.rows import Rows, by_group, denominators, learning_rate, micro_batches
+from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 from bapo.methods import Method
 
 
 def with_value_head(model: Any) -> Any:
-    """A causal model whose vocabulary head is replaced by one output, which is 0 until it is trained.
+    """Return the causal model with its vocabulary head replaced by one output, which is 0 until it is trained.
 
     Starting at 0 needs no random numbers, and the first advantages are the rewards' own.
     """
@@ -36,9 +37,10 @@ def with_value_head(model: Any) -> Any:
 
 
 def values_of(model: Any, rows: Rows) -> Tensor:
-    """The value [N, T] of the state before each response token; float32."""
-    if scoring_qwen2.supports(model):
-        return scoring_qwen2.values(model, rows.ids, rows.starts, rows.lengths, rows.width, rows.images)
+    """Return the value [N, T] of the state before each response token; float32."""
+    fast = shortcut("scoring", model)
+    if fast is not None:
+        return fast.values(model, rows.ids, rows.starts, rows.lengths, rows.width, rows.images)
     inputs = models.inputs(model, rows.ids[:, :-1], rows.starts, rows.images)
     outputs = model(**inputs, use_cache=False).logits[..., 0].float()
     positions = rows.starts[:, None] - 1 + torch.arange(rows.width, device=rows.ids.device)
@@ -47,7 +49,7 @@ def values_of(model: Any, rows: Rows) -> Tensor:
 
 @dataclass
 class Judgement:
-    """What the critic says of a batch before its update: [G, T] by id of the group."""
+    """The critic's numbers for a batch before its update: [G, T] by id of the group."""
 
     values: dict[int, np.ndarray]
     returns: dict[int, np.ndarray]
@@ -69,7 +71,7 @@ class Critic:
 
     @property
     def updates(self) -> int:
-        """So far; the optimiser's own count, so that it is in its checkpoint."""
+        """Updates so far, as the optimiser counts them, so that they are in its checkpoint."""
         state = self.optimizer.state.get(self.parameters[0], {})
         return int(state["step"]) if state else 0
 
@@ -82,48 +84,45 @@ class Critic:
         tokens = sum(self._one_update(part, judged, note) for part in parts)
         return judged.advantages, tokens
 
-    @torch.no_grad()
     def judge(self, groups: list[Group], note: Any) -> Judgement:
-        index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
-        place = {pair: row for row, pair in enumerate(index)}
         lengths = np.concatenate([g.samples.lengths for g in groups])
-        values = np.zeros((len(index), int(lengths.max())), dtype=np.float32)
-        zeros = [np.zeros(g.size, dtype=np.float32) for g in groups]
-        for micro in micro_batches(groups, index, self.train.micro_batch_size):
-            rows = collate(groups, zeros, micro, self.pad, self.device)
-            found = (values_of(self.model, rows) * rows.mask).cpu().numpy()
-            values[[place[pair] for pair in micro], : rows.width] = found
-        mask = (np.arange(values.shape[1]) < lengths[:, None]).astype(np.float32)
+        width = int(lengths.max())
+        judged = by_group(groups, self._micro_batches(groups), lambda rows: values_of(self.model, rows))
+        values = np.concatenate([np.pad(v[:, :width], ((0, 0), (0, max(0, width - v.shape[1])))) for v in judged])
+        mask = (np.arange(width) < lengths[:, None]).astype(np.float32)
         rewards = np.zeros_like(values)
-        rewards[np.arange(len(index)), lengths - 1] = np.concatenate([g.rewards for g in groups])
+        rewards[np.arange(len(lengths)), lengths - 1] = np.concatenate([g.rewards for g in groups])
         advantages, returns = self.method.token_advantages(rewards, values, mask)
         note("explained_variance", explained_variance(values, returns, mask), 1.0)
-        edges = np.cumsum([0, *(g.size for g in groups)])
+        edges = np.cumsum([g.size for g in groups])[:-1]
 
-        def by_group(array: np.ndarray) -> dict[int, np.ndarray]:
-            return {id(g): array[edges[n] : edges[n + 1]] for n, g in enumerate(groups)}
+        def split(array: np.ndarray) -> dict[int, np.ndarray]:
+            return {id(group): part for group, part in zip(groups, np.split(array, edges), strict=True)}
 
-        return Judgement(by_group(values), by_group(returns), by_group(advantages))
+        return Judgement(split(values), split(returns), split(advantages))
+
+    def _micro_batches(self, groups: list[Group]) -> Iterator[Rows]:
+        return micro_batches(groups, self.train.micro_batch_size, self.pad, self.device)
 
     def _one_update(self, groups: list[Group], judged: Judgement, note: Any) -> int:
-        index = [(g, i) for g, group in enumerate(groups) for i in range(group.size)]
-        nominal = self.train.mini_batch_size * self.train.group_size
-        denominators = {
-            "nominal_sequences": nominal if self.train.underfilled == "fewer-updates" else len(index),
-            "nominal_tokens": int(sum(g.samples.lengths.sum() for g in groups)),
-        }
+        counts = denominators(self.train, groups)
         old, returns = [judged.values[id(g)] for g in groups], [judged.returns[id(g)] for g in groups]
         self.optimizer.zero_grad(set_to_none=True)
         tokens, total = 0, 0.0
-        for micro in micro_batches(groups, index, self.train.micro_batch_size):
-            rows = collate(groups, old, micro, self.pad, self.device)
-            goals = collate(groups, returns, micro, self.pad, self.device).advantages
+        for rows in self._micro_batches(groups):
             mask = rows.mask
             loss, metrics = self.method.value_loss(
-                ValueInputs(values_of(self.model, rows), rows.advantages, goals, mask, **denominators)
+                ValueInputs(
+                    values=values_of(self.model, rows),
+                    old_values=rows.gather(old),
+                    returns=rows.gather(returns),
+                    mask=mask,
+                    nominal_sequences=counts["nominal_sequences"],
+                    nominal_tokens=counts["nominal_tokens"],
+                )
             )
             loss.backward()
-            tokens += int((rows.starts + rows.lengths).sum())
+            tokens += rows.tokens
             total += float(loss.detach())
             for name, value in metrics.items():
                 note(name, float(value), float(mask.sum()))

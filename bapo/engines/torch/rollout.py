@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
 from bapo import seeds
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
 from bapo.engines.shared import models
+from bapo.engines.shared.answers import decode, draw, grade
 from bapo.engines.shared.data import PromptStream
 from bapo.engines.shared.demonstrations import demonstrate
 from bapo.engines.shared.embeddings import Embedder
-from bapo.engines.shared.sampler import SamplingParameters, sample
-from bapo.engines.torch.learner import collate, micro_batches
+from bapo.engines.shared.rows import Pair, Rows, by_group, index_of, index_of_unfinished, micro_batches
+from bapo.engines.shared.sampler import SamplingParameters, unfinished
 from bapo.store.records import Ledger
 from bapo.tasks.base import Task
 
@@ -39,24 +42,21 @@ class Generator:
         ledger: Ledger,
         budget: int | None = None,
     ) -> list[Group]:
-        """G graded responses for each prompt, in order. ``purpose`` names the draw within the step.
+        """Return G graded responses for each prompt, in order. ``purpose`` names the draw within the step.
 
         budget: tokens after which a response is cut off, unfinished; the groups then say which are.
         """
         if not prompts:
             return []
         start = time.perf_counter()
-        keys = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=np.uint64)
         key = seeds.key64(self.seed, *purpose, step)
-        images = [p.row.images for p in prompts] if any(p.row.images is not None for p in prompts) else None
-        limited = self._limited(budget or self.parameters.max_tokens)
-        samples = sample(model, [p.row.tokens for p in prompts], group_size, keys, key, limited, images=images)
+        samples = draw(model, prompts, group_size, key, self._limited(budget or self.parameters.max_tokens))
         ledger.seconds["regenerate" if origin == REEVALUATED else "rollout"] += time.perf_counter() - start
         groups = [
             Group(p, np.zeros(group_size), step, version, s, origin, unfinished=self._unfinished(s) if budget else None)
             for p, s in zip(prompts, samples, strict=True)
         ]
-        self._grade(groups, [np.ones(group_size, dtype=bool)] * len(groups), ledger)
+        self._grade(groups, index_of(groups), ledger)
         ledger.add(groups, origin, sum(len(p.row.tokens) for p in prompts))
         return groups
 
@@ -69,45 +69,43 @@ class Generator:
         step: int,
         ledger: Ledger,
     ) -> list[Group]:
-        """The groups with their unfinished responses continued by ``budget`` tokens at most, graded where they end.
+        """Return groups with their unfinished responses continued by ``budget`` tokens at most, graded where they end.
 
         The continuation's random numbers are those of a response of this step with the same number in its group; a
         prompt that comes again has another key each time. What was sampled before is computed once more: its tokens
         are prompt tokens in the ledger.
         """
         start = time.perf_counter()
-        open_rows = [np.zeros(g.size, dtype=bool) if g.unfinished is None else g.unfinished for g in groups]
-        index = [(n, int(i)) for n, rows in enumerate(open_rows) for i in np.flatnonzero(rows)]
-        keys = np.array(seeds.prompt_keys(groups[n].prompt.id for n, _ in index), dtype=np.uint64)
+        index = index_of_unfinished(groups)
+        keys = seeds.prompt_keys(groups[n].prompt.id for n, _ in index)
         lengths = np.array([groups[n].samples.lengths[i] for n, i in index], dtype=np.int64)
         limits = np.minimum(budget or self.parameters.max_tokens, self.parameters.max_tokens - lengths)
-        grown: dict[tuple[int, int], Samples] = {}
+        grown: dict[int, dict[int, Samples]] = defaultdict(dict)
         for limit in np.unique(limits):  # responses that began in the same step have the same
             rows = np.flatnonzero(limits == limit)
             chosen = [index[r] for r in rows]
-            prompts = [groups[n].prompt.row for n, _ in chosen]
-            parts = sample(
+            parts = draw(
                 model,
-                [p.tokens for p in prompts],
+                [groups[n].prompt for n, _ in chosen],
                 1,
-                keys[rows],
                 seeds.key64(self.seed, *purpose, step),
                 self._limited(int(limit)),
+                keys=[keys[r] for r in rows],
                 first_sample=[i for _, i in chosen],
-                images=[p.images for p in prompts] if any(p.images is not None for p in prompts) else None,
                 beginnings=[groups[n].samples.tokens[i, : groups[n].samples.lengths[i]].tolist() for n, i in chosen],
             )
-            grown |= dict(zip(chosen, parts, strict=True))
+            for (n, i), part in zip(chosen, parts, strict=True):
+                grown[n][i] = part
         ledger.seconds["rollout"] += time.perf_counter() - start
-        ledger.generated_tokens += int(sum(s.lengths.sum() for s in grown.values()))
+        ledger.generated_tokens += int(sum(s.lengths.sum() for parts in grown.values() for s in parts.values()))
         ledger.prompt_tokens += int(lengths.sum()) + sum(len(groups[n].prompt.row.tokens) for n, _ in index)
-        found = []
+        resumed = []
         for n, group in enumerate(groups):
-            samples = continued(group.samples, {i: s for (m, i), s in grown.items() if m == n})
-            rewards = group.rewards.copy()  # the group that was given stays as it is
-            found.append(replace(group, rewards=rewards, samples=samples, unfinished=self._unfinished(samples)))
-        self._grade(found, open_rows, ledger)
-        return found
+            samples = continued(group.samples, grown[n])
+            rewards = group.rewards.copy()  # the caller's group stays as it is
+            resumed.append(replace(group, rewards=rewards, samples=samples, unfinished=self._unfinished(samples)))
+        self._grade(resumed, index, ledger)
+        return resumed
 
     def _limited(self, tokens: int) -> SamplingParameters:
         return replace(self.parameters, max_tokens=min(tokens, self.parameters.max_tokens))
@@ -115,32 +113,22 @@ class Generator:
     def _unfinished(self, samples: Samples) -> np.ndarray:
         return unfinished(samples, self.parameters)
 
-    def _grade(self, groups: list[Group], new: list[np.ndarray], ledger: Ledger) -> None:
-        """Set the rewards of the responses that are new and finished."""
+    def _grade(self, groups: list[Group], index: Sequence[Pair], ledger: Ledger) -> None:
+        """Set the rewards of the named responses, as far as they are finished."""
         start = time.perf_counter()
-        index = [
-            (g, i)
-            for g, rows in zip(groups, new, strict=True)
-            for i in np.flatnonzero(rows if g.unfinished is None else rows & ~g.unfinished)
-        ]
-        if not index:  # the library decodes no responses to one empty text
-            return
-        texts = self.tokenizer.batch_decode(
-            [g.samples.tokens[i, : g.samples.lengths[i]] for g, i in index], skip_special_tokens=True
-        )
-        for (g, i), text in zip(index, texts, strict=True):
-            g.rewards[i] = self.task.verify(text, g.prompt.row.ground_truth).correct
+        finished: dict[int, list[int]] = defaultdict(list)
+        for n, i in index:
+            if groups[n].unfinished is None or not groups[n].unfinished[i]:
+                finished[n].append(i)
+        for n, responses in finished.items():
+            texts = decode(self.tokenizer, groups[n].samples.select(responses))
+            verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth)
+            groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
         ledger.seconds["reward"] += time.perf_counter() - start
 
 
-def unfinished(samples: Samples, parameters: SamplingParameters) -> np.ndarray:
-    """bool [G]: responses that neither ended nor have all the tokens they may take."""
-    last = samples.tokens[np.arange(len(samples.lengths)), samples.lengths - 1]
-    return (samples.lengths < parameters.max_tokens) & ~np.isin(last, parameters.eos_ids)
-
-
 def continued(samples: Samples, more: dict[int, Samples]) -> Samples:
-    """The samples with the one response of each of ``more`` put behind the response of that number."""
+    """Return the samples with the one response of each of ``more`` put behind the response of that number."""
     lengths = samples.lengths.copy()
     for i, part in more.items():
         lengths[i] += part.lengths[0]
@@ -207,25 +195,20 @@ class StepSampler:
 
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
         g, begun = self.generator, time.perf_counter()
-        found = demonstrate(prompts, g.tokenizer, g.task, g.parameters, self.step)
+        groups = demonstrate(prompts, g.tokenizer, g.task, g.parameters, self.step)
         self.ledger.seconds["regenerate"] += time.perf_counter() - begun
-        return found
+        return groups
 
     def score(self, groups: list[Group]) -> list[np.ndarray]:
         begun, g = time.perf_counter(), self.generator.parameters
-        found = [np.zeros(group.samples.tokens.shape, dtype=np.float32) for group in groups]
-        zeros = [np.zeros(group.size, dtype=np.float32) for group in groups]  # advantages, which nothing reads
-        index = [(n, i) for n, group in enumerate(groups) for i in range(group.size)]
-        for micro in micro_batches(groups, index, self.micro_batch_size) if index else []:
-            rows = collate(groups, zeros, micro, g.pad_id, next(self.model.parameters()).device)
-            with torch.no_grad():
-                scored = models.score(
-                    self.model, rows.ids, rows.starts, rows.width, g.temperature, False, rows.lengths, rows.images
-                )
-            logprobs = scored.logprobs.cpu().numpy()
-            for row, (n, i) in enumerate(micro):
-                length = groups[n].samples.lengths[i]
-                found[n][i, :length] = logprobs[row, :length]
-            self.ledger.forwards += int((rows.starts + rows.lengths).sum())
+
+        def logprobs(rows: Rows) -> Tensor:
+            self.ledger.forwards += rows.tokens
+            return models.score(
+                self.model, rows.ids, rows.starts, rows.width, g.temperature, False, rows.lengths, rows.images
+            ).logprobs
+
+        device = next(self.model.parameters()).device
+        scored = by_group(groups, micro_batches(groups, self.micro_batch_size, g.pad_id, device), logprobs)
         self.ledger.seconds["regenerate"] += time.perf_counter() - begun
-        return found
+        return scored

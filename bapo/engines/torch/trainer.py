@@ -15,11 +15,12 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods, tasks
-from bapo.algorithm.rollouts import FRESH, Prompt
+from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models
+from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.data import PromptStream, read_prompts
 from bapo.engines.shared.embeddings import Embedder
-from bapo.engines.shared.sampler import SamplingParameters
+from bapo.engines.shared.groups import unpack_groups
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
@@ -59,15 +60,15 @@ class Trainer:
         self.method: Method = methods.of_run(config)
         self.task = tasks.get(config.task.name)
         data = data_folder(config)
-        found = checkpoints.newest_intact(folder)
+        saved = checkpoints.newest_intact(folder)
         self.model, self.tokenizer = (
-            models.load(found[0], config, self.device) if found else models.load_start(config, self.device)
+            models.load(saved[0], config, self.device) if saved else models.load_start(config, self.device)
         )
         self.parameters = models.parameter_count(self.model)
         trained = self.parameters * (1 + self.method.uses_critic)
         require_space(folder, TABLE_BYTES + 3 * 12 * trained)
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
-        self.processor = models.load_processor(self.model, found[0] if found else models.start_path(config), config)
+        self.processor = models.load_processor(self.model, saved[0] if saved else models.start_path(config), config)
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
@@ -83,34 +84,24 @@ class Trainer:
             else [],
         }
         s = config.sampling
-        eos_ids, pad_id = models.special_tokens(self.tokenizer, self.model.generation_config)
-        self.generator = Generator(
-            self.tokenizer,
-            self.task,
-            SamplingParameters(
-                temperature=s.temperature,
-                top_p=s.top_p,
-                top_k=s.top_k,
-                max_tokens=s.max_response_tokens,
-                eos_ids=eos_ids,
-                pad_id=pad_id,
-            ),
-            config.seed,
+        parameters = parameters_of(
+            self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, self.model.generation_config
         )
+        self.generator = Generator(self.tokenizer, self.task, parameters, config.seed)
         reference = None
         if self.method.needs_reference:
             reference = models.load_start(config, self.device)[0].requires_grad_(False)
         self.critic = None
         if self.method.uses_critic:
-            self.critic = Critic(models.load_start(config, self.device)[0], pad_id, config, self.method)
-        self.learner = Learner(self.model, reference, pad_id, config, self.method, self.critic)
+            self.critic = Critic(models.load_start(config, self.device)[0], parameters.pad_id, config, self.method)
+        self.learner = Learner(self.model, reference, parameters.pad_id, config, self.method, self.critic)
         self.rollout_model = copy.deepcopy(self.model) if self.method.delays_rollout_policy else self.model
         self.rollout_version = 0
         self.reference_moved = False
         self.tables = records.Tables()
         self.step = 0
-        if found:
-            self._restore(*found)
+        if saved:
+            self._restore(*saved)
 
     # ------------------------------------------------------------------ the loop
     def run(self) -> dict[str, Any]:
@@ -198,8 +189,8 @@ class Trainer:
         """alpha <- pi_theta_t (Algorithm 1, line 4)."""
         if self.rollout_model is not self.model:
             with torch.no_grad():
-                for own, new in zip(self.rollout_model.parameters(), self.model.parameters(), strict=True):
-                    own.copy_(new)
+                for old, new in zip(self.rollout_model.parameters(), self.model.parameters(), strict=True):
+                    old.copy_(new)
         self.rollout_version = version
 
     def _finished(self) -> bool:
@@ -207,7 +198,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ the probe
     def _probe(self) -> float:
-        """Accuracy of fixed prompts under the current policy; seconds spent. Not part of the training cost."""
+        """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
         begun = time.perf_counter()
         for name, prompts in self.probe_sets.items():
             # one fixed key: the same random numbers at every step, so that changes come from the policy
@@ -259,14 +250,11 @@ class Trainer:
             checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)
         if self.rollout_model is not self.model:
             checkpoints.load_weights(self.rollout_model, trainer / "rollout_policy.safetensors")
-        groups = checkpoints.unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
-        self.method.restore(state["method"], groups, self._prompt)
+        groups = unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
+        self.method.restore(state["method"], groups, self.by_id.__getitem__)
         self.tables.read(trainer)
         self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
-
-    def _prompt(self, prompt_id: str) -> Prompt:
-        return self.by_id[prompt_id]
 
     def _finish(self) -> dict[str, Any]:
         """Tables and ``summary.json``, the last file to be written."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def train(config: DictConfig) -> dict[str, Any]:
-    """As ``bapo.engines.torch.trainer.train``; verl is imported in a process of its own."""
+    """Train one run to its end, with verl in a process of its own; return its summary."""
     from bapo.engines.verl import launch
 
     return launch.train(config)

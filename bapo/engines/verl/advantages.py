@@ -22,14 +22,15 @@ _current: list[np.ndarray] = []
 
 
 def of_rows(method: Method, parts: list[list[Group]], layout: Layout) -> np.ndarray:
-    """The rows' advantages in the order in which verl sees them, 0 for padding and behind the end; float32 [places], or
-    [places, T] where the method has one for each token. The layout is told which.
+    """Return the rows' advantages in verl's order, 0 for padding and behind the end.
+
+    float32 [places], or [places, T] if the method has one for each token; the layout is told which.
     """
-    found = [method.advantages(group) for part in parts for group in part]
-    if found[0].ndim == 2:
-        width = max(values.shape[1] for values in found)
-        found = [np.pad(values, ((0, 0), (0, width - values.shape[1]))) for values in found]
-    values = np.concatenate(found).astype(np.float32)
+    by_group = [method.advantages(group) for part in parts for group in part]
+    if by_group[0].ndim == 2:
+        width = max(values.shape[1] for values in by_group)
+        by_group = [np.pad(values, ((0, 0), (0, width - values.shape[1]))) for values in by_group]
+    values = np.concatenate(by_group).astype(np.float32)
     padded = np.zeros((len(layout.order), *values.shape[1:]), dtype=np.float32)
     padded[: layout.rows] = values
     layout.columns[:, TOKEN_ADVANTAGES] = values.ndim == 2
@@ -37,7 +38,7 @@ def of_rows(method: Method, parts: list[list[Group]], layout: Layout) -> np.ndar
 
 
 def use(values: np.ndarray) -> None:
-    """What the estimator answers for the coming batch: verl's rows are not all that a method knows of its groups."""
+    """Set the estimator's answer for the coming batch: a method knows more of its groups than verl's rows."""
     _current[:] = [values]
 
 

@@ -16,7 +16,7 @@ NAME = "bapo_single_turn"
 
 
 class SeededSingleTurn(AgentLoopBase):
-    """One prompt, one response, from its beginning or from where an earlier step cut it off.
+    """Samples one response to one prompt, from its beginning or from where an earlier step cut it off.
 
     ``draw_key`` and ``part`` come with the prompt (see ``prompts.PromptSource.batch``); validation prompts have none,
     and use one key for every step, so that changes of their accuracy come from the policy.

@@ -10,6 +10,7 @@ import numpy as np
 from omegaconf import DictConfig
 
 from bapo.algorithm.rollouts import ORIGINS, Group, Samples
+from bapo.engines.shared.rows import denominators
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Rows(Samples):
-    """A group's responses and the keys of their rows in TransferQueue ("" where they are no longer there)."""
+    """A group's responses and the keys of their rows in TransferQueue ("" if they are no longer in it)."""
 
     keys: list[str]
 
@@ -54,7 +55,7 @@ def _one(group: Group) -> float:
 
 
 def numbers_of(group: Group) -> np.ndarray:
-    """[G]: the place of each response's origin in ORIGINS; one behind for what is none of X1, X2 and X3."""
+    """Return [G]: the place of each response's origin in ORIGINS; one behind for what is none of X1, X2 and X3."""
     number = ORIGINS.index(group.origin) if group.origin in ORIGINS else len(ORIGINS)
     numbers = np.full(group.size, number)
     if group.off_policy is not None:
@@ -84,20 +85,12 @@ def lay_out(
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
         replayed = np.concatenate([g.replayed for g in part])
-        counts = [
-            step,
-            train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else size,
-            int((~replayed).sum()),
-            int(replayed.sum()),
-            int(lengths[~replayed].sum()),
-            int(lengths[replayed].sum()),
-            0,
-            phase,
-        ]
-        own = slice(start, start + size)
-        columns[own, 0] = np.concatenate([numbers_of(g) for g in part])
-        columns[own, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])
-        columns[own, 2], columns[own, 3:] = replayed, counts
+        parted = denominators(train, part)
+        counts = [step, parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"], 0, phase]
+        rows_of_part = slice(start, start + size)
+        columns[rows_of_part, 0] = np.concatenate([numbers_of(g) for g in part])
+        columns[rows_of_part, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])
+        columns[rows_of_part, 2], columns[rows_of_part, 3:] = replayed, counts
         extra = range(padding, padding + width - size)
         columns[extra.start : extra.stop, :3] = -1, 1, replayed.all()  # padding must not look like a fresh response
         columns[extra.start : extra.stop, 3:] = counts

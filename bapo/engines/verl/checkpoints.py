@@ -18,6 +18,8 @@ from bapo.store.files import damaged_files, fingerprints, read_json, write_json,
 CHECKSUMS = "checksums.json"
 #: verl's own file: the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
+#: trainer states kept: the newest, and one to fall back on
+KEPT = 2
 #: files are read by so many threads (one rank's shard is a file of its own)
 THREADS = 8
 PREFIX = "global_step_"
@@ -28,7 +30,7 @@ PUBLISHED = "actor/huggingface"
 
 
 def root_of(run: Path) -> Path:
-    """verl's checkpoints of the run in the folder ``run``; on several nodes this must be a shared file system."""
+    """Return the folder of verl's checkpoints of a run; several nodes must share its file system."""
     return run.absolute() / "checkpoints" / "verl"
 
 
@@ -37,23 +39,23 @@ def folder_of(root: Path, step: int) -> Path:
 
 
 def steps(root: Path) -> list[int]:
-    """Steps with a folder, newest first."""
+    """Return the steps with a folder, newest first."""
     names = [p.name.removeprefix(PREFIX) for p in root.glob(f"{PREFIX}*")]
     return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
 def write_checksums(folder: Path) -> dict[str, Any]:
-    """Fingerprints of every file below ``folder``, written beside them: from here on the checkpoint is complete."""
+    """Write the fingerprints of every file below ``folder`` beside them: from here on the checkpoint is complete."""
     names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
     with ThreadPoolExecutor(THREADS) as pool:
         parts = list(pool.map(lambda name: fingerprints(folder, [name]), names))
-    found = {name: entry for part in parts for name, entry in part.items()}
-    write_json(folder / CHECKSUMS, found)
-    return found
+    files = {name: entry for part in parts for name, entry in part.items()}
+    write_json(folder / CHECKSUMS, files)
+    return files
 
 
 def damage(folder: Path) -> list[str]:
-    """What is wrong with a checkpoint, a sentence each."""
+    """Say what is wrong with a checkpoint, a sentence each."""
     try:
         files = read_json(folder / CHECKSUMS)
     except UserError:
@@ -75,8 +77,16 @@ def choose(root: Path) -> int | None:
     return None
 
 
+def commit(source: Path, run: Path, step: int, keep: bool) -> None:
+    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints."""
+    write_checksums(source)
+    publish(source, run, step, keep)
+    for old in [s for s in steps(source.parent) if s <= step][KEPT:]:  # damaged later ones do not count
+        shutil.rmtree(folder_of(source.parent, old))
+
+
 def publish(source: Path, run: Path, step: int, keep: bool) -> None:
-    """The Hugging Face copy in verl's checkpoint ``source`` becomes ``checkpoints/step_000100`` of the run.
+    """Copy the Hugging Face model in verl's checkpoint ``source`` to ``checkpoints/step_000100`` of the run.
 
     keep: earlier ones stay.
     """
@@ -85,8 +95,8 @@ def publish(source: Path, run: Path, step: int, keep: bool) -> None:
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source / PUBLISHED, temporary)
     written = read_json(source / CHECKSUMS)
-    own = {n.removeprefix(f"{PUBLISHED}/"): f for n, f in written.items() if n.startswith(f"{PUBLISHED}/")}
-    write_json(temporary / CHECKSUMS, own)
+    published = {n.removeprefix(f"{PUBLISHED}/"): f for n, f in written.items() if n.startswith(f"{PUBLISHED}/")}
+    write_json(temporary / CHECKSUMS, published)
     if target.exists():
         shutil.rmtree(target)
     os.replace(temporary, target)

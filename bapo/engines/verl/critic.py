@@ -33,15 +33,15 @@ _HEADS = ("score", "classifier", "v_head")
 
 
 def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, float]]:
-    """(advantages and returns, metrics) of all rows of a batch, padding included.
+    """Return (advantages and returns, metrics) of all rows of a batch, padding included.
 
     rows: rm_scores, values and response_mask, nested [N, (T)]; the result is nested like them.
     """
     padded = rows.to_padded_tensor()
     mask, values = padded["response_mask"].cpu().numpy(), padded["values"].float().cpu().numpy()
     rewards = (padded["rm_scores"] * padded["response_mask"]).float().cpu().numpy()
-    found, returns = method.token_advantages(rewards, values, mask)
-    fields = {"advantages": found, "returns": returns}
+    judged, returns = method.token_advantages(rewards, values, mask)
+    fields = {"advantages": judged, "returns": returns}
     nested = {name: response_to_nested(torch.from_numpy(a), rows["response_mask"]) for name, a in fields.items()}
     metrics = {"bapo/explained_variance": explained_variance(values, returns, mask)}
     return TensorDict(nested, batch_size=len(mask)), metrics
@@ -72,16 +72,16 @@ def value_loss(model_output: Any, data: Any, dp_group: Any = None, *, method: Me
 
 
 def update_metrics(metrics: dict[str, Any]) -> dict[str, float]:
-    """The critic's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
-    found = {
+    """Return the critic's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
+    values = {
         "value_loss": metrics.get("critic/bapo/value_loss"),
         "critic_gradient_norm": metrics.get("critic/grad_norm"),
         "explained_variance": metrics.get("bapo/explained_variance"),
     }
     if metrics.get("critic/bapo/tokens"):
         clipped, tokens = metrics["critic/bapo/value_clip_fraction_sum"], metrics["critic/bapo/tokens"]
-        found["value_clip_fraction"] = clipped / tokens
-    return {name: float(value) for name, value in found.items() if value is not None}
+        values["value_clip_fraction"] = clipped / tokens
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 class CriticWorker:
@@ -102,7 +102,7 @@ class CriticWorker:
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def prepare(self, run: Any) -> None:
-        """``run``: the method's configuration, ``actor_rollout_ref.bapo``."""
+        """Set the loss; run: the method's configuration, ``actor_rollout_ref.bapo``."""
         method = methods.build(run.method, run.batch_size, run.seed)
         self.loss_fn = partial(value_loss, method=method)
         warm_up(self.engine.optimizer, self.optimizer_config.lr, run.warmup_updates)
@@ -115,7 +115,7 @@ class CriticWorker:
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def parameter_count(self) -> int:
-        """Of the whole model, not of this rank's shards."""
+        """Count the whole model's parameters, not this rank's shards."""
         return sum(p.numel() for p in self.engine.module.parameters())
 
 

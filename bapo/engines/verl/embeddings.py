@@ -29,7 +29,7 @@ SAY_EVERY = 30.0  # seconds
 
 
 class StoredEmbedder:
-    """As ``bapo.engines.shared.embeddings.Embedder``, with the vectors in a file, and prompts made when they are read.
+    """An ``Embedder`` (engines.shared) with the vectors in a file, whose prompts are made when they are read.
 
     The file counts where it is intact and of the same model and prompts; otherwise it is made again.
     """
@@ -46,11 +46,11 @@ class StoredEmbedder:
         """complete: the prompt with its tokens and images; load: gives the model before training, on the CPU."""
         self.rows = {p.id: i for i, p in enumerate(prompts)}
         key = hashlib.sha256("\n".join([base_identity, *self.rows]).encode()).hexdigest()
-        found = _read(path, key)
-        if found is None:
-            found = _computed(prompts, complete, load, say)
-            _write(path, key, *found)
-        self.vectors, self.tokens = found  # float32 [n, d], and how many tokens went through the model
+        stored = _read(path, key)
+        if stored is None:
+            stored = _computed(prompts, complete, load, say)
+            _write(path, key, *stored)
+        self.vectors, self.tokens = stored  # float32 [n, d], and how many tokens went through the model
 
     def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """float32 [n, d], in the order of the prompts."""

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def images_of(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """The PIL images of a conversation, RGB, in order."""
+    """Return the PIL images of a conversation, RGB, in order."""
     parts = [p for m in messages if not isinstance(m["content"], str) for p in m["content"]]
     return [p["image"].convert("RGB") for p in parts if p["type"] == "image"]
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message as chat templates want it, without the picture itself."""
+    """Return a message as chat templates want it, without the picture itself."""
     content = message["content"]
     if not isinstance(content, str):
         content = [
@@ -34,7 +34,7 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def encode(tokenizer: Any, processor: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[Any]]:
-    """(prompt tokens, images) of a conversation, the assistant's turn begun, as in the torch engine."""
+    """Return (prompt tokens, images) of a conversation, the assistant's turn begun, as in the torch engine."""
     text = tokenizer.apply_chat_template([_plain(m) for m in messages], add_generation_prompt=True, tokenize=False)
     images = images_of(messages)
     if not images:
@@ -45,19 +45,19 @@ def encode(tokenizer: Any, processor: Any, messages: Sequence[Mapping[str, Any]]
 
 
 def prepared(processor: Any, pictures: list[Any]) -> Images | None:
-    """A prompt's pictures as the torch engine reads them."""
+    """Return a prompt's pictures as the torch engine reads them."""
     import numpy as np
 
     from bapo.engines.shared.images import Images
 
     if not pictures:
         return None
-    found = processor.image_processor(images=pictures, return_tensors="np")
-    return Images(np.asarray(found["pixel_values"], dtype=np.float32), np.asarray(found["image_grid_thw"]))
+    inputs = processor.image_processor(images=pictures, return_tensors="np")
+    return Images(np.asarray(inputs["pixel_values"], dtype=np.float32), np.asarray(inputs["image_grid_thw"]))
 
 
 def ended(response: list[int], processor: Any, tokenizer: Any) -> list[int]:
-    """The response, ended where it draws an image's placeholder: every one of them asks verl's forward for a picture.
+    """Return the response, ended if it draws an image's placeholder: each asks verl's forward for a picture.
 
     A trained model does so about never. The token's place is kept, with the end token in it.
     """
@@ -67,7 +67,7 @@ def ended(response: list[int], processor: Any, tokenizer: Any) -> list[int]:
 
 
 def vision_inputs(tokenizer: Any, processor: Any, images: list[Any], ids: Tensor) -> dict[str, Any]:
-    """What the vision tower reads (pixels, their grid), by verl's own agent loop worker; ``ids`` [L]: the prompt's."""
+    """Return the vision tower's inputs (pixels, grid) by verl's own agent loop worker; ids: [L], the prompt's."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
     worker = SimpleNamespace(processor=processor, tokenizer=tokenizer, _get_mm_processor_kwargs=lambda _: {})
@@ -76,7 +76,7 @@ def vision_inputs(tokenizer: Any, processor: Any, images: list[Any], ids: Tensor
 
 
 def row_inputs(processor: Any, vision: dict[str, Any], ids: Tensor) -> dict[str, Any]:
-    """{"multi_modal_inputs", "position_ids"} of one row with tokens ``ids`` [L], as verl's agent loop worker has them.
+    """Return {"multi_modal_inputs", "position_ids"} of one row with tokens ``ids`` [L], as verl's own worker does.
 
     position_ids: [L], or [4, L] for a model with three-dimensional positions (the text's own in front).
     """
@@ -112,13 +112,13 @@ def mend_rows_without_images() -> None:
             return original(
                 model, input_ids, attention_mask, pixel_values, pixel_values_videos, image_grid_thw, video_grid_thw
             )
-        vision, words = model.config.vision_config, model.get_input_embeddings()(input_ids)
+        vision, embedded = model.config.vision_config, model.get_input_embeddings()(input_ids)
         size = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         side = 2 * vision.spatial_merge_size
-        pixels = torch.zeros((side * side, size), dtype=words.dtype, device=words.device)
-        grid = torch.tensor([[1, side, side]], device=words.device)
+        pixels = torch.zeros((side * side, size), dtype=embedded.dtype, device=embedded.device)
+        grid = torch.tensor([[1, side, side]], device=embedded.device)
         picture, _ = qwen2_vl.unpack_visual_output(model.visual(pixels, grid_thw=grid))
-        return words + 0.0 * picture.mean(), attention_mask
+        return embedded + 0.0 * picture.mean(), attention_mask
 
     embeds.original = original
     qwen2_vl._get_input_embeds = embeds

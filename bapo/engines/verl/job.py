@@ -17,7 +17,7 @@ def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
     from omegaconf import OmegaConf
 
-    from bapo.engines.verl import checkpoints, verl_config
+    from bapo.engines.verl import checkpoints, devices, verl_config
     from bapo.experiments import budgets
 
     def stop(number: int, _: Any) -> None:
@@ -32,11 +32,11 @@ def main(work: Path) -> int:
     try:
         verl = verl_config.resolve(config)
         verl_config.validate(verl)
-        own = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
-        OmegaConf.update(verl, "bapo", own, force_add=True)
+        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
+        OmegaConf.update(verl, "bapo", facts, force_add=True)
         from bapo.engines.verl.trainer import TaskRunner
 
-        with_environment = {"env_vars": verl_config.environment(verl.trainer.device)}
+        with_environment = {"env_vars": devices.environment(verl.trainer.device)}
         OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)
         if verl.trainer.device == "cpu":
             OmegaConf.update(verl, "ray_kwargs.ray_init._temp_dir", str(work / "ray"), force_add=True)

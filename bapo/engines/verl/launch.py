@@ -20,7 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo.engines.verl import checkpoints, settings, verl_config
+from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
@@ -42,7 +42,7 @@ PROGRESS = "[bapo] "
 def train(config: DictConfig) -> dict[str, Any]:
     """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary.
 
-    Raises UserError for what can be told beforehand, JobFailed with the error of the Ray worker that failed.
+    Raises UserError for what is known beforehand, JobFailed with the error of the Ray worker that failed.
     """
     _require_verl()
     settings.check(config)
@@ -67,7 +67,7 @@ def train(config: DictConfig) -> dict[str, Any]:
 
 
 def _remove_stale_work() -> None:
-    """Folders of jobs that were killed with their parent."""
+    """Remove folders of jobs that were killed with their parent."""
     for path in Path(tempfile.gettempdir()).glob("bv-*-*"):
         with contextlib.suppress(OSError, ValueError):
             if path.stat().st_uid == os.getuid() and not Path(f"/proc/{int(path.name.split('-')[1])}").exists():
@@ -76,19 +76,19 @@ def _remove_stale_work() -> None:
 
 def _require_verl() -> None:
     try:
-        found = metadata.version("verl")
+        installed = metadata.version("verl")
     except metadata.PackageNotFoundError:
         raise UserError("engine=verl: verl is not installed; install the extra `verl`, or use engine=torch") from None
-    if found != VERSION:
-        raise UserError(f"engine=verl: verl {found} is installed, this project is made for {VERSION}")
+    if installed != VERSION:
+        raise UserError(f"engine=verl: verl {installed} is installed, this project is made for {VERSION}")
 
 
 def _require_gpu_packages(config: DictConfig) -> None:
-    """On GPUs verl's rollouts need vLLM, and its packed batches flash-attn: verl would say so minutes into the job."""
-    if verl_config.device_of(config) != "cuda":
+    """Raise UserError if vLLM (rollouts) or flash-attn (packed batches) is missing: verl says so minutes later."""
+    if devices.device_of(config) != "cuda":
         return
     needed = {"vllm": "vllm"}
-    if verl_config.attention(config).startswith("flash_attention"):
+    if devices.attention(config).startswith("flash_attention"):
         needed["flash_attn"] = "flash-attn"
     missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
     if missing:
@@ -105,7 +105,7 @@ def _problems(data: Path) -> int:
 
 
 def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[str, Any]:
-    device = verl_config.device_of(config)
+    device = devices.device_of(config)
     manifest = start_manifest(
         folder,
         identity,
@@ -136,7 +136,7 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
 
 
 def _write_probe(config: DictConfig, path: Path) -> None:
-    """The prompts of the probe and of the validation as one file for verl.
+    """Write the prompts of the probe and of the validation as one file for verl.
 
     ``data_source`` names the set, ``__rollout_n__`` says how many samples verl draws for a prompt of it.
     """
@@ -162,7 +162,7 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
 
     Everything that verl and Ray say goes to ``log``; stderr gets our progress lines only.
     """
-    environment = {**os.environ, **verl_config.environment(device)}
+    environment = {**os.environ, **devices.environment(device)}
     if device == "cpu":  # Ray would write a token of its own into the home folder
         environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     command = [sys.executable, "-m", "bapo.engines.verl.job", str(work)]
@@ -207,8 +207,8 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
         with open(log, "w", encoding="utf-8") as handle:
             for line in process.stdout:
                 handle.write(line)
-                _, found, text = line.partition(PROGRESS)
-                if found:
+                _, progress, text = line.partition(PROGRESS)
+                if progress:
                     begun.set()
                     print(text.rstrip(), file=sys.stderr, flush=True)
         status = process.wait()
@@ -231,11 +231,11 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
 
 
 def rollout_error(log: Path) -> str | None:
-    """The first error of a rollout worker: verl logs it and goes on without the sample."""
-    found = False
+    """Return the first error of a rollout worker: verl logs it and goes on without the sample."""
+    failed = False
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
-        found = found or "Error in _run_prompt" in line
+        failed = failed or "Error in _run_prompt" in line
         text = re.sub(r"^\(\w+ pid=\d+.*?\)\s*", "", re.sub(r"\x1b\[\d*m", "", line))
-        if found and re.match(r"[\w.]+(Error|Exception)\b.*: ", text):
+        if failed and re.match(r"[\w.]+(Error|Exception)\b.*: ", text):
             return text
     return None

@@ -47,13 +47,13 @@ TOKEN_ADVANTAGES = COLUMNS.index("token_advantages")
 
 
 def recorded(layout: Tensor) -> Tensor | None:
-    """[N]: the rows that the metrics are about, not an expert's nor replayed among fresh ones; None where all are."""
-    found = layout[:, 0] != len(ORIGINS)
-    return None if bool(found.all()) else found
+    """Return [N]: the rows that the metrics are about, no expert's and none replayed among fresh ones; None: all."""
+    rows = layout[:, 0] != len(ORIGINS)
+    return None if bool(rows.all()) else rows
 
 
 def counts_of(layout: Tensor) -> dict[str, int]:
-    """What the rows [N, 11] have in common: the step, the denominators of their mini-batch, the method's phase."""
+    """Return what the rows [N, 11] share: the step, the denominators of their mini-batch, the method's phase."""
     return {name: int(value) for name, value in zip(COLUMNS[3:], layout[0, 3:].tolist(), strict=True)}
 
 
@@ -133,8 +133,8 @@ def loss_function(
         dp_size=data["dp_size"],
     )
     mask = rows["response_mask"].to(log_prob.dtype)
-    own = recorded(rows[LAYOUT])
-    shown = mask if own is None else mask * own[:, None].to(mask.dtype)
+    on_record = recorded(rows[LAYOUT])
+    shown = mask if on_record is None else mask * on_record[:, None].to(mask.dtype)
     tokens = shown.sum()
     sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
     if entropy is not None:
@@ -148,7 +148,7 @@ def loss_function(
 def _divergence(
     logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor, advantages: Tensor | None
 ) -> dict[str, Tensor]:
-    """1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``.
+    """Return 1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``.
 
     advantages [N, T]: the same on every token of a response; with them pi/alpha A too (``surrogate_x1`` to ``_x3``).
     """
@@ -156,13 +156,13 @@ def _divergence(
     values = {"tv": 0.5 * (ratio - 1).abs()}
     if advantages is not None:
         values["surrogate"] = ratio * (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
-    found = {}
+    sums = {}
     for name, value in values.items():
         for number in range(len(ORIGINS)):
             chosen = origin == number
-            found[f"{name}_x{number + 1}_sum"] = value[chosen].sum()
-            found[f"{name}_x{number + 1}_count"] = chosen.sum()
-    return found
+            sums[f"{name}_x{number + 1}_sum"] = value[chosen].sum()
+            sums[f"{name}_x{number + 1}_count"] = chosen.sum()
+    return sums
 
 
 def for_method(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,18 +15,19 @@ from verl.utils.dataset.rl_dataset import collate_fn
 from bapo import seeds
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.data import PromptStream
+from bapo.tasks.base import Problem
 
 
 @dataclass(frozen=True)
 class Row:
-    """Where a prompt is in verl's training set."""
+    """A prompt's place in verl's training set."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class Beginning:
-    """What one response goes on from: its tokens so far, the log-probability of each, its number in the group."""
+    """The beginning of a response: its tokens so far, the log-probability of each, its number in the group."""
 
     tokens: list[int]
     logprobs: list[float]
@@ -35,13 +37,12 @@ class Beginning:
 class PromptSource:
     """verl's training set as prompts with persistent ids, and as rows to submit."""
 
-    def __init__(self, dataset: Any, seed: int) -> None:
+    def __init__(self, dataset: Any, problems: Sequence[Problem], seed: int) -> None:
+        """problems: those of the file that the dataset was made from, in its order."""
+        problems = problems[: len(dataset)]
         self.dataset, self.seed = dataset, seed
-        ids = [extra["id"] for extra in dataset.dataframe["extra_info"]]
-        if len(set(ids)) < len(ids):
-            raise ValueError("extra_info.id of the training set is not unique; make the data again")
-        self.ground_truths = [reward["ground_truth"] for reward in dataset.dataframe["reward_model"]]
-        prompts = [Prompt(name, Row(i)) for i, name in enumerate(ids)]
+        self.ground_truths = [p.ground_truth for p in problems]
+        prompts = [Prompt(p.id, Row(i)) for i, p in enumerate(problems)]
         self.by_id = {p.id: p for p in prompts}
         self.stream = PromptStream(prompts, seed)
 
@@ -54,7 +55,7 @@ class PromptSource:
         max_tokens: list[int | None] | None = None,
         beginnings: list[Beginning] | None = None,
     ) -> TensorDict:
-        """Rows for verl's agent loop, one a prompt; the keys of their random numbers are those of the torch engine.
+        """Return rows for verl's agent loop, one a prompt, with the torch engine's keys of random numbers.
 
         max_tokens: new tokens that a response of each prompt may take; None: as many as sampling.max_response_tokens
         leaves. beginnings: for rows of one response that is under way.

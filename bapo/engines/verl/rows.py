@@ -25,7 +25,7 @@ Entry = tuple[str, dict[str, Any]]  # a row's key and its tag
 
 @dataclass(frozen=True)
 class Live:
-    """A finished row of the running step: verl's tag, and what the group must say of it to be trained on as it is."""
+    """A finished row of the running step; one that its group describes otherwise is not trained on as it is."""
 
     tag: dict[str, Any]
     prompt_id: str
@@ -51,9 +51,9 @@ class StepRows:
     def groups(
         self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str
     ) -> tuple[list[Group], float]:
-        """Finished rows as groups, in the order in which their prompts were submitted; the verifier's seconds.
+        """Return finished rows as groups, in the order in which their prompts were submitted; the verifier's seconds.
 
-        Raises RuntimeError where a response is missing: verl drops those whose rollout failed.
+        Raises RuntimeError if a response is missing: verl drops those whose rollout failed.
         """
         tags = dict(zip(meta.keys, meta.tags, strict=True))
         by_uid: dict[str, list[str]] = defaultdict(list)
@@ -85,7 +85,7 @@ class StepRows:
 
     # ------------------------------------------------------------------ groups to rows
     def batch(self, groups: list[Group]) -> KVBatchMeta:
-        """The rows of a batch, in the order of the groups; rows of the step that are in none of them are removed."""
+        """Return rows of a batch, in the order of the groups; rows of the step that are in none of them are removed."""
         keys: dict[str, dict[str, Any]] = {}
         for group in groups:
             keys |= dict(self._stored(group, keys))
@@ -97,7 +97,7 @@ class StepRows:
             tq.kv_clear(keys=keys, partition_id=TRAIN)
 
     def _stored(self, group: Group, taken: dict[str, Any]) -> list[Entry]:
-        """A group's rows in TransferQueue; what is not there (earlier steps, experts), or is there already, is put."""
+        """Return a group's rows; those of earlier steps and experts, and those that are taken, are put again."""
         keys = group.samples.keys
         rewards = [float(r) for r in group.rewards]
         if len(set(keys)) == len(keys) and all(
@@ -108,7 +108,7 @@ class StepRows:
         return self.put(group)
 
     def put(self, group: Group) -> list[Entry]:
-        """New rows for a group; whatever a method does not keep is taken from a row of this step, if there is one."""
+        """Put new rows for a group; what a method does not keep is taken from a row of this step, if there is one."""
         name = uuid.uuid4().hex
         template, tag = self._template()
         data = self.dataset[group.prompt.row.index]
@@ -156,7 +156,7 @@ class StepRows:
         return entries
 
     def _template(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(fields, tag) of some row of this step; without one, a row has what a forward pass reads."""
+        """Return (fields, tag) of some row of this step; without one, a row has what a forward pass reads."""
         if not self.live:
             return {}, {"status": "success"}
         key = next(iter(self.live))
@@ -169,14 +169,14 @@ class StepRows:
         return prompt, images.vision_inputs(self.tokenizer, self.processor, pictures, prompt)
 
     def prompt_of(self, prompt: Prompt) -> tuple[tuple[int, ...], Images | None]:
-        """A prompt's tokens and prepared images, as in the torch engine."""
+        """Return a prompt's tokens and prepared images, as in the torch engine."""
         messages = self.dataset[prompt.row.index]["raw_prompt"]
         tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
         return tuple(tokens), images.prepared(self.processor, pictures)
 
 
 def samples_of(responses: list[np.ndarray], logprobs: list[np.ndarray]) -> Samples:
-    """Responses of different lengths as one padded block."""
+    """Return responses of different lengths as one padded block."""
     lengths = np.array([len(r) for r in responses], dtype=np.int32)
     tokens = np.zeros((len(responses), int(lengths.max())), dtype=np.int32)
     values = np.zeros(tokens.shape, dtype=np.float32)

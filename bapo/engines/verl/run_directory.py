@@ -1,27 +1,112 @@
-"""What only verl runs need to fill their run directory: verl's metrics and validation under our names."""
+"""The run directory of a verl run: verl's metrics and validation under our names, and what the steps have cost."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
+
+from omegaconf import DictConfig
+
+from bapo.algorithm.rollouts import Group
+from bapo.engines.verl import settings
+from bapo.experiments.budgets import Budget
+from bapo.methods import Batch, Method
+from bapo.store import records
+from bapo.store.files import GROUPS, PROBE, STEPS
+
+PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
+#: verl's phases of an update
+UPDATE = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
+
+
+class Recorder:
+    """The tables of a run, how much of its budget is spent, and whether the policy is probed next."""
+
+    def __init__(self, run: DictConfig, method: Method, budget: Budget) -> None:
+        self.run, self.method, self.budget = run, method, budget
+        self.tables = records.Tables()
+        self.row: dict[str, Any] = {}  # of steps.parquet, the running step's
+        self.spent, self.probe_due = 0.0, True  # the model before training is probed
+
+    def finished(self, step: int) -> bool:
+        return self.budget.finished(self.spent, step)
+
+    @property
+    def probes(self) -> bool:
+        return bool(settings.validation_sets(self.run)) and self.probe_due
+
+    def begin_row(
+        self,
+        step: int,
+        version: int,
+        fresh: list[Group],
+        batch: Batch,
+        parameters: int,
+        ledger: records.Ledger,
+        update: Mapping[str, float],
+    ) -> None:
+        """Make the step's row of ``steps.parquet``, without its time: a budget decides by it whether the run ends."""
+        seconds = dict.fromkeys(PHASES, 0.0)
+        self.row = records.step_row(step, version, fresh, batch, self.method, parameters, ledger, update, seconds)
+        before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
+        self.probe_due = self.budget.probes(before, self.spent, step, self.run.probe.points)
+
+    def end_row(
+        self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """Complete the row and keep it. seconds: the sampler's, by phase; timing: verl's."""
+        probe = timing.get("testing", 0.0)
+        self.row |= {
+            # the verifier's own, over all workers: verl grades a response as soon as it is there, so it is no phase
+            **{f"seconds_{phase}": seconds[phase] for phase in ("rollout", "regenerate", "reward")},
+            "seconds_update": sum(timing.get(name, 0.0) for name in UPDATE),
+            "seconds_probe": probe,
+            "seconds_total": timing["step"] + probe,
+        }
+        self.tables.rows[STEPS].append(self.row)
+        self.tables.rows[GROUPS] += records.group_rows(step, batch)
+        return self.row
+
+    def add_probe(self, step: int, entries: Iterable[tuple[str, str, float]], problems: int) -> None:
+        """Keep the accuracies of (set, problem, reward) of every response to ``problems`` problems.
+
+        Raises RuntimeError if some are missing: verl drops the samples of a rollout that failed.
+        """
+        rows, expected = probe_rows(step, entries), settings.validation_sets(self.run)
+        for row in rows:
+            samples = expected[row["set"]][1]
+            if row["samples"] % samples:
+                raise RuntimeError(
+                    f"step {step}, validation on {row['set']}: problem {row['prompt_id']} has {row['samples']} samples "
+                    f"instead of {samples}; a rollout failed"
+                )
+        if len(rows) != problems:
+            raise RuntimeError(f"step {step}: {len(rows)} of {problems} problems were validated; a rollout failed")
+        self.tables.rows[PROBE] += rows
+
+    def read(self, folder: Path) -> None:
+        """Go on from the tables in ``folder``."""
+        self.tables.read(folder)
+        self.spent = self.budget.spent(self.tables.rows[STEPS])
 
 
 def update_metrics(metrics: dict[str, Any]) -> dict[str, float]:
-    """The update's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
-    found = {"loss": metrics.get("actor/bapo/loss"), "gradient_norm": metrics.get("actor/grad_norm")}
+    """Return the update's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
+    values = {"loss": metrics.get("actor/bapo/loss"), "gradient_norm": metrics.get("actor/grad_norm")}
     tokens = metrics.get("actor/bapo/tokens", 0)
     for name in ("clip_fraction", "kl", "entropy"):
         if tokens and f"actor/bapo/{name}_sum" in metrics:
-            found[name] = metrics[f"actor/bapo/{name}_sum"] / tokens
+            values[name] = metrics[f"actor/bapo/{name}_sum"] / tokens
     for name in (f"{kind}_x{number}" for kind in ("tv", "surrogate") for number in (1, 2, 3)):
         if metrics.get(f"actor/bapo/{name}_count"):
-            found[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
-    return {name: float(value) for name, value in found.items() if value is not None}
+            values[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[dict[str, Any]]:
-    """``probe.parquet`` from (set, problem, reward) of each response."""
+    """Return the rows of ``probe.parquet`` from (set, problem, reward) of each response."""
     scores: dict[tuple[str, str], list[float]] = defaultdict(list)
     for name, problem, score in entries:
         scores[name, problem].append(score)

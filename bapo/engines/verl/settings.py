@@ -24,20 +24,20 @@ SETTINGS = {
 
 
 def check(config: DictConfig) -> None:
-    """Raises UserError for a key below ``verl`` that nothing reads."""
+    """Raise UserError for a key below ``verl`` that nothing reads."""
     for key in config.verl:
         if key not in SETTINGS:
             raise UserError(unknown(f"verl.{key}", f"no such key '{key}'", str(key), list(SETTINGS)))
 
 
 def get(config: DictConfig, key: str, default: Any) -> Any:
-    """``verl.<key>``, where it is set."""
+    """Return ``verl.<key>``, or ``default`` if it is not set."""
     value = OmegaConf.select(config, f"verl.{key}", default=None)
     return default if value is None else value
 
 
 def validation_sets(config: DictConfig) -> dict[str, tuple[int | None, int]]:
-    """{set: (problems of it or None for all, samples a problem)} that verl validates on, at the steps of the probe.
+    """Return {set: (problems or None for all, samples a problem)} that verl validates on, at the steps of the probe.
 
     The probe's two sets with ``probe.samples``, and the benchmarks named by ``verl.validation`` with
     ``verl.validation_samples`` (32).

@@ -18,9 +18,7 @@ trains_policy          ``trainer.critic_warmup`` of verl's configuration
 
 from __future__ import annotations
 
-import shutil
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -29,60 +27,44 @@ import ray
 import torch
 import transfer_queue as tq
 from omegaconf import DictConfig, OmegaConf, open_dict
-from safetensors.torch import save_file
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.utils import Role
-from verl.trainer.ppo.v1 import PPOTrainerSync
 from verl.utils.debug import marked_timer
 
-from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group
-from bapo.engines.torch.checkpoints import pack_groups, unpack_groups
-from bapo.engines.verl import advantages, checkpoints, critic, embeddings, losses, run_directory, settings
-from bapo.engines.verl.batches import Rows, lay_out
-from bapo.engines.verl.launch import PROGRESS, STOP
+from bapo.engines.shared.rows import learning_rate
+from bapo.engines.verl import advantages, critic, embeddings, losses, run_directory
+from bapo.engines.verl.batches import lay_out
+from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.prompts import PromptSource
 from bapo.engines.verl.replay_buffer import MethodReplayBuffer
+from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rows import Asked, StepRows, put_columns
-from bapo.engines.verl.sampler import StepSampler
+from bapo.engines.verl.run_directory import Recorder
+from bapo.engines.verl.sampler import Services, StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
-from bapo.store import records, tracking
-from bapo.store.files import GROUPS, PROBE, STEPS, read_json, write_json
-
-#: trainer states kept: the newest, and one to fall back on
-KEPT = 2
+from bapo.store import tracking
+from bapo.tasks.files import read_problems
 
 
 class Stopped(Exception):
     """The budget is used up, or somebody asked the run to stop: raised between two steps, after a checkpoint."""
 
 
-class MethodTrainer(PPOTrainerSync):
+class MethodTrainer(ResumableTrainer):
     """One run of one method. ``config.bapo`` holds the project's own configuration and the run's folder."""
 
     def __init__(self, config: DictConfig) -> None:
-        self.run = config.bapo.config  # the configuration of bapo.experiments.compose
-        self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
-        self.method = methods.build(self.run.method, batch_size=self.run.train.batch_size, seed=self.run.seed)
         super().__init__(config)
-        self.tables = records.Tables()
-        self.updates = 0
-        self.rollout_version = 0  # of alpha
         self.loaded: int | None = None  # version of the weights that the rollout engine holds
-        self.reference_moved = False
         self.sampler: StepSampler | None = None
-        self.embedder: embeddings.StoredEmbedder | None = None
         self.fresh: list[Group] = []
         self.batch = Batch([])
-        self.ledger = records.Ledger()
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.row: dict[str, Any] = {}  # of steps.parquet, the running step's
-        self.spent, self.probe_due = 0.0, True  # the model before training is probed
 
     # ------------------------------------------------------------------ set-up
     def _build_replay_buffer(self) -> MethodReplayBuffer:
@@ -110,25 +92,42 @@ class MethodTrainer(PPOTrainerSync):
 
     def _init_dataloader(self) -> None:
         super()._init_dataloader()
-        self.source = PromptSource(self.train_dataset, self.run.seed)
+        problems = read_problems(Path(self.config.data.train_files))
+        self.source = PromptSource(self.train_dataset, problems, self.run.seed)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
-        self.budget = budgets.within(self.run, self.total_training_steps, self.config.bapo.get("budget"))
+        self.services = Services(
+            run=self.run,
+            model_path=self.config.actor_rollout_ref.model.path,
+            folder=self.folder,
+            tokenizer=self.tokenizer,
+            source=self.source,
+            rows=self.rows,
+            load=self.load,
+            rest=self.rest,
+            submit=self._submit_batch_to_rollout,
+            collect=lambda *arguments: self.replay_buffer.collect(*arguments),
+            score=lambda batch: self.actor_rollout_wg.compute_log_prob(batch),
+            ranks=self.ranks,
+            say=self._say,
+        )
+        budget = budgets.within(self.run, self.total_training_steps, self.config.bapo.get("budget"))
+        self.recorder = Recorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
-        self.total_training_steps, self.steps_per_epoch = self.budget.most, max(1, self.steps_per_epoch)
+        self.total_training_steps, self.steps_per_epoch = budget.most, max(1, self.steps_per_epoch)
         with open_dict(self.config):
-            self.config.trainer.total_epochs = self.budget.most + 1
+            self.config.trainer.total_epochs = budget.most + 1
 
     def fit(self, agent_loop_manager: Any) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.parameters = self.actor_rollout_wg.parameter_count()[0]
         self.tracker = tracking.start(self.run, self.folder, self.identity)
-        if self._finished():  # it was killed between its last checkpoint and its end
+        if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
         try:
             super().fit(agent_loop_manager)
         finally:
             self.tracker.finish()
-            if self._finished():
+            if self.recorder.finished(self.global_steps):
                 (self.folder / embeddings.FILE).unlink(missing_ok=True)  # large, and only a resumed run reads it
 
     # ------------------------------------------------------------------ before the rollout
@@ -166,24 +165,24 @@ class MethodTrainer(PPOTrainerSync):
             self._stop_rollout_profiling()
 
     def rest(self) -> None:
-        """The rollout engine sleeps: its memory is free for the training engine."""
+        """Put the rollout engine to sleep: its memory is free for the training engine."""
         if self.loaded is not None:
             self.checkpoint_manager.sleep_replicas()
         self.loaded = None  # vLLM throws its weights away when it sleeps
 
     def on_validate_begin(self) -> None:
-        if self._probes():
+        if self.recorder.probes:
             self.load(self.global_steps, self.global_steps)
 
     def on_validate_end(self) -> None:
-        if self._probes():
+        if self.recorder.probes:
             self.load(self.rollout_version, self.global_steps)
 
     def _next_train_batch(self, num_prompts: int | None = None) -> TensorDict:
         step = self.global_steps
-        self.ledger, self.seconds, self.rows.live = records.Ledger(), defaultdict(float), {}
+        self.rows.live = {}
         limit = self.method.rollout_budget(step, self.run.sampling.max_response_tokens)
-        self.sampler = StepSampler(self, step, limit)
+        self.sampler = StepSampler(self.services, step, limit)
         if self.method.resets_reference(step) and self.method.needs_reference:
             self.actor_rollout_wg.reset_reference()
             self.reference_moved = True
@@ -197,9 +196,9 @@ class MethodTrainer(PPOTrainerSync):
 
     # ------------------------------------------------------------------ after the rewards
     def _build_batch(self, meta: KVBatchMeta) -> tuple[KVBatchMeta, dict]:
-        """The fresh groups of the step, as rows in TransferQueue, become the batch to train on."""
+        """Make the batch to train on from the fresh groups of the step."""
         self.fresh = self.sampler.fresh(meta, self.asked, self.rollout_version)
-        self.seconds["rollout"] += time.perf_counter() - self.submitted
+        self.sampler.seconds["rollout"] += time.perf_counter() - self.submitted
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
         groups = self.batch.groups or self.fresh[:1]
@@ -220,7 +219,7 @@ class MethodTrainer(PPOTrainerSync):
         return batch
 
     def ranks(self) -> int:
-        """Data-parallel ranks of the policy."""
+        """Count the data-parallel ranks of the policy."""
         group = self.actor_rollout_wg
         if "actor" not in group._dispatch_info:
             group._dispatch_info["actor"] = group._query_dispatch_info("actor")
@@ -231,9 +230,9 @@ class MethodTrainer(PPOTrainerSync):
             return super()._compute_advantage(batch, metrics)
         fields = ["response_mask", "rm_scores", "values"]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        found, critic_metrics = critic.advantages(self.method, rows)
+        judged, critic_metrics = critic.advantages(self.method, rows)
         metrics.update(critic_metrics)
-        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=found)
+        return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=judged)
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         if not self.batch.groups:
@@ -263,177 +262,61 @@ class MethodTrainer(PPOTrainerSync):
 
     # ------------------------------------------------------------------ what is recorded
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
-        """verl's step, and what it cost: with a budget that decides whether the run ends, and so on its probe."""
+        """Run verl's step and record what it cost: with a budget that decides whether the run ends."""
         batch = super().step(metrics, timing_raw)
-        self.row = self._row(batch, metrics)
-        before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
-        self.probe_due = self.budget.probes(before, self.spent, self.global_steps, self.run.probe.points)
+        trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
+        update = run_directory.update_metrics(metrics) if trained else {}
+        update["updates"] = len(self.parts) if trained else 0
+        t, ledger = self.run.train, self.sampler.ledger
+        update["learning_rate"] = learning_rate(t.learning_rate, t.warmup_updates, max(1, self.updates))
+        tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0
+        if self.use_critic and self.batch.groups:
+            update |= critic.update_metrics(metrics)
+            ledger.critic_tokens, ledger.critic_parameters = tokens, self.critic_parameters
+        ledger.trained_tokens = tokens if trained else 0
+        # beside what the method had scored
+        ledger.forwards += ledger.trained_tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
+        self.recorder.begin_row(
+            self.global_steps, self.used_version, self.fresh, self.batch, self.parameters, ledger, update
+        )
         return batch
 
-    def _finished(self) -> bool:
-        return self.budget.finished(self.spent, self.global_steps)
-
-    def _probes(self) -> bool:
-        return bool(settings.validation_sets(self.run)) and self.probe_due
-
     def _validate(self) -> dict[str, float]:
-        found = super()._validate() if self._probes() else {}
-        self.tracker.log({name: float(value) for name, value in found.items()}, self.global_steps)
-        return found
+        accuracies = super()._validate() if self.recorder.probes else {}
+        self.tracker.log({name: float(value) for name, value in accuracies.items()}, self.global_steps)
+        return accuracies
 
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
-        """Accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
-        found = {name: values for name, values in reward_extra_infos_dict.items() if name != "seconds"}
-        entries = list(zip(data_sources, found["problem"], found["reward"], strict=True))
-        rows = run_directory.probe_rows(self.global_steps, entries)
-        expected = settings.validation_sets(self.run)
-        for row in rows:  # verl drops the samples of a rollout that failed
-            if row["samples"] % expected[row["set"]][1]:
-                raise RuntimeError(
-                    f"step {self.global_steps}, validation on {row['set']}: problem {row['prompt_id']} has "
-                    f"{row['samples']} samples instead of {expected[row['set']][1]}; a rollout failed"
-                )
-        if len(rows) != len(self.val_dataset):
-            raise RuntimeError(
-                f"step {self.global_steps}: {len(rows)} of {len(self.val_dataset)} problems were validated; a rollout "
-                "failed"
-            )
-        self.tables.rows[PROBE] += rows
-        return super()._val_metrics_update(data_sources, sample_uids, found, *args, **kwargs)
-
-    def _row(self, batch: KVBatchMeta, metrics: dict) -> dict[str, Any]:
-        """The step's row of ``steps.parquet``, without the time it took."""
-        trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
-        update = run_directory.update_metrics(metrics) if trained else {}
-        update["updates"] = len(self.parts) if trained else 0
-        warm = min(1.0, max(1, self.updates) / max(1, self.run.train.warmup_updates))
-        update["learning_rate"] = self.run.train.learning_rate * warm
-        tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0
-        if self.use_critic and self.batch.groups:
-            update |= critic.update_metrics(metrics)
-            self.ledger.critic_tokens, self.ledger.critic_parameters = tokens, self.critic_parameters
-        tokens = tokens if trained else 0
-        self.ledger.trained_tokens = tokens
-        # beside what the method had scored
-        self.ledger.forwards += tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
-        phases = ("rollout", "regenerate", "reward", "update", "probe", "total")
-        return records.step_row(
-            self.global_steps,
-            self.used_version,
-            self.fresh,
-            self.batch,
-            self.method,
-            self.parameters,
-            self.ledger,
-            update,
-            dict.fromkeys(phases, 0.0),
-        )
+        """Record the accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
+        infos = {name: values for name, values in reward_extra_infos_dict.items() if name != "seconds"}
+        entries = zip(data_sources, infos["problem"], infos["reward"], strict=True)
+        self.recorder.add_probe(self.global_steps, entries, len(self.val_dataset))
+        return super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
 
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        phases = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor")
-        row = self.row | {
-            "seconds_rollout": self.seconds["rollout"],
-            "seconds_regenerate": self.seconds["regenerate"],
-            # the verifier's own, over all workers: verl grades a response as soon as it is there, so it is no phase
-            "seconds_reward": self.seconds["reward"],
-            "seconds_update": sum(timing_raw.get(name, 0.0) for name in phases),
-            "seconds_probe": timing_raw.get("testing", 0.0),
-            "seconds_total": timing_raw["step"] + timing_raw.get("testing", 0.0),
-        }
-        self.tables.rows[STEPS].append(row)
-        self.tables.rows[GROUPS] += records.group_rows(global_steps, self.batch)
-        own = {k: v for k, v in row.items() if k != "step"}
-        self.tracker.log(own | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
-        metrics.update({f"bapo/{k}": v for k, v in own.items()})
+        row = self.recorder.end_row(global_steps, self.batch, self.sampler.seconds, timing_raw)
+        values = {k: v for k, v in row.items() if k != "step"}
+        self.tracker.log(values | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
+        metrics.update({f"bapo/{k}": v for k, v in values.items()})
         self._say(
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"
         )
-        finished = self._finished()
+        finished = self.recorder.finished(global_steps)
         stop = not finished and (self.folder / STOP).exists()
         if global_steps % self.run.checkpoint.every == 0 or finished or stop:
             self._save_checkpoint()
         if stop or (finished and global_steps < self.total_training_steps):
             raise Stopped
 
-    def _say(self, text: str) -> None:
-        run = self.run
-        print(f"{PROGRESS}{run.task.name} {run.model.name} {run.method.name} seed {run.seed}  {text}", flush=True)
-
     def on_step_begin(self) -> None:
         super().on_step_begin()
         self.used_version = self.rollout_version
-
-    # ------------------------------------------------------------------ checkpoints
-    def _own_folder(self, step: int) -> Path:
-        return checkpoints.folder_of(Path(self.config.trainer.default_local_dir), step) / "bapo"
-
-    def _save_checkpoint(self) -> None:
-        """Our state, then verl's; the checksums come last and are the commit."""
-        step = self.global_steps
-        own = self._own_folder(step)
-        shutil.rmtree(own.parent, ignore_errors=True)
-        own.mkdir(parents=True)
-        state, groups = self.method.state()
-        tensors, entries = pack_groups(groups)
-        save_file(tensors, own / "groups.safetensors")
-        if self.method.delays_rollout_policy:
-            self.actor_rollout_wg.save_rollout_policy(str(own))
-        if self.reference_moved:
-            self.actor_rollout_wg.save_reference(str(own))
-        self.tables.write(own)
-        write_json(
-            own / "state.json",
-            {
-                "step": step,
-                "total_steps": self.total_training_steps,
-                "finished": self._finished(),
-                "updates": self.updates,
-                "stream_position": self.source.stream.position,
-                "rollout_version": self.rollout_version,
-                "reference_moved": self.reference_moved,
-                "method": state,
-                "groups": entries,
-                "random": "keyed by (seed, purpose, step): nothing to save",
-            },
-        )
-        super()._save_checkpoint()
-        checkpoints.write_checksums(own.parent)
-        checkpoints.publish(own.parent, self.folder, step, self.run.checkpoint.keep_models)
-        self.tables.write(self.folder)
-        root = own.parent.parent
-        for old in [s for s in checkpoints.steps(root) if s <= step][KEPT:]:  # damaged later ones do not count
-            shutil.rmtree(checkpoints.folder_of(root, old))
-
-    def _load_checkpoint(self) -> None:
-        super()._load_checkpoint()
-        if not self.global_steps:
-            return
-        own = self._own_folder(self.global_steps)
-        state = read_json(own / "state.json")
-        self.updates, self.rollout_version = state["updates"], state["rollout_version"]
-        self.source.stream.position = state["stream_position"]
-        groups = unpack_groups(own / "groups.safetensors", state["groups"], self.source.by_id)
-        for group in groups:
-            group.samples = Rows.of(group.samples)
-        self.method.restore(state["method"], groups, self.source.by_id.__getitem__)
-        if self.method.delays_rollout_policy:
-            self.actor_rollout_wg.load_rollout_policy(str(own))
-        self.reference_moved = state.get("reference_moved", False)
-        if self.reference_moved:
-            self.actor_rollout_wg.load_reference(str(own))
-        self.tables.read(own)
-        self.spent = self.budget.spent(self.tables.rows[STEPS])
-        self.tables.write(self.folder)  # or a run that was already at its end would keep what lies there
-        with open_dict(self.config):
-            self.config.trainer.val_before_train = False  # done when the run began
-        checkpoints.publish(own.parent, self.folder, self.global_steps, self.run.checkpoint.keep_models)
-        self._say(f"going on after step {self.global_steps}")
 
 
 @ray.remote

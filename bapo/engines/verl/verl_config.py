@@ -17,62 +17,18 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-import bapo
 from bapo import methods
-from bapo.engines.verl import checkpoints, cpu, settings
+from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import UserError
-from bapo.experiments.hardware import on_gpus
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 
-#: what verl imports in each of its processes
-PLUGIN = "bapo.engines.verl.plugin"
-FLASH = "flash_attention_2"
 #: tokens of a padding row (verl.trainer.ppo.padding_utils), which must fit into a micro-batch
 SYNTHETIC_PADDING_SEQ_LEN = 128
 
 
-def device_of(config: DictConfig) -> str:
-    """ "cpu" or "cuda". ``auto``: a pretrained model belongs on GPUs; a scratch model goes where there is one."""
-    if on_gpus(config):
-        return "cuda"
-    if config.device != "auto":
-        return config.device
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def attention(config: DictConfig) -> str:
-    """The policy's on GPUs: packed batches need flash attention, unless ``verl.overrides`` changes both."""
-    key = "actor_rollout_ref.model.override_config.attn_implementation"
-    return OmegaConf.select(OmegaConf.create(settings.get(config, "overrides", {})), key) or FLASH
-
-
-def environment(device: str) -> dict[str, str]:
-    """Variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
-    package = str(Path(bapo.__file__).resolve().parents[1])
-    found = {
-        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
-        "PYTHONPATH": os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p),
-        "TOKENIZERS_PARALLELISM": "false",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "RAY_DEDUP_LOGS": "0",
-        "HYDRA_FULL_ERROR": "1",
-    }
-    if device == "cpu":
-        found |= {
-            "VERL_PLATFORM": "cpu",
-            "OMP_NUM_THREADS": "1",
-            # a logical GPU only: workers must not be given CUDA_VISIBLE_DEVICES, nor be killed for memory
-            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-            "RAY_memory_monitor_refresh_ms": "0",
-        }
-    return found
-
-
 def _filter_groups(method: methods.Method) -> dict[str, Any]:
-    """DAPO's dynamic sampling in verl's words; ``MethodReplayBuffer`` carries it out through ``DAPO.build_batch``.
+    """Return DAPO's dynamic sampling in verl's words; ``MethodReplayBuffer`` does it by ``DAPO.build_batch``.
 
     verl 0.9.1's own replay buffer has no limit (it ignores ``max_num_gen_batches``, so a policy without a signal would
     generate for ever), refills in the order in which workers finish, and forgets the groups it throws away.
@@ -83,7 +39,7 @@ def _filter_groups(method: methods.Method) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _defaults() -> DictConfig:
-    """verl's own ``ppo_trainer.yaml``."""
+    """Compose verl's own ``ppo_trainer.yaml``."""
     GlobalHydra.instance().clear()
     with initialize_config_module(version_base=None, config_module="verl.trainer.config"):
         verl = compose("ppo_trainer")
@@ -92,13 +48,13 @@ def _defaults() -> DictConfig:
 
 
 def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
-    """verl's complete configuration of a run.
+    """Return verl's complete configuration of a run.
 
-    device: "cpu" or "cuda", by default :func:`device_of`. A job adds what only it knows: ``job.py``.
-    Raises UserError where the run cannot be expressed.
+    device: "cpu" or "cuda", by default :func:`devices.device_of`. A job adds what only it knows: ``job.py``.
+    Raises UserError if the run cannot be expressed.
     """
     settings.check(config)
-    device = device or device_of(config)
+    device = device or devices.device_of(config)
     verl = copy.deepcopy(_defaults())
     method = methods.build(config.method, config.train.batch_size, config.seed)
     gpus, nodes = settings.get(config, "gpus_per_node", 1 if device == "cpu" else 8), settings.get(config, "nodes", 1)
@@ -113,7 +69,7 @@ def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
         verl = OmegaConf.merge(verl, values)
         if method.needs_step_policy:  # pi_k's log-probabilities are computed; no correction on top
             verl.algorithm.rollout_correction = None
-        verl = OmegaConf.merge(verl, _cpu(gpus) if device == "cpu" else _gpu(config))
+        verl = OmegaConf.merge(verl, devices.cpu_values(gpus) if device == "cpu" else devices.gpu_values(config))
         extra = settings.get(config, "overrides", None)
         if extra:
             verl = OmegaConf.merge(verl, extra)
@@ -127,7 +83,7 @@ def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
 
 
 def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, Any]:
-    """What the method, the task and the hyper-parameters decide."""
+    """Return what the method, the task and the hyper-parameters decide."""
     s, t = config.sampling, config.train
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
     model = config.model.path if config.model.kind == "pretrained" else str(_base_checkpoint(config))
@@ -244,7 +200,7 @@ def _base_checkpoint(config: DictConfig) -> Path:
 
 
 def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[str, Any]) -> dict[str, Any]:
-    """verl's critic: a token classifier on the policy's base. Sizes that are not named here are the actor's."""
+    """Return verl's keys of the critic, a token classifier on the policy's base. Other sizes are the actor's."""
     t, rate = config.train, config.train.learning_rate * method.config.critic_rate_ratio
     tokens = sizes["ppo_max_token_len_per_gpu"]
     return {
@@ -292,90 +248,9 @@ def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int,
     }
 
 
-def _cpu(processes: int) -> dict[str, Any]:
-    """Tiny models, Ray without dashboard. One process is enough; more (``verl.gpus_per_node``) shard with FSDP2."""
-    fsdp = {"use_torch_compile": False, "model_dtype": "fp32", "mixed_precision": {"param_dtype": "fp32"}}
-    ray = {
-        "num_cpus": 16,
-        "num_gpus": processes,
-        "include_dashboard": False,
-        "address": "local",
-        "object_store_memory": 300_000_000,
-        "log_to_driver": True,
-    }
-    return {
-        "actor_rollout_ref": {
-            "model": {"use_remove_padding": False, "enable_gradient_checkpointing": False},
-            "actor": {"use_torch_compile": False, "fsdp_config": fsdp},
-            "ref": {"use_torch_compile": False, "fsdp_config": fsdp},
-            "rollout": {
-                "name": cpu.ROLLOUT,
-                "tensor_model_parallel_size": 1,
-                "dtype": "float32",
-                "free_cache_engine": False,
-                "agent": {"num_workers": 1},
-            },
-        },
-        "critic": {"fsdp": fsdp, "model": {"use_remove_padding": False, "enable_gradient_checkpointing": False}},
-        "reward": {"num_workers": 1},
-        "transfer_queue": {"backend": {"SimpleStorage": {"num_data_storage_units": 1}}},
-        "ray_kwargs": {"ray_init": ray},
-    }
-
-
-def _gpu(config: DictConfig) -> dict[str, Any]:
-    """vLLM and FSDP2 on every GPU, colocated."""
-    # from 7B on, one replica of the rollout engine is spread over two GPUs
-    tensor_parallel = settings.get(config, "tensor_parallel", 2 if (config.model.parameters or 0) >= 6e9 else 1)
-    rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
-    # several machines share a cluster that somebody has started; on one, never somebody else's
-    ray = {"include_dashboard": False} | ({"address": "local"} if settings.get(config, "nodes", 1) == 1 else {})
-    return {
-        "actor_rollout_ref": {
-            "model": {
-                "use_remove_padding": True,
-                "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": FLASH},
-            },
-            "actor": {
-                "fsdp_config": {"model_dtype": "fp32"},  # master weights; the forward pass runs in bfloat16
-                # the entropy of 152k tokens' logits is what fills the memory otherwise
-                "entropy_from_logits_with_chunking": True,
-                "entropy_checkpointing": True,
-            },
-            "ref": {"fsdp_config": {"model_dtype": "bf16"}},
-            "rollout": {
-                "name": "vllm",
-                "dtype": config.model.dtype,
-                "tensor_model_parallel_size": tensor_parallel,
-                "gpu_memory_utilization": settings.get(config, "gpu_memory_utilization", 0.5),
-                "free_cache_engine": True,
-                "max_model_len": rows,
-                "max_num_batched_tokens": max(8192, rows),
-                "enable_chunked_prefill": True,
-            },
-        },
-        "critic": {
-            "fsdp": {"model_dtype": "fp32"},
-            "model": {
-                "use_remove_padding": True,
-                "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": FLASH},
-            },
-        },
-        "transfer_queue": {
-            "backend": {
-                # G responses a prompt, up to 4 generation batches (DAPO), and as many replayed
-                "SimpleStorage": {"total_storage_size": 8 * config.train.batch_size * config.train.group_size * 2}
-            }
-        },
-        "ray_kwargs": {"ray_init": ray},
-    }
-
-
 def as_yaml(config: DictConfig) -> str:
-    """What ``python -m bapo train engine=verl ... --cfg job`` prints: the configuration that verl gets."""
-    os.environ.update(environment(device_of(config)))
+    """Return the configuration that verl gets, which ``python -m bapo train engine=verl ... --cfg job`` prints."""
+    os.environ.update(devices.environment(devices.device_of(config)))
     return OmegaConf.to_yaml(resolve(config), resolve=True)
 
 

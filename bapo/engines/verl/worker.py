@@ -16,17 +16,18 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from bapo import methods
+from bapo.engines.shared.rows import learning_rate
 from bapo.engines.verl import images, losses
 
 CURRENT, DELAYED = "current", "delayed"
 
 
 def local(parameter: Tensor) -> Tensor:
-    """This rank's shard of an FSDP2 parameter; the whole tensor where nothing is sharded."""
+    """Return this rank's shard of an FSDP2 parameter; the whole tensor if nothing is sharded."""
     return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
-def warm_up(optimizer: torch.optim.Optimizer, learning_rate: float, updates: int) -> None:
+def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None:
     """Raise the learning rate over the first updates, as the torch engine does; verl's schedule moves once a step.
 
     The number of updates so far is the optimiser's own, so it is in its checkpoint.
@@ -36,7 +37,7 @@ def warm_up(optimizer: torch.optim.Optimizer, learning_rate: float, updates: int
         state = next(iter(optimizer.state.values()), {})
         done = int(state["step"]) if "step" in state else 0
         for group in optimizer.param_groups:
-            group["lr"] = learning_rate * min(1.0, (done + 1) / max(1, updates))
+            group["lr"] = learning_rate(full, updates, done + 1)
 
     optimizer.register_step_pre_hook(before_step)
 
@@ -72,7 +73,7 @@ class MethodWorker:
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def choose_rollout_policy(self, which: str) -> None:
-        """What the next ``update_weights`` pushes: CURRENT or DELAYED."""
+        """Set what the next ``update_weights`` pushes: CURRENT or DELAYED."""
         if which == DELAYED and self._snapshot is None:
             raise RuntimeError("no rollout policy was kept; snapshot_rollout_policy comes first")
         self._pushes = which
@@ -81,13 +82,13 @@ class MethodWorker:
     def _swapped(self) -> Iterator[None]:
         with torch.no_grad():
             shards = self._shards()
-            own = [s.detach().to("cpu", copy=True) for s in shards]
+            current = [s.detach().to("cpu", copy=True) for s in shards]
             for shard, value in zip(shards, self._snapshot, strict=True):
                 shard.copy_(value)
             try:
                 yield
             finally:
-                for shard, value in zip(shards, own, strict=True):
+                for shard, value in zip(shards, current, strict=True):
                     shard.copy_(value)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
@@ -105,7 +106,7 @@ class MethodWorker:
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def parameter_count(self) -> int:
-        """Of the whole model, not of this rank's shards."""
+        """Count the whole model's parameters, not this rank's shards."""
         return sum(p.numel() for p in self.actor.engine.module.parameters())
 
     # ------------------------------------------------------------------ the reference policy
@@ -119,8 +120,8 @@ class MethodWorker:
 
     def _set_reference(self, values: list[Tensor]) -> None:
         with torch.no_grad():
-            for own, new in zip(self._reference_shards(), values, strict=True):
-                own.copy_(new)
+            for old, new in zip(self._reference_shards(), values, strict=True):
+                old.copy_(new)
 
     # ------------------------------------------------------------------ checkpoints
     def _save_shards(self, shards: list[Tensor], folder: str, name: str) -> None:

@@ -1,7 +1,8 @@
-"""What the YAML files beside this one share: a task class that loads the public sets, and the filter of its answers."""
+"""Shared by the YAML files beside this one: a task class that loads the public sets, and a filter of its answers."""
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from bapo.errors import UserError
 from bapo.evaluation import documents
 from bapo.evaluation.tasks import Sampled
 from bapo.tasks.base import Problem
+from bapo.tasks.files import check_images, read_problems
 from bapo.tasks.real import golds
 from bapo.tasks.real.lock import SourceLock
 
@@ -26,9 +28,9 @@ DATA_FOLDER = "BAPO_DATA_FOLDER"
 
 @register_filter("bapo_extract")
 class Extract(Filter):
-    """The part of every response that is graded, "" where there is none; all repeats are kept.
+    """Keeps the part of every response that is graded, "" if there is none, of all repeats.
 
-    task: whose responses they are.
+    task: the one whose responses they are.
     """
 
     def __init__(self, task: str, **kwargs: Any) -> None:
@@ -62,9 +64,9 @@ class PaperBenchmark(Sampled):
         self.dataset = {self.config.test_split: documents.to_dataset(problems)}
 
     def build_all_requests(self, chat_template: Any = None, **options: Any) -> None:
-        """Refuses, before a model has sampled anything, arguments that would give one answer 32 times."""
-        given, model = self.config.generation_kwargs, getattr(chat_template, "__self__", None)
-        if given.get("seed") is not None or ("seed" not in given and isinstance(model, TemplateAPI)):
+        """Refuse, before a model has sampled anything, arguments that would give one answer 32 times."""
+        arguments, model = self.config.generation_kwargs, getattr(chat_template, "__self__", None)
+        if arguments.get("seed") is not None or ("seed" not in arguments and isinstance(model, TemplateAPI)):
             raise UserError(
                 f"{self.task_name}: lm-eval would send the same seed with every request, and a server that honours it "
                 'answers all repeats alike; give simple_evaluate gen_kwargs={"seed": None}'
@@ -72,7 +74,7 @@ class PaperBenchmark(Sampled):
         super().build_all_requests(chat_template=chat_template, **options)
 
     def apply_filters(self) -> Any:
-        """Refuses samples of which every problem has but one kind."""
+        """Refuse samples that are all equal within every problem."""
         repeats = [instance.resps for instance in self.instances]
         if self.samples > 1 and all(len(set(responses)) == 1 for responses in repeats):
             raise UserError(
@@ -82,13 +84,13 @@ class PaperBenchmark(Sampled):
         return super().apply_filters()
 
     def process_results(self, doc: dict[str, Any], results: list[Sequence[str]]) -> dict[str, Any]:
-        """The scores of :class:`Sampled` and ``bits``, whether each sample is correct, in order."""
-        found = super().process_results(doc, results)
-        return {**found, "bits": [int(verdict.correct) for verdict in self.verdicts[doc["id"]]]}
+        """Return the scores of :class:`Sampled` and ``bits``, 1 for each correct sample and 0 for others, in order."""
+        problem_scores = super().process_results(doc, results)
+        return {**problem_scores, "bits": [int(verdict.correct) for _, verdict in self.graded[doc["id"]]]}
 
 
 def mean_bit(items: Sequence[Sequence[int]]) -> float:
-    """The share of correct samples of all problems together."""
+    """Return the share of correct samples of all problems together."""
     bits = list(itertools.chain.from_iterable(items))
     return sum(bits) / len(bits)
 
@@ -104,28 +106,37 @@ def load(
     hub: Mapping[str, Any],
     data_folder: str | None = None,
     lock: str | None = None,
-) -> list[dict[str, Any]]:
-    """The documents of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
+) -> list[Problem]:
+    """Return the problems of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
     written = Path(data_folder or "") / f"{split}.parquet"
     if data_folder and _is_written(written):
-        found = documents.read_problems(written)
+        problems = read_problems(written)
         where = str(written)
     else:
         sources = SourceLock(Path(lock) if lock else None)
-        problems = _LOADERS[task](split, prompt, sizes, hub, data_folder, sources)
+        if task == "countdown":
+            from bapo.tasks.countdown import hub as countdown_hub
+            from bapo.tasks.countdown import task as countdown
+
+            rows = countdown_hub.load(hub, sizes, data_folder, sources)[split]
+            problems = [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
+        else:
+            task_hub = importlib.import_module(f"bapo.tasks.{task}.hub")
+            problems = task_hub.SETS.read(hub, split, prompt, data_folder, sources)[: sizes[split]]
         sources.save()
-        found = [_document(problem, split) for problem in problems]
+        for problem in problems:
+            check_images(problem, f"{split}: problem {problem.id}")
         where = f"{split} of {data_folder or hub[split]['repository']}"
     expected = {sizes[split], hub[split].get("rows"), hub[split].get("file_rows")} - {None}
-    if len(found) not in expected:
+    if len(problems) not in expected:
         sides = " or ".join(map(str, sorted(expected)))
-        raise UserError(f"{where}: {len(found)} problems, but {split} has {sides}; make or get it again")
-    golds.check(tasks.get(task), [(d["id"], d["ground_truth"]) for d in found], where)
-    return found
+        raise UserError(f"{where}: {len(problems)} problems, but {split} has {sides}; make or get it again")
+    golds.check(tasks.get(task), [(p.id, p.ground_truth) for p in problems], where)
+    return problems
 
 
 def _is_written(path: Path) -> bool:
-    """Whether this is a file of ``python -m bapo data``, and not a copy of a public set by the same name."""
+    """Return whether this is a file of ``python -m bapo data``, and not a copy of a public set by the same name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -133,40 +144,3 @@ def _is_written(path: Path) -> bool:
         return {"reward_model", "extra_info"} <= set(pq.read_schema(path).names)
     except (pa.ArrowException, OSError):
         return False
-
-
-def _document(problem: Problem, where: str) -> dict[str, Any]:
-    document: dict[str, Any] = {"id": problem.id, "prompt": problem.prompt, "ground_truth": problem.ground_truth}
-    if problem.images:
-        document["images"] = list(problem.images)
-        documents.check_images(document, f"{where}: problem {problem.id}")
-    return document
-
-
-def _countdown(
-    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
-) -> list[Problem]:
-    from bapo.tasks.countdown import hub as countdown_hub
-    from bapo.tasks.countdown import task as countdown
-
-    rows = countdown_hub.load(hub, sizes, folder, lock)[split]
-    return [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
-
-
-def _mathematics(
-    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
-) -> list[Problem]:
-    from bapo.tasks.mathematics import hub as mathematics_hub
-
-    return mathematics_hub.SETS.read(hub, split, prompt, folder, lock)[: sizes[split]]
-
-
-def _geometry(
-    split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], folder: str | None, lock: SourceLock
-) -> list[Problem]:
-    from bapo.tasks.geometry import hub as geometry_hub
-
-    return geometry_hub.SETS.read(hub, split, prompt, folder, lock)[: sizes[split]]
-
-
-_LOADERS = {"countdown": _countdown, "geometry": _geometry, "mathematics": _mathematics}

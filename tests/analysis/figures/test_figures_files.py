@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import time
 import xml.etree.ElementTree as ElementTree
@@ -19,6 +18,7 @@ from analysis import figures, style
 from analysis.__main__ import main
 from analysis.study import load
 from bapo.errors import UserError
+from bapo.experiments import products
 
 KINDS = ("pdf", "png", "svg", "csv")
 
@@ -30,18 +30,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def drawn(files: dict[str, Path]) -> dict[str, Any]:
-    return {name: figure_studies.drawn(name, files[figures.FIGURES[name].study])[0] for name in NAMES}
+    return {name: figure_studies.drawn(name, files[products.figure_studies("laptop")[name]])[0] for name in NAMES}
 
 
 # ------------------------------------------------------------------------------------------------ the registry
 
 
 def test_a_figure_is_a_function_named_by_number_and_content() -> None:
-    numbers = [int(entry.number.removeprefix("Figure ")) for entry in figures.FIGURES.values()]
+    numbers = [int(entry.number.removeprefix("Figure ")) for entry in products.FIGURES.values()]
     assert numbers == [1, *range(4, 17)]
-    for name, entry in figures.FIGURES.items():
+    for name, entry in products.FIGURES.items():
         assert name.startswith(f"figure{entry.number.removeprefix('Figure ')}_")
-        assert callable(getattr(importlib.import_module(f"analysis.figures.{entry.module}"), name))
+        assert callable(figures.function(name))
 
 
 def test_every_method_has_a_look_of_its_own() -> None:
@@ -105,7 +105,7 @@ def test_all_figures_of_a_study_by_one_command_and_again_with_the_same_bytes(
     began = time.process_time()
     assert main(["figures", "--study", str(files["table1"]), "--out", str(tmp_path / "a")]) == 0
     assert time.process_time() - began < 60
-    names = [name for name, entry in figures.FIGURES.items() if entry.study == "table1"]
+    names = [name for name, study in products.figure_studies("laptop").items() if study == "table1"]
     assert {p.name for p in (tmp_path / "a").iterdir() if p.is_file()} == {
         f"{n}.{kind}" for n in names for kind in KINDS
     }

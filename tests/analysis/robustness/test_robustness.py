@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from support.sweep_tables import PROBLEMS, run, sweep, table
 
+from analysis import text
 from analysis.__main__ import main
 from analysis.robustness import page, reading, sensitivity
 from bapo.errors import UserError
@@ -84,7 +85,7 @@ def test_the_files_say_it_in_words_numbers_and_a_figure(plane: Path, tmp_path: P
     assert text.startswith(
         "# Robustness of BAPO: Small at smoke scale (Model M)\n\n- The best of 9 complete trials has 60.3 "
     )
-    assert "- the v: from 1 to 10 accuracy changes by +10.0 points" in text and "a real difference" in text
+    assert "- the v: from 1 to 10 accuracy changes by +10.0 points" in text and "a significant difference" in text
     assert "- the m: from 1 to 3 accuracy changes by +0.2 points" in text and "no difference was found" in text
     assert "The region holds 5 of 1 to 10." in text and "The region holds every value tried (1 to 3)." in text
     assert text.count("\n| the v |") == 3  # beside every value: the report's readers sort the table
@@ -138,5 +139,5 @@ def test_an_interval_wider_than_all_accuracies_is_left_out():
     # two seeds that differ by the same amount on every problem: hardly a degree of freedom
     found = reading.estimate(np.array([[0.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.4999]]))
     assert found.mean == pytest.approx(0.25, abs=1e-4) and found.se > 0 and np.isnan(found.half_width)
-    assert page.percent(found) == "25.0 ± \N{EN DASH}"
+    assert text.percent(found) == "25.0 ± \N{EN DASH}"
     assert reading.estimate(np.array(table(0.5))).half_width < 0.1

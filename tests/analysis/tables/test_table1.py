@@ -114,7 +114,7 @@ def test_sentence_of_each_claim(written: Path) -> None:
     line = next(x for x in text.splitlines() if x.startswith("- BAPO minus GRPO"))
     low, high = -pair.high_problems_and_seeds, -pair.low_problems_and_seeds
     assert f"Avg: {-pair.difference:+.1f} points (95% interval {low:+.1f} to {high:+.1f}" in line
-    assert ("no real difference" in line) == (not pair.real)
+    assert ("no significant difference" in line) == (not pair.real)
     assert "The paper reports +10.84 points" in line
     rollouts = pd.read_csv(written / "table1.csv").groupby("method").rollouts.first()
     assert f"{rollouts.bapo / rollouts.grpo:.2f} times those of GRPO" in line
@@ -201,7 +201,7 @@ def test_a_real_difference_is_marked_in_every_format(small: Path) -> None:
     table1.write(load(small, "table1"), out)
     cells = next(r for r in rows_of((out / "table1.md").read_text()) if r[0] == "+BAPO (Ours)")
     assert cells[1].startswith("**") and r"\textbf{" in (out / "table1.tex").read_text()
-    assert "BAPO is really above GRPO" in (out / "table1.md").read_text()
+    assert "BAPO is significantly above GRPO" in (out / "table1.md").read_text()
     frame = pd.read_csv(out / "table1.csv")
     assert frame[frame.mark == "bold"].method.unique().tolist() == ["bapo"]
 
@@ -434,10 +434,10 @@ def test_other_problems_between_seeds_and_between_methods(small: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda c: c.pop("cells"), "'cells' is empty"),
-        (lambda c: c["cells"][1].pop("run"), r"cells\[1\] has no 'run'"),
-        (lambda c: c["bases"][0].pop("model"), r"bases\[0\] has no 'model'"),
-        (lambda c: c.pop("benchmarks"), r"benchmarks\.countdown is missing"),
+        (lambda c: c.pop("cells"), "cells: has no value"),
+        (lambda c: c["cells"][1].pop("run"), r"cells\[1\]\.run: has no value"),
+        (lambda c: c["bases"][0].pop("model"), r"bases\[0\]\.model: has no value"),
+        (lambda c: c.pop("benchmarks"), r"benchmarks\.countdown: is missing"),
         (lambda c: c["cells"].append(c["cells"][0]), "names a seed twice"),
     ],
 )
@@ -476,32 +476,6 @@ def test_start_up_imports_nothing_heavy() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
-
-
-def test_the_analysis_never_imports_torch_or_the_engines() -> None:
-    """Arrows point one way: analysis -> bapo.store.runs and the errors it raises.
-
-    The audit, the theory monitor and the runs of others also read the algorithm, which knows no engine.
-    """
-    package = Path(table1.__file__).parent
-    algorithm = {"methods", "rollouts", "seeds", "theory"}
-    # what a name may be, said in a message; the key of random numbers; the paper's constants
-    single = {
-        "entries": "config",
-        "registry": "config",
-        "checkpoint_choice": "seeds",
-        "theory_monitor": "theory",
-        "__main__": "provenance",
-        "files": "provenance",
-    }
-    for path in package.rglob("*.py"):
-        allowed = {"runs", "errors"} | (algorithm if path.parent.name in ("audit", "imports") else set())
-        allowed |= {single[path.stem]} if path.stem in single else set()
-        text = path.read_text(encoding="utf-8")
-        names = re.findall(r"^\s*(?:from|import) bapo\.(\w+)", text, re.M)
-        for line in re.findall(r"^\s*from bapo import (.+)$", text, re.M):
-            names += [name.split()[0] for name in line.split(",")]
-        assert set(names) <= allowed and not re.search(r"^\s*(from|import) torch", text, re.M), (path, names)
 
 
 def test_the_best_is_bold_only_when_it_is_above_every_other_row() -> None:

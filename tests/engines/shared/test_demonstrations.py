@@ -10,13 +10,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bapo import methods, seeds, tasks
+from bapo import methods, tasks
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.data import Row
 from bapo.engines.shared.demonstrations import demonstrate
+from bapo.engines.shared.groups import pack_groups, unpack_groups
+from bapo.engines.shared.rows import collate
 from bapo.engines.shared.sampler import SamplingParameters
-from bapo.engines.torch import checkpoints, learner
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
@@ -110,7 +111,7 @@ def parameters(tokenizer, longest=20):
 def prompt(tokenizer, numbers, target):
     name = countdown_splits.problem_id(numbers, target)
     tokens = tokenizer(f"{' '.join(map(str, numbers))} : {target} =", add_special_tokens=False)["input_ids"]
-    return Prompt(name, Row(tuple(tokens), to_ground_truth(numbers, target, "chain"), seeds.key64(name)))
+    return Prompt(name, Row(tuple(tokens), to_ground_truth(numbers, target, "chain")))
 
 
 def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
@@ -171,11 +172,9 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     solution = demonstrate(prompts[:1], tokenizer, COUNTDOWN, parameters(tokenizer), 2)[0]
     marked = replace(one, off_policy=np.array([False, True, False]))
     cut = replace(two, unfinished=np.array([True, False, True]), origin=REPLAYED)
-    tensors, entries = checkpoints.pack_groups([marked, two, solution, cut])
+    tensors, entries = pack_groups([marked, two, solution, cut])
     save_file(tensors, tmp_path / "groups.safetensors")
-    found = checkpoints.unpack_groups(
-        tmp_path / "groups.safetensors", json.loads(json.dumps(entries)), {p.id: p for p in prompts}
-    )
+    found = unpack_groups(tmp_path / "groups.safetensors", json.loads(json.dumps(entries)), {p.id: p for p in prompts})
     assert [g.origin for g in found] == [FRESH, FRESH, DEMONSTRATED, REPLAYED]
     assert found[0].off_policy.tolist() == [False, True, False] and found[0].unfinished is None
     assert found[3].unfinished.tolist() == [True, False, True] and found[3].off_policy is None
@@ -191,7 +190,7 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     assert tensors["tokens"].shape == tensors["logprobs"].shape == (real,)
     for entry in entries:  # a checkpoint from before these marks
         del entry["marks"]
-    old = checkpoints.unpack_groups(tmp_path / "groups.safetensors", entries, {p.id: p for p in prompts})
+    old = unpack_groups(tmp_path / "groups.safetensors", entries, {p.id: p for p in prompts})
     assert all(g.off_policy is None for g in old)
 
 
@@ -209,16 +208,14 @@ def test_older_checkpoints_hold_one_padded_block(tmp_path):
         for name, size, width in (("a", 2, 3), ("b", 1, 2))
     ]
     prompts = {name: Prompt(name) for name in "ab"}
-    a, b = checkpoints.unpack_groups(tmp_path / "old.safetensors", entries, prompts)
+    a, b = unpack_groups(tmp_path / "old.safetensors", entries, prompts)
     assert a.samples.tokens.tolist() == [[1, 2, 3], [4, 5, 0]] and b.samples.tokens.tolist() == [[6, 7]]
     assert b.samples.logprobs.tolist() == [[-6, -7]] and b.rewards.tolist() == [1.0]
     # and as they are stored now
-    packed, listed = checkpoints.pack_groups([a, b])
+    packed, listed = pack_groups([a, b])
     assert packed["tokens"].tolist() == [1, 2, 3, 4, 5, 6, 7]
     save_file(packed, tmp_path / "new.safetensors")
-    for before, after in zip(
-        (a, b), checkpoints.unpack_groups(tmp_path / "new.safetensors", listed, prompts), strict=True
-    ):
+    for before, after in zip((a, b), unpack_groups(tmp_path / "new.safetensors", listed, prompts), strict=True):
         for name in ("tokens", "lengths", "logprobs"):
             assert np.array_equal(getattr(before.samples, name), getattr(after.samples, name))
 
@@ -231,5 +228,5 @@ def test_the_record_says_how_many_responses_are_not_this_steps(world):
     rows = group_rows(1, Batch([own, mixed, own.as_origin(REPLAYED), own.as_origin(DEMONSTRATED)]))
     assert [row["replayed"] for row in rows] == [0, 1, 3, 3]
     # and a response of another policy is not counted into the divergence of the fresh ones
-    rows = learner.collate([mixed], [np.zeros(3)], [(0, 0), (0, 2)], 0, "cpu")
+    rows = collate([mixed], [(0, 0), (0, 2)], 0, "cpu")
     assert rows.origins == [FRESH, ""]

@@ -22,9 +22,10 @@ from bapo.algorithm.advantages import gae
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.fast import scoring as scoring_qwen2
 from bapo.engines.shared.data import Row
+from bapo.engines.shared.rows import Rows, collate, index_of
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic, values_of, with_value_head
-from bapo.engines.torch.learner import Learner, Rows, collate
+from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
@@ -79,7 +80,7 @@ def groups(count: int = 4, size: int = 4, seed: int = 3) -> list[Group]:
         for i, length in enumerate(lengths):
             tokens[i, :length] = rng.integers(2, 24, length)
         logprobs = np.where(tokens > 0, -3.0, 0.0).astype(np.float32)
-        row = Row(tuple(int(t) for t in rng.integers(2, 24, 3 + n)), "", n)
+        row = Row(tuple(int(t) for t in rng.integers(2, 24, 3 + n)), "")
         made.append(Group(Prompt(f"p{n}", row), rng.integers(0, 2, size), 1, 0, Samples(tokens, lengths, logprobs)))
     return made
 
@@ -90,8 +91,8 @@ def critic(model: torch.nn.Module, train: dict | None = None, **options) -> Crit
 
 
 def all_rows(made: list[Group]):
-    index = [(g, i) for g, group in enumerate(made) for i in range(group.size)]
-    return index, collate(made, [np.zeros(g.size, np.float32) for g in made], index, 0, "cpu")
+    index = index_of(made)
+    return index, collate(made, index, 0, "cpu")
 
 
 def ignore(*_) -> None:
@@ -132,7 +133,7 @@ def test_a_critic_sees_the_images(tokenizer, processor, monkeypatch: pytest.Monk
     assert prompts[0] == prompts[1]
     ids, starts, lengths, _, pictures, mask = vision.rows(prompts, own, [0, 1], [3, 3])
     ids[1] = ids[0]
-    rows = Rows(ids, starts, lengths, mask, mask, ["fresh"] * 2, pictures)
+    rows = Rows(ids, starts, lengths, mask, ["fresh"] * 2, pictures)
     fast = values_of(model, rows)
     assert (fast[0] - fast[1]).abs().max() > 1e-3
     monkeypatch.setattr(scoring_qwen2, "supports", lambda model: False)

@@ -20,14 +20,14 @@ from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 
 from bapo import methods
-from bapo.engines.verl import checkpoints, launch, run_directory, settings, verl_config
+from bapo.engines.verl import checkpoints, devices, launch, run_directory, settings, verl_config
 from bapo.engines.verl.reward import compute_score
 from bapo.engines.verl.worker import CURRENT, DELAYED, MethodWorker, warm_up
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
 from bapo.experiments.cells import Cell
-from bapo.experiments.places import options, task_directory
+from bapo.experiments.places import data_directory, options
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
 PAPER = {"mathematics": (2048, 8192, 3, 0.001), "countdown": (512, 2048, 3, 0.001), "geometry": (1024, 4096, 30, 0.01)}
@@ -142,10 +142,10 @@ def test_a_misspelt_setting_is_named() -> None:
 
 
 def test_auto_puts_a_pretrained_model_on_gpus() -> None:
-    assert verl_config.device_of(configuration.compose_config(["scale=paper"])) == "cuda"
+    assert devices.device_of(configuration.compose_config(["scale=paper"])) == "cuda"
     expected = "cuda" if torch.cuda.is_available() else "cpu"
-    assert verl_config.device_of(configuration.compose_config(["scale=smoke"])) == expected
-    assert verl_config.device_of(configuration.compose_config(["scale=paper", "device=cpu"])) == "cpu"
+    assert devices.device_of(configuration.compose_config(["scale=smoke"])) == expected
+    assert devices.device_of(configuration.compose_config(["scale=paper", "device=cpu"])) == "cpu"
 
 
 def test_one_machine_has_a_ray_of_its_own() -> None:
@@ -394,8 +394,8 @@ def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_pat
     overrides = [*tiny_world, f"paths.results={results}", "engine=verl", "device=cpu"]
     with pytest.raises(UserError, match="the problems are missing"):
         launch.train(configuration.compose_config(overrides))
-    source = task_directory(configuration.compose_config(tiny_world))
-    shutil.copytree(source, task_directory(configuration.compose_config(overrides)), dirs_exist_ok=True)
+    source = data_directory(configuration.compose_config(tiny_world)).parent
+    shutil.copytree(source, data_directory(configuration.compose_config(overrides)).parent, dirs_exist_ok=True)
     with pytest.raises(UserError, match="the problems were made under another configuration"):
         launch.train(configuration.compose_config([*overrides, "data.seed=7"]))
     with pytest.raises(UserError, match="the base model was trained under another configuration"):

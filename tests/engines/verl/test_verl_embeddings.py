@@ -29,7 +29,7 @@ def model() -> Any:
 
 def complete(prompt: Prompt) -> Prompt:
     number = int(prompt.id[1:])
-    return Prompt(prompt.id, Row(tuple(range(2 + number, 2 + number + LENGTHS[number])), "", 0))
+    return Prompt(prompt.id, Row(tuple(range(2 + number, 2 + number + LENGTHS[number])), ""))
 
 
 @dataclass

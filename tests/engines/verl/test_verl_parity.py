@@ -73,7 +73,7 @@ METHODS = {
     "partial_rollouts": {"segments": "current", **COMMON},
     "relift": {"buffer_share": 0.4, "entropy_coef": 0.01},
 }
-PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "", i)) for i in range(B)]
+PROMPTS = [Prompt(f"p{i}", Row(tuple(2 + (i * 7 + j) % 20 for j in range(3 + i % 3)), "")) for i in range(B)]
 
 
 def tiny_model(seed: int) -> Qwen2ForCausalLM:
@@ -385,9 +385,11 @@ def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
     logprobs = torch.log(torch.tensor([[2.0, 1.0], [0.25, 2.0], [1.0, 7.0]]))
     mask = torch.tensor([[1.0, 1.0], [1.0, 1.0], [1.0, 0.0]])  # the last response has one token
     advantages, origins = torch.tensor([1.0, -3.0, 0.5]), [FRESH, FRESH, REPLAYED]
-    rows = SimpleNamespace(behaviour_logprobs=torch.zeros(3, 2), advantages=advantages, origins=origins)
+    rows = SimpleNamespace(behaviour_logprobs=torch.zeros(3, 2), origins=origins)
     noted: dict[str, tuple[float, float]] = {}
-    Learner._note_divergence(logprobs, rows, mask, lambda name, value, weight: noted.update({name: (value, weight)}))
+    Learner._note_divergence(
+        logprobs, rows, advantages, mask, lambda name, value, weight: noted.update({name: (value, weight)})
+    )
     # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
     assert noted == {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
     number = torch.tensor([ORIGINS.index(origin) for origin in origins])

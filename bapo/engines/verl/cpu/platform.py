@@ -40,29 +40,22 @@ class CPUPlatform(PlatformBase):
     def is_available(self) -> bool:
         return True
 
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """Part of verl's interface, without a use here."""
+
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = _nothing
+
     def current_device(self) -> torch.device:
         return torch.device("cpu")
 
     def device_count(self) -> int:
         return 1
 
-    def set_device(self, device_index: int) -> None:
-        """Nothing to choose."""
-
-    def synchronize(self, device_index: int | None = None) -> None:
-        """Nothing runs asynchronously."""
-
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
         torch.manual_seed(seed)
-
-    def set_allocator_settings(self, settings: str) -> None:
-        """No allocator."""
-
-    def empty_cache(self) -> None:
-        """No cache."""
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         return None, None
@@ -76,12 +69,6 @@ class CPUPlatform(PlatformBase):
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
         yield
-
-    def profiler_start(self) -> None:
-        """No profiler."""
-
-    def profiler_stop(self) -> None:
-        """No profiler."""
 
     def ray_resource_name(self) -> str:
         # verl's resource pools count GPU or NPU only; the job starts Ray with a logical one

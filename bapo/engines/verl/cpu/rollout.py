@@ -15,7 +15,7 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from bapo.engines.shared import models
+from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.images import Images, reads_images
 from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.engines.verl.images import prepared
@@ -41,7 +41,7 @@ class Request:
 
 
 def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[float]]]:
-    """(tokens, log-probabilities) for each request, batched where sampling parameters, key and sample number agree."""
+    """Return (tokens, log-probabilities) for each request, batched by sampling parameters, key and sample number."""
     together: dict[tuple[SamplingParameters, int, int], list[int]] = defaultdict(list)
     for place, request in enumerate(requests):
         together[request.parameters, request.key, request.sample].append(place)
@@ -50,8 +50,8 @@ def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[
         chosen = [requests[i] for i in places]
         keys = np.array([r.prompt_key for r in chosen], dtype=np.uint64)
         images = [r.images for r in chosen] if any(r.images for r in chosen) else None
-        found = sample(model, [r.tokens for r in chosen], 1, keys, key, parameters, first_sample=number, images=images)
-        for place, samples in zip(places, found, strict=True):
+        drawn = sample(model, [r.tokens for r in chosen], 1, keys, key, parameters, first_sample=number, images=images)
+        for place, samples in zip(places, drawn, strict=True):
             n = int(samples.lengths[0])
             answers[place] = (samples.tokens[0, :n].tolist(), samples.logprobs[0, :n].tolist())
     return answers
@@ -70,7 +70,6 @@ class Server:
         family = AutoModelForImageTextToText if reads_images(hf_config) else AutoModelForCausalLM
         self.model = family.from_config(hf_config, attn_implementation="sdpa").to(torch.float32).eval()
         self.tokenizer, self.processor = self.model_config.tokenizer, self.model_config.processor
-        self.eos_ids, self.pad_id = models.special_tokens(self.tokenizer, self.model_config.generation_config)
         self.version: int | None = None
         self.waiting: list[Request] = []
         self.arrived = asyncio.Event()
@@ -90,13 +89,13 @@ class Server:
         **_: Any,
     ) -> TokenOutput:
         p = sampling_params
-        parameters = SamplingParameters(
+        parameters = parameters_of(
+            self.tokenizer,
             temperature=float(p.get("temperature", 1.0)),
             top_p=float(p.get("top_p", 1.0)),
             top_k=int(p.get("top_k", -1)),
             max_tokens=int(p.get("max_tokens") or self.config.response_length),
-            eos_ids=self.eos_ids,
-            pad_id=self.pad_id,
+            generation=self.model_config.generation_config,
         )
         key, prompt_key, number = p["draw"]
         result = asyncio.get_running_loop().create_future()
@@ -140,24 +139,11 @@ class Server:
     async def set_global_steps(self, version: int) -> None:
         self.version = version
 
-    # ------------------------------------------------------------------ part of verl's interface, nothing to do here
-    async def wake_up(self, *_: Any, **__: Any) -> None: ...
+    async def _nothing(self, *_: Any, **__: Any) -> None:
+        """Part of verl's interface, without a use here."""
 
-    async def sleep(self, *_: Any, **__: Any) -> None: ...
-
-    async def clear_kv_cache(self) -> None: ...
-
-    async def release_kv_cache(self) -> None: ...
-
-    async def resume_kv_cache(self) -> None: ...
-
-    async def abort_all_requests(self, reject_request: bool = False) -> None: ...
-
-    async def resume_generation(self) -> None: ...
-
-    async def start_profile(self, **_: Any) -> None: ...
-
-    async def stop_profile(self) -> None: ...
+    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
+    abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
 
 
 def server_name(rank: int, suffix: str = "") -> str:

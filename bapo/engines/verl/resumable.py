@@ -1,0 +1,105 @@
+"""verl's trainer with our own state in its checkpoints: all that the next step depends on beside verl's.
+
+Random states are not saved because there are none: every draw is keyed by (seed, purpose, step).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from omegaconf import DictConfig, open_dict
+from safetensors.torch import save_file
+from verl.trainer.ppo.v1 import PPOTrainerSync
+
+from bapo import methods
+from bapo.engines.shared.groups import pack_groups, unpack_groups
+from bapo.engines.verl import checkpoints
+from bapo.engines.verl.batches import Rows
+from bapo.engines.verl.launch import PROGRESS
+from bapo.engines.verl.prompts import PromptSource
+from bapo.engines.verl.run_directory import Recorder
+from bapo.store.files import read_json, write_json
+
+
+class ResumableTrainer(PPOTrainerSync):
+    """Saves and restores the method, the prompt stream, the rollout policy, the reference and the tables.
+
+    ``source`` and ``recorder`` are made by the subclass, before verl loads a checkpoint.
+    """
+
+    source: PromptSource
+    recorder: Recorder
+
+    def __init__(self, config: DictConfig) -> None:
+        self.run = config.bapo.config  # the configuration of bapo.experiments.compose
+        self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
+        self.method = methods.build(self.run.method, batch_size=self.run.train.batch_size, seed=self.run.seed)
+        super().__init__(config)
+        self.updates = 0
+        self.rollout_version = 0  # of alpha
+        self.reference_moved = False
+
+    def _say(self, text: str) -> None:
+        run = self.run
+        print(f"{PROGRESS}{run.task.name} {run.model.name} {run.method.name} seed {run.seed}  {text}", flush=True)
+
+    def _own_folder(self, step: int) -> Path:
+        return checkpoints.folder_of(Path(self.config.trainer.default_local_dir), step) / "bapo"
+
+    def _save_checkpoint(self) -> None:
+        """Write our state, then verl's; the checksums come last and are the commit."""
+        step = self.global_steps
+        folder = self._own_folder(step)
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        folder.mkdir(parents=True)
+        state, groups = self.method.state()
+        tensors, entries = pack_groups(groups)
+        save_file(tensors, folder / "groups.safetensors")
+        if self.method.delays_rollout_policy:
+            self.actor_rollout_wg.save_rollout_policy(str(folder))
+        if self.reference_moved:
+            self.actor_rollout_wg.save_reference(str(folder))
+        self.recorder.tables.write(folder)
+        write_json(
+            folder / "state.json",
+            {
+                "step": step,
+                "total_steps": self.total_training_steps,
+                "finished": self.recorder.finished(step),
+                "updates": self.updates,
+                "stream_position": self.source.stream.position,
+                "rollout_version": self.rollout_version,
+                "reference_moved": self.reference_moved,
+                "method": state,
+                "groups": entries,
+                "random": "keyed by (seed, purpose, step): nothing to save",
+            },
+        )
+        super()._save_checkpoint()
+        checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint.keep_models)
+        self.recorder.tables.write(self.folder)
+
+    def _load_checkpoint(self) -> None:
+        super()._load_checkpoint()
+        if not self.global_steps:
+            return
+        folder = self._own_folder(self.global_steps)
+        state = read_json(folder / "state.json")
+        self.updates, self.rollout_version = state["updates"], state["rollout_version"]
+        self.source.stream.position = state["stream_position"]
+        groups = unpack_groups(folder / "groups.safetensors", state["groups"], self.source.by_id)
+        for group in groups:
+            group.samples = Rows.of(group.samples)
+        self.method.restore(state["method"], groups, self.source.by_id.__getitem__)
+        if self.method.delays_rollout_policy:
+            self.actor_rollout_wg.load_rollout_policy(str(folder))
+        self.reference_moved = state.get("reference_moved", False)
+        if self.reference_moved:
+            self.actor_rollout_wg.load_reference(str(folder))
+        self.recorder.read(folder)
+        self.recorder.tables.write(self.folder)  # or a run that was already at its end would keep what lies there
+        with open_dict(self.config):
+            self.config.trainer.val_before_train = False  # done when the run began
+        checkpoints.publish(folder.parent, self.folder, self.global_steps, self.run.checkpoint.keep_models)
+        self._say(f"going on after step {self.global_steps}")

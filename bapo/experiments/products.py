@@ -1,0 +1,290 @@
+"""The products: each table, figure, ledger, page and robustness report, with what makes it and what it shows.
+
+The rules (workflows/products.smk), ``bapo plan``, ``python -m analysis`` and its report page read this table. Which
+study a figure shows is said by ``figures`` in experiments/study/, which studies the ledger asks, by the claims in
+analysis/claims/. Both are read here as they stand; whoever runs a study or the ledger checks the rest of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from bapo.errors import UserError, unknown
+from bapo.experiments import places
+from bapo.experiments.places import options
+from bapo.store import provenance
+from bapo.validate import parse_yaml
+
+CLAIMS = Path(__file__).resolve().parents[2] / "analysis" / "claims"
+#: a sweep as one file, which its robustness report reads
+TRIALS = "trials.json"
+#: the study whose runs the tables show
+MAIN = "table1"
+#: the study whose comparison has a page of its own
+REGIMES = "regimes"
+
+
+@dataclass(frozen=True)
+class Product:
+    """What one call of ``python -m analysis`` makes.
+
+    files: path in the scale's folder -> its caption in workflows/, "" where Snakemake's own report leaves it out; the
+    first file stands for all. untracked: names of files that are written too, which no rule asks for. studies: whose
+    runs it shows, with every kept checkpoint's evaluation where ``curves``. sweep, shown: what it shows instead.
+    """
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    files: Mapping[str, str]
+    category: str
+    untracked: tuple[str, ...] = ()
+    studies: tuple[str, ...] = ()
+    curves: bool = False
+    sweep: str = ""
+    shown: tuple[Product, ...] = ()
+
+    @property
+    def number(self) -> str:
+        """The paper's: "Table 2", "Figure 12", or "" where the paper has no such thing."""
+        match = re.match(r"(table|figure)(\d+)", self.name)
+        return f"{match[1].capitalize()} {match[2]}" if match else ""
+
+    @property
+    def message(self) -> str:
+        """What Snakemake calls the job."""
+        return f"Figure: {self.name}" if self.category == "Figures" else self.number or self.title
+
+    @property
+    def inputs(self) -> list[str]:
+        """The files in the scale's folder that it is made from, beside the runs."""
+        trials = [f"sweeps/{self.sweep}/{TRIALS}"] if self.sweep else []
+        return [*map(study_file, self.studies), *trials, *(file for product in self.shown for file in product.files)]
+
+    def call(self, home: Path) -> list[str]:
+        """Return the words after ``python -m analysis`` that make it from the results in ``home``."""
+        first = home / next(iter(self.files))
+        if self.shown:
+            return [*self.command, str(home), "--out", str(first)]
+        read = [str(home / file) for file in self.inputs]
+        return [*self.command, "--trials" if self.sweep else "--study", *read, "--out", str(first.parent)]
+
+
+def study_file(study: str) -> str:
+    """Return where the runs of a study are listed, in the scale's folder."""
+    return f"studies/{study}.json"
+
+
+def _files(stem: str, suffixes: str, caption: str, shown: str) -> dict[str, str]:
+    """Return STEM.suffix for each suffix, with the caption for those that are ``shown``."""
+    return {f"{stem}.{s}": f"report/{caption}.rst" if s in shown.split() else "" for s in suffixes.split()}
+
+
+# ------------------------------------------------------------------------------------------------ the paper's
+
+
+def _table(
+    name: str, title: str, suffixes: str = "md csv tex", shown: str = "md csv", caption: str = "", **more: Any
+) -> Product:
+    files = _files(f"tables/{name}", suffixes, caption or name, shown) | more.pop("files", {})
+    command, category = more.pop("command", name), more.pop("category", "Tables")
+    return Product(name, title, (command,), files, category, studies=(MAIN,), **more)
+
+
+#: the paper's tables, and two of its kind
+TABLES = {
+    table.name: table
+    for table in (
+        _table(MAIN, "accuracy on every benchmark", files={"tables/table1_differences.csv": "report/differences.rst"}),
+        _table("table2", "computational overhead", caption="table"),
+        _table("table3", "hyper-parameters as used", caption="table", untracked=("table3_options.csv",)),
+        _table("table4", "data sets as loaded", caption="table", untracked=("table4_overlap.csv",)),
+        _table(
+            "checkpoint_choice",
+            "Checkpoint choice: last, best on validation, best on test",
+            shown="md",
+            command="checkpoint-choice",
+            curves=True,
+        ),
+        _table(
+            "theory_monitor",
+            "Theory monitor: the bound of Theorem 3.2",
+            "md csv tex pdf png svg",
+            "csv",
+            "theory",
+            command="theory",
+            category="Theory",
+        ),
+    )
+}
+
+
+def _figure(name: str, title: str, curves: bool = False) -> Product:
+    files = _files(f"figures/{name}", "csv pdf png svg", "figure", "svg")
+    return Product(name, title, ("figure", name), files, "Figures", curves=curves)
+
+
+#: the paper's figures in its order; a figure's name is also that of the function that draws it
+FIGURES = {
+    figure.name: figure
+    for figure in (
+        _figure("figure1_accuracy_groups", "Accuracy groups before and after GRPO"),
+        _figure("figure4_training_curves", "Training curves"),
+        _figure("figure5_test_curves", "Test curves of BAPO and its mini test", curves=True),
+        _figure("figure6_ablations", "Ablations of BAPO"),
+        _figure("figure7_tracking", "Tracking of accuracy bins, mathematics"),
+        _figure("figure8_batch_composition", "Batch composition, mathematics"),
+        _figure("figure9_cumulative_rollouts", "Cumulative rollouts"),
+        _figure("figure10_online_filters", "Online filters"),
+        _figure("figure11_dynamics", "Reward, entropy and response length"),
+        _figure("figure12_test_curves", "Test curves", curves=True),
+        _figure("figure13_tracking", "Tracking of accuracy bins, Countdown and geometry"),
+        _figure("figure14_batch_composition", "Batch composition, all tasks"),
+        _figure("figure15_migration", "Migration between accuracy bins"),
+        _figure("figure16_ppo", "PPO against BA-PPO", curves=True),
+    )
+}
+_LEDGER = _files("claims", "md csv json", "claims", "md csv")
+LEDGER = Product("claims", "Ledger of claims", ("claims",), _LEDGER, "Claims")
+PAGE = Product("report", "Report", ("report",), {"report.html": "report/page.rst"}, "Report")
+
+
+def drawn(scale: str) -> list[Product]:
+    """Return the figures whose study has runs at ``scale``, in the paper's order."""
+    return [replace(FIGURES[name], studies=(study,)) for name, study in figure_studies(scale).items()]
+
+
+def ledger(scale: str) -> Product:
+    """Return the ledger of the studies that have runs at ``scale``; of the others it says that there are none."""
+    return replace(LEDGER, studies=tuple(at_scale(claimed(), scale)))
+
+
+def page(scale: str) -> Product:
+    """Return the page. What it shows is made first, all of the paper's; of the rest it shows what there is."""
+    return replace(PAGE, shown=(*TABLES.values(), *drawn(scale), ledger(scale)))
+
+
+# ------------------------------------------------------------------------------------------------ beyond the paper
+
+
+def comparison(study: str) -> Product:
+    """Return the table of a study beyond the paper's."""
+    compared = f"comparison_{study}"
+    if study == REGIMES:
+        files = _files(f"tables/{study}", "md csv tex", study, "md")
+        files |= _files(f"tables/{compared}", "csv md tex", "", "")
+        files |= _files(f"tables/{study}_figure", "csv pdf png svg", "", "")
+        return Product(study, "Difficulty regimes", ("comparison",), files, "Comparisons", studies=(study,))
+    files = _files(f"tables/{compared}", "md csv tex", "comparison", "md")
+    return Product(compared, f"Comparison: {study}", ("comparison",), files, "Comparisons", studies=(study,))
+
+
+def robustness(sweep: str) -> Product:
+    """Return the report of one sweep."""
+    files = _files(f"sweeps/{sweep}/robustness", "md svg csv pdf png", "robustness", "md svg")
+    return Product(f"robustness_{sweep}", f"Robustness: {sweep}", ("robustness",), files, "Sweeps", sweep=sweep)
+
+
+def beyond(scale: str) -> list[str]:
+    """Return the studies at ``scale`` from which no figure of the paper is drawn; each gets a comparison."""
+    return at_scale([name for name in options("study") if not figures_of(name)], scale)
+
+
+def unasked(home: Path, scale: str) -> list[Path]:
+    """Return the files in ``home`` that the page shows where they exist, but does not ask for."""
+    compared = [home / file for study in beyond(scale) for file in comparison(study).files]
+    return [p for p in compared if p.exists()] + [p for files in provenance.robustness_reports(home) for p in files]
+
+
+# ------------------------------------------------------------------------------------------------ targets
+
+
+def of_target(target: str, scale: str, sweeps: Iterable[str] = ()) -> list[Product]:
+    """Return the products that a target of the workflow asks for; none for the runs of a study.
+
+    sweeps: those with runs at the scale, for the target ``sweep``.
+    """
+    if target in ("all", "report"):
+        return [page(scale)]
+    if target == "claims":
+        return [ledger(scale)]
+    if target == "figures":
+        return drawn(scale)
+    if target == "tables":
+        return list(TABLES.values())
+    if target == "comparisons":
+        return [comparison(study) for study in beyond(scale)]
+    if target == "sweep":
+        return [robustness(sweep) for sweep in sweeps]
+    if target.startswith("sweep_"):
+        return [robustness(target.removeprefix("sweep_"))]
+    if target.startswith("runs_"):
+        return []
+    if target == MAIN:  # the figures of the same runs take seconds once the runs exist
+        return [TABLES[MAIN], *(f for f in drawn(scale) if f.studies == (MAIN,) and not f.curves)]
+    if target == "theory" or target in TABLES:
+        return [TABLES["theory_monitor" if target == "theory" else target]]
+    return [f for f in drawn(scale) if target in f.studies] if figures_of(target) else [comparison(target)]
+
+
+# ------------------------------------------------------------------------------------------------ the files
+
+
+def figure_studies(scale: str) -> dict[str, str]:
+    """Return figure -> the study at ``scale`` that it shows, in the paper's order.
+
+    Raises UserError for a figure that does not exist, or that two studies name.
+    """
+    studies: dict[str, str] = {}
+    for name in at_scale(options("study"), scale):
+        for figure in figures_of(name):
+            if figure not in FIGURES:
+                raise UserError(f"{_path(name)}: " + unknown("figures", f"no figure '{figure}'", figure, list(FIGURES)))
+            if figure in studies:
+                raise UserError(
+                    f"{_path(name)}: figures: {figure} is drawn for {studies[figure]} already; name it once"
+                )
+            studies[figure] = name
+    return {figure: studies[figure] for figure in FIGURES if figure in studies}
+
+
+def figures_of(study: str) -> list[str]:
+    """Return the figures that are drawn from a study's runs."""
+    return list(_study(study).get("figures") or [])
+
+
+def claimed() -> list[str]:
+    """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
+    claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in _read(path, list)]
+    return list(dict.fromkeys(s for claim in claims if isinstance(claim, dict) for s in claim.get("studies") or []))
+
+
+def at_scale(studies: Iterable[str], scale: str) -> list[str]:
+    """Return those of the studies that have runs at ``scale``."""
+    return [name for name in studies if scale in (_study(name).get("scales") or {})]
+
+
+def _path(study: str) -> Path:
+    return places.EXPERIMENTS / "study" / f"{study}.yaml"
+
+
+def _study(name: str) -> dict[str, Any]:
+    if not _path(name).exists():
+        raise UserError(unknown("study", f"no file {_path(name)}", name, options("study")))
+    return _read(_path(name), dict)
+
+
+def _read(path: Path, kind: type) -> Any:
+    """Return the content of a YAML file; nothing where it is of another kind, as whoever checks the file explains."""
+    content = _parsed(path, path.read_text(encoding="utf-8"))
+    return content if isinstance(content, kind) else kind()
+
+
+@lru_cache(maxsize=64)
+def _parsed(path: Path, text: str) -> Any:
+    return parse_yaml(path, text)

@@ -1,0 +1,57 @@
+"""What jobs ask of a machine or a cluster, by value: megabytes, minutes, GPUs, machines, priority."""
+
+from __future__ import annotations
+
+import pytest
+
+from bapo.experiments.cells import Cell
+from bapo.experiments.settings import Settings
+from bapo.plan import resources
+
+LAPTOP = (Settings(), Cell("countdown", "qwen2-112k", "bapo", 1))
+GPU = (Settings(scale="gpu", device="cuda"), Cell("countdown", "qwen2-25m", "bapo", 1))
+PAPER = (Settings(scale="paper"), Cell("countdown", "qwen2.5-math-1.5b", "bapo", 42))
+VERL_CPU = (Settings(engine="verl", device="cpu"), Cell("countdown", "qwen2-112k", "grpo", 1))
+VERL_CUDA = (Settings(scale="gpu", engine="verl", device="cuda"), Cell("countdown", "qwen2-25m", "grpo", 1))
+DAY = 1440
+
+
+@pytest.mark.parametrize(
+    ("job", "asked", "wanted"),
+    [
+        (resources.training, LAPTOP, (1500, 60, 0, None)),
+        (resources.training, GPU, (16_000, DAY, 1, 1)),
+        (resources.training, PAPER, (200_000, 3 * DAY, 8, 1)),
+        (resources.training, VERL_CPU, (5000, 60, 0, None)),
+        (resources.training, VERL_CUDA, (64_000, DAY, 1, 1)),
+        (resources.base_model, LAPTOP, (1500, 60, 0, None)),
+        (resources.base_model, GPU, (16_000, DAY, 1, 1)),
+        (resources.base_model, PAPER, (4000, DAY, 0, None)),  # noted only
+        (resources.evaluation, LAPTOP, (1500, 60, 0, None)),
+        (resources.evaluation, GPU, (16_000, DAY, 1, 1)),
+        (resources.evaluation, PAPER, (200_000, DAY, 1, 1)),
+        (resources.problems, PAPER, (1500, 240, 0, None)),
+    ],
+)
+def test_what_a_job_asks_for(job, asked: tuple[Settings, Cell], wanted: tuple) -> None:
+    config = asked[0].run(asked[1])
+    for attempt in (1, 2):  # more memory and time the second time, not more GPUs
+        first = {"mem_mb": attempt * wanted[0], "runtime": attempt * wanted[1]}
+        assert job(config, attempt) == first | {"gpu": wanted[2], "nodes": wanted[3]}
+
+
+def test_an_evaluation_takes_the_gpus_of_its_backend() -> None:
+    settings, cell = PAPER
+    for override, gpus in (
+        ("evaluation.backend=server", 0),
+        ("evaluation.vllm.tensor_parallel_size=4", 4),
+        ("evaluation.backend=torch", 0),
+    ):
+        config = Settings(scale=settings.scale, set=(override,)).run(cell)
+        assert resources.evaluation(config)["gpu"] == gpus, override
+
+
+def test_the_longest_runs_start_first() -> None:
+    settings, cell = LAPTOP
+    found = {m: resources.priority(settings.run(Cell(cell.task, cell.model, m, 1))) for m in ("grpo", "bapo", "dapo")}
+    assert found == {"grpo": 10, "bapo": 10, "dapo": 20}

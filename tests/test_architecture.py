@@ -1,0 +1,130 @@
+"""Which room of the code may import which, read from the source: imports follow the arrows, and none form a circle."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support.paths import ROOT
+
+#: what every room may import
+GROUND = {"bapo", "bapo.errors", "bapo.seeds", "bapo.validate"}
+READ_A_RUN = {"bapo.store", "bapo.experiments.places"}
+TRAIN = {"bapo.algorithm", "bapo.methods", "bapo.experiments", "bapo.store", "bapo.tasks", "bapo.engines.shared"}
+#: room -> the rooms and modules that it may import beside itself and GROUND; the longest name that fits is taken
+ARROWS = {
+    "bapo": set(),
+    "bapo.__main__": {"bapo"},  # whatever a command needs
+    "bapo.algorithm": set(),
+    "bapo.methods": {"bapo.algorithm"},
+    "bapo.graders": set(),
+    "bapo.tasks": {"bapo.graders", "bapo.store", "bapo.experiments", "bapo.engines.shared"},
+    "bapo.store": {"bapo.algorithm", "bapo.methods"},
+    "bapo.experiments": {"bapo.methods", "bapo.store", "bapo.tasks"},
+    "bapo.engines": {"bapo.engines"},  # chooses one of them
+    "bapo.engines.shared": {"bapo.algorithm", "bapo.store", "bapo.tasks"},
+    "bapo.engines.fast": {"bapo.engines.shared"},
+    "bapo.engines.torch": TRAIN,
+    "bapo.engines.verl": TRAIN,
+    "bapo.evaluation": {
+        "bapo.algorithm",
+        "bapo.graders",
+        "bapo.tasks",
+        "bapo.store",
+        "bapo.experiments",
+        "bapo.engines.shared",
+    },
+    "bapo.sweeps": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.engines"},
+    "bapo.plan": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.sweeps", "bapo.evaluation"},
+    "analysis": READ_A_RUN,
+    "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
+    "analysis.tables.theory": READ_A_RUN | {"bapo.algorithm"},
+    "analysis.imports": READ_A_RUN | {"bapo.algorithm", "bapo.methods"},
+}
+#: (importing module, imported module) that goes against the arrows -> why it is still there
+EXCEPTIONS = {
+    ("bapo.store.records", "bapo.experiments.budgets"): "a run's ledger says whether its budget was reached",
+    ("bapo.experiments.identity", "bapo.evaluation.scores"): "an evaluation's identity holds its metrics' version",
+    ("bapo.plan.jobs", "analysis.claims.entries"): "which studies the claims need",
+}
+#: packages that only engines, evaluation and tasks may load
+HEAVY = {"torch", "transformers", "verl", "ray", "vllm", "lm_eval"}
+
+
+class Import(NamedTuple):
+    """One import. typing: under TYPE_CHECKING, so never executed."""
+
+    importer: str
+    imported: str
+    typing: bool
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {_module(p): p for package in ("bapo", "analysis") for p in sorted((ROOT / package).rglob("*.py"))}
+
+
+def _imports(node: ast.AST, typing: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield (dotted name, typing) of everything that a tree imports, also inside functions."""
+    for child in ast.iter_child_nodes(node):
+        below = typing or (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test))
+        if isinstance(child, ast.Import):
+            yield from ((alias.name, below) for alias in child.names)
+        elif isinstance(child, ast.ImportFrom):
+            assert child.level == 0, "imports are absolute"
+            names = [f"{child.module}.{alias.name}" for alias in child.names]
+            yield from ((name if name in MODULES else child.module, below) for name in names)
+        yield from _imports(child, below)
+
+
+IMPORTS = [
+    Import(name, imported, typing)
+    for name, path in MODULES.items()
+    for imported, typing in _imports(ast.parse(path.read_text(encoding="utf-8")))
+]
+OURS = [i for i in IMPORTS if i.imported in MODULES and i.imported != i.importer and not i.typing]
+
+
+def room(module: str) -> str:
+    """Return the longest name of ARROWS that a module lies in."""
+    return max((r for r in ARROWS if f"{module}.".startswith(f"{r}.")), key=len)
+
+
+def allowed(entry: Import) -> bool:
+    """Return whether an import follows the arrows; the rooms of the analysis may import each other."""
+    home = room(entry.importer)
+    own = "analysis" if home.startswith("analysis") else home
+    targets = ARROWS[home] | ({own} - {"bapo"})
+    return entry.imported in GROUND or any(f"{entry.imported}.".startswith(f"{t}.") for t in targets)
+
+
+def test_every_import_follows_the_arrows() -> None:
+    against = {(i.importer, i.imported) for i in OURS if not allowed(i)}
+    assert against - set(EXCEPTIONS) == set(), "imports against the arrows"
+    assert set(EXCEPTIONS) - against == set(), "exceptions that nothing needs any longer: take them out of the list"
+
+
+def test_bapo_never_imports_the_analysis() -> None:
+    found = {(i.importer, i.imported) for i in OURS if i.importer.startswith("bapo") and "analysis" in i.imported}
+    assert found <= set(EXCEPTIONS)
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions count too: they only hide a circle."""
+    graph: dict[str, set[str]] = {name: set() for name in MODULES}
+    for entry in OURS:
+        graph[entry.importer].add(entry.imported)
+    TopologicalSorter(graph).prepare()  # raises CycleError naming the circle
+
+
+@pytest.mark.parametrize("light", ["analysis", "bapo.store", "bapo.experiments", "bapo.graders", "bapo.plan"])
+def test_rooms_without_a_model_import_no_engine(light: str) -> None:
+    heavy = [i for i in IMPORTS if f"{i.importer}.".startswith(f"{light}.") and i.imported.partition(".")[0] in HEAVY]
+    assert [i for i in heavy if not i.typing] == []
