@@ -11,7 +11,8 @@ from bapo import seeds
 from bapo.algorithm.rollouts import Prompt, Samples
 from bapo.engines.shared import models
 from bapo.engines.shared.sampler import SamplingParameters, sample
-from bapo.tasks import Task, Verdict
+from bapo.graders.verdict import Verdict
+from bapo.tasks import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
