@@ -296,7 +296,7 @@ def changed(before: dict[str, str]) -> set[str]:
         ("method/bapo.yaml", "title:", "m: 4\ntitle:", {"bapo", "bapo_without_x2", "bapo_without_x3"}),
         ("method/bapo_without_x3.yaml", "title:", "m: 4\ntitle:", {"bapo_without_x3"}),
         ("method/dapo.yaml", "title:", "max_generation_batches: 3\ntitle:", {"dapo"}),
-        ("method/bapo.yaml", "# and the authors' code beside it", "# another comment", set()),
+        ("method/bapo.yaml", "# BAPO: section 3", "# BAPO, section 3", set()),
         ("method/bapo.yaml", "title: +BAPO", "title: +BAPO (Ours)", set()),
         ("scale/laptop.yaml", "title: Laptop", "title: Small", set()),
         ("setting/laptop_countdown.yaml", "kl_coef: 0.001", "kl_coef: 1.0e-3", set()),

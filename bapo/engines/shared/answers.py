@@ -12,7 +12,7 @@ from bapo.algorithm.rollouts import Prompt, Samples
 from bapo.engines.shared import models
 from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.graders.verdict import Verdict
-from bapo.tasks import Task
+from bapo.tasks.base import Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
