@@ -207,7 +207,7 @@ def _require_identity(home: Path, identity: str) -> dict[str, Any]:
     """Return the summary in ``home``. Raises UserError if it is missing or belongs to another configuration."""
     summary = read_json(home / SUMMARY)
     if summary.get("identity") != identity:
-        raise UserError(f"{home}: trained under another configuration; train it again, or correct the command")
+        raise UserError(f"{home}: this was trained under another configuration; train it again, or correct the command")
     return summary
 
 

@@ -88,7 +88,7 @@ def against_generate(
     inputs: dict[str, Any],
     rounds: int,
 ) -> None:
-    """Print tokens a second of ``generate``, of our general sampler and of the fast forward, and ratios to the first.
+    """Print tokens per second of ``generate``, of our general sampler and of the fast forward, and ratios to the first.
 
     inputs: what ``generate`` takes of the prompts, padded on the left. Useful tokens are counted: up to the end token.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def content(sweep: Sweep, settings: Settings, rows: list[dict[str, Any]]) -> dic
         "pruning": None if sweep.pruning is None else {"p": sweep.pruning.p, "seeds": sweep.pruning.seeds},
         "seeds": list(sweep.seeds),
         "validation": {"set": trials.VALIDATION, "problems": config.probe.prompts, "samples": config.probe.samples},
-        "parameters": [_parameter(name, title, d) for p in sweep.parameters for name, title, d in _numbers(p)],
+        "parameters": list(_numbers(sweep)),
         "reference": {
             "method": sweep.reference,
             "title": reference[sweep.seeds[0]].method.title,
@@ -83,22 +84,21 @@ def content(sweep: Sweep, settings: Settings, rows: list[dict[str, Any]]) -> dic
     }
 
 
-def _numbers(parameter: Any) -> list[tuple[str, str, Any]]:
-    titles = parameter.titles()
-    return [(name, titles[name], d) for name, d in parameter.distributions().items()]
-
-
-def _parameter(name: str, title: str, distribution: Any) -> dict[str, Any]:
+def _numbers(sweep: Sweep) -> Iterator[dict[str, Any]]:
+    """Yield each number of the space with its title and how Optuna draws it."""
     from optuna.distributions import CategoricalDistribution, distribution_to_json
 
-    choices = list(distribution.choices) if isinstance(distribution, CategoricalDistribution) else None
-    return {
-        "name": name,
-        "title": title,
-        "choices": choices,
-        "log": bool(getattr(distribution, "log", False)),
-        "distribution": distribution_to_json(distribution),
-    }
+    for parameter in sweep.parameters:
+        titles = parameter.titles()
+        for name, distribution in parameter.distributions().items():
+            categorical = isinstance(distribution, CategoricalDistribution)
+            yield {
+                "name": name,
+                "title": titles[name],
+                "choices": list(distribution.choices) if categorical else None,
+                "log": bool(getattr(distribution, "log", False)),
+                "distribution": distribution_to_json(distribution),
+            }
 
 
 def show(sweep: Sweep, settings: Settings) -> str:

@@ -63,28 +63,15 @@ class SweepFile:
     scales: dict[str, At] = setting()
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """A checked sweep at one scale, with the fields of the file and of its block for the scale."""
+@dataclass(kw_only=True)
+class Sweep(SweepFile):
+    """A checked sweep at one scale: the fields of its file, and those that the scale decides."""
 
-    name: str
-    title: str
     scale: str
-    task: str
     model: str
-    method: str
-    reference: str
-    named: tuple[str, ...]
-    sampler: str
     parameters: tuple[Parameter, ...]
     trials: int
     seeds: tuple[int, ...]
-    start: Mapping[str, Any]
-    startup: int
-    seed: int
-    pruning: Pruning | None
-    retries: int
-    storage: str | None
 
     @property
     def space_identity(self) -> str:
@@ -129,26 +116,16 @@ def load(name: str, settings: Settings) -> Sweep:
     model = (
         at.model or compose.run_config(settings.scale, content.task, "", "", 0, settings.overrides_of("")).model.name
     )
-    return Sweep(
-        name=name,
-        title=content.title or name,
-        scale=settings.scale,
-        task=content.task,
-        model=model,
-        method=content.method,
-        reference=content.reference,
-        named=tuple(content.named),
-        sampler=content.sampler,
-        parameters=parameters,
-        trials=trials,
-        seeds=settings.seeds or tuple(at.seeds),
-        start=content.start,
-        startup=content.startup,
-        seed=content.seed,
-        pruning=content.pruning,
-        retries=content.retries,
-        storage=settings.storage or content.storage,
-    )
+    scaled = {
+        "scale": settings.scale,
+        "title": content.title or name,
+        "model": model,
+        "parameters": parameters,
+        "trials": trials,
+        "seeds": settings.seeds or tuple(at.seeds),
+        "storage": settings.storage or content.storage,
+    }
+    return Sweep(**vars(content) | scaled)
 
 
 def _path(name: str) -> Path:
