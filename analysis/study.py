@@ -86,6 +86,10 @@ class Block:
     def title(self) -> str:
         return f"{self.task_title}, {self.model_title}"
 
+    def keys(self, method: str) -> dict[str, str]:
+        """Return the columns that say whose row it is: task, model and method."""
+        return {"task": self.task, "model": self.model, "method": method}
+
     def method_title(self, method: str) -> str:
         return self.methods[method][0].method_title
 
@@ -144,15 +148,10 @@ def load(path: Path, target: str | None = None) -> Study:
     if config is None:
         config = (f"scale={file.scale}",) if file.scale not in ("", "laptop") else ()
     return Study(
-        scale=file.scale,
-        note=file.note,
+        **{key: getattr(file, key) for key in ("scale", "note", "curves", "name", "reference", "title")},
         blocks=tuple(_block(file, task, model, path) for task, model in places),
         target=target or (f"runs_{file.name}" if file.name else "figures"),
         config=config,
-        curves=file.curves,
-        name=file.name,
-        reference=file.reference,
-        title=file.title,
     )
 
 

@@ -65,33 +65,6 @@ PARTS = {
 WIDTH = 7.2  # inches: a page's text width
 DPI = 200
 CAPTION = 18.8  # characters of a caption to the inch
-SETTINGS = {
-    "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7.5,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.7,
-    "axes.edgecolor": "#444444",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.6,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.5,
-    "pdf.fonttype": 42,
-    "figure.dpi": 100,
-    "savefig.dpi": DPI,
-    # letters as paths, which look the same wherever an SVG is opened; names in it that do not change
-    "svg.fonttype": "path",
-    "svg.hashsalt": "bapo",
-}
 
 
 def method_line(method: str, index: int = 0) -> dict[str, Any]:
@@ -104,7 +77,7 @@ def settings() -> Any:
     """Use as ``with style.settings():`` around drawing and saving."""
     import matplotlib
 
-    return matplotlib.rc_context(SETTINGS)
+    return matplotlib.rc_context(fname=Path(__file__).with_name("paper.mplstyle"))
 
 
 def figure(height: float, width: float = WIDTH) -> Figure:
@@ -135,12 +108,36 @@ def caption_height(words: str, width: float = WIDTH) -> float:
     return 0.08 + 0.128 * len(textwrap.wrap(" ".join(words.split()), int(width * CAPTION)))
 
 
-def margins(fig: Figure, left: float, right: float, top: float, bottom: float, **spaces: float) -> None:
+def margins(fig: Figure, left: float, right: float, top: float, bottom: float, **spaces: float | None) -> None:
     """subplots_adjust in inches; wspace and hspace as there."""
     width, height = fig.get_size_inches()
     fig.subplots_adjust(
         left=left / width, right=1 - right / width, top=1 - top / height, bottom=bottom / height, **spaces
     )
+
+
+def panels(
+    words: str,
+    shape: tuple[int, int],
+    panel: float,
+    gap: float,
+    top: float,
+    left: float,
+    right: float = 0.15,
+    wspace: float | None = None,
+    **options: Any,
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure with the caption ``words``, and its axes [rows, columns].
+
+    panel, gap: inches, the height of a row and the space between two; margins as in :func:`margins`; options: of
+    ``Figure.subplots``.
+    """
+    below = caption_height(words) + 0.5
+    fig = figure(top + shape[0] * panel + (shape[0] - 1) * gap + below)
+    grid = fig.subplots(*shape, squeeze=False, **options)
+    margins(fig, left, right, top, below, hspace=gap / panel, wspace=wspace)
+    caption(fig, words)
+    return fig, grid
 
 
 def smooth(values: np.ndarray, window: int) -> np.ndarray:

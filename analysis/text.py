@@ -40,10 +40,14 @@ def thousands(value: float | None) -> str:
     return f"{value / 1000:.0f}k" if value >= 100_000 else f"{value / 1000:.1f}k"
 
 
+def p_number(value: float | None) -> str:
+    """0.0004 -> "< 0.001", 0.0432 -> "0.043", 0.432 -> "0.43"; missing -> an en dash."""
+    return "< 0.001" if value is not None and value < 0.001 else number(value, 3 if value and value < 0.1 else 2)
+
+
 def p_value(value: float) -> str:
-    if not math.isfinite(value):
-        return f"p {MISSING}"
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}" if value < 0.1 else f"p = {value:.2f}"
+    shown = p_number(value)
+    return f"p = {shown}" if shown[0].isdigit() else f"p {shown}"
 
 
 def span(values: Sequence[int]) -> str:
@@ -64,6 +68,11 @@ def percent(estimate: Estimate) -> str:
 def interval(estimate: Estimate) -> str:
     """Return the 95% interval in points: "-0.3 to +2.7"."""
     return f"{signed(100 * estimate.low)} to {signed(100 * estimate.high)}"
+
+
+def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:
+    """Return fields of an estimate in points or percent, named PREFIXfieldSUFFIX: columns of a CSV file."""
+    return {f"{prefix}{field}{suffix}": 100 * getattr(estimate, field) for field in fields}
 
 
 def write_csv(path: Path, frame: pd.DataFrame) -> None:

@@ -206,50 +206,44 @@ def _known(line: Line, otherwise: float) -> float:
 
 def as_dictionary(line: Line) -> dict[str, Any]:
     """Return what the files hold of a line; numbers that do not exist are None."""
-    claim, e = line.claim, line.measure.estimate if line.measure else None
-    ends = (e.low, e.high) if e and claim.rule.kind != "always" else (None, None)
-
-    def number(value: float | None) -> float | None:
-        return float(value) if value is not None and np.isfinite(value) else None
-
-    printed = claim.paper if isinstance(claim.paper, str) else None
+    claim = line.claim
+    numbers = _numbers(line.measure)
+    if claim.rule and claim.rule.kind == "always":
+        numbers |= {"low": None, "high": None}
     return {
         "id": claim.id,
         "section": claim.section,
         "quote": claim.quote,
         "task": line.task,
         "model": line.model,
-        "paper_value": printed if printed is not None else number(line.paper),
+        "paper_value": claim.paper if isinstance(claim.paper, str) else _number(line.paper),
         "query": claim.query.get("name", ""),
         "parameters": claim.parameters,
         "rule": claim.rule.text() if claim.rule else "",
-        "estimate": number(e.mean) if e else None,
-        "low": number(ends[0]),
-        "high": number(ends[1]),
-        "unit": line.measure.unit if line.measure else "",
-        "n_seeds": line.measure.seeds if line.measure else 0,
+        **numbers,
         "verdict": line.verdict.verdict,
         "size": line.verdict.size,
         "reason": line.verdict.reason,
         "part": line.verdict.part,
-        "p": number(line.verdict.p),
-        "p_holm": number(line.adjusted),
+        "p": _number(line.verdict.p),
+        "p_holm": _number(line.adjusted),
         "holds_corrected": line.holds_corrected,
-        "parts": [
-            {
-                "part": part,
-                "estimate": number(m.estimate.mean),
-                "low": number(m.estimate.low),
-                "high": number(m.estimate.high),
-                "unit": m.unit,
-                "n_seeds": m.seeds,
-                "note": m.note,
-            }
-            for part, m in line.parts.items()
-        ],
+        "parts": [{"part": part, **_numbers(m), "note": m.note} for part, m in line.parts.items()],
         "note": claim.note,
         "studies": list(claim.studies),
         "missing": line.missing,
         "runs": list(line.runs),
         "command": line.command,
     }
+
+
+def _numbers(measure: Measure | None) -> dict[str, Any]:
+    if measure is None:
+        return {"estimate": None, "low": None, "high": None, "unit": "", "n_seeds": 0}
+    e = measure.estimate
+    ends = {"estimate": _number(e.mean), "low": _number(e.low), "high": _number(e.high)}
+    return {**ends, "unit": measure.unit, "n_seeds": measure.seeds}
+
+
+def _number(value: float | None) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None

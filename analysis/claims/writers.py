@@ -94,7 +94,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> str:
         several = len(r["parts"]) > 1 or (r["task"] == ALL and not r["parts"])
         here = _interval(r) + (f": {r['part']}" if several and r["part"] else "")
         name = f"[{claim}](#{claim})"
-        body.append([name, r["section"], where, _paper(r), here, _verdict(r), _p(r["p_holm"])])
+        body.append([name, r["section"], where, _paper(r), here, _verdict(r), text.p_number(r["p_holm"])])
     return markdown_table(["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"], body, "lllllll")
 
 
@@ -116,7 +116,16 @@ def _claim(rows: Sequence[dict[str, Any]]) -> str:
                 for p in r["parts"]
             )
             body.append(
-                [where, _paper(r), _interval(r), _verdict(r), _p(r["p"]), _p(r["p_holm"]), str(r["n_seeds"]), reason]
+                [
+                    where,
+                    _paper(r),
+                    _interval(r),
+                    _verdict(r),
+                    text.p_number(r["p"]),
+                    text.p_number(r["p_holm"]),
+                    str(r["n_seeds"]),
+                    reason,
+                ]
             )
         head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Why, and each part"]
         lines += ["", markdown_table(head, body, "llllllrl").rstrip()]
@@ -154,15 +163,3 @@ def _verdict(row: dict[str, Any]) -> str:
     firm = row["verdict"] in VERDICTS[:2]
     size = f" (size {row['size']})" if row["size"] in ("smaller", "larger") else ""
     return f"**{row['verdict']}**{size}" + (" (*)" if firm and not row["holds_corrected"] else "")
-
-
-def _p(value: float | None) -> str:
-    return (
-        text.MISSING
-        if value is None
-        else "< 0.001"
-        if value < 0.001
-        else f"{value:.3f}"
-        if value < 0.1
-        else f"{value:.2f}"
-    )

@@ -38,13 +38,9 @@ def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
     )
     caption += probed.chance_words([(d["title"], d["probes"]) for d in data], FAIR)
     caption += study.note
-    below = style.caption_height(caption) + 0.5
-    fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
-    grid = fig.subplots(len(data), 1, squeeze=False)[:, 0]
-    for axes, d in zip(grid, data, strict=True):
+    fig, grid = style.panels(caption, (len(data), 1), PANEL, GAP, TOP, left=0.6)
+    for axes, d in zip(grid[:, 0], data, strict=True):
         _panel(axes, d)
-    style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL)
-    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for d in data], ignore_index=True)
 
 

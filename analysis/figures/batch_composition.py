@@ -61,11 +61,9 @@ def _draw(
         "line: the configured batch B, which GRPO always fills. Percentages: mean share of B over the run. "
         f"{study.note}"
     )
-    below = style.caption_height(caption) + 0.5
     top = TOP if any(titles) else TOP - 0.1
-    across = max(len(line) for line in lines)
-    fig = style.figure(top + len(lines) * PANEL + (len(lines) - 1) * GAP + below)
-    grid = fig.subplots(len(lines), max(across, 2), squeeze=False)  # a lone panel does not fill the page
+    across = max(2, *map(len, lines))  # a lone panel does not fill the page
+    fig, grid = style.panels(caption, (len(lines), across), PANEL, GAP, top, left=0.5, wspace=0.08)
     rows = []
     for row, panels, title in zip(grid, lines, titles, strict=True):
         for axes in row[len(panels) :]:
@@ -81,9 +79,7 @@ def _draw(
         row[0].set_ylabel("groups in the batch")
         if title:
             style.row_title(row[0], title, 0.43)
-    style.margins(fig, left=0.5, right=0.15, top=top, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     common.legend_above(fig, [grid[0, 0]])
-    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 

@@ -43,7 +43,7 @@ def by_seed(
     """Return a row for each seed and step. columns: [S, T], or one word for all; names: columns before the seed."""
     import pandas as pd
 
-    first = {"task": block.task, "model": block.model, "method": method, **names}
+    first = {**block.keys(method), **names}
     parts = []
     for i, cell in enumerate(block.methods[method]):
         values = {name: c if isinstance(c, str) else c[i] for name, c in columns.items()}

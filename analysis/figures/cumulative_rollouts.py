@@ -32,17 +32,13 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
         f"re-evaluations; mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
         f"{'In brackets: times GRPO. ' if compared else ''}{study.note}"
     )
-    below = style.caption_height(caption) + 0.5
-    down = -(-len(study.blocks) // ACROSS)
-    fig = style.figure(TOP + down * PANEL + (down - 1) * GAP + below)
-    grid = fig.subplots(down, max(2, min(ACROSS, len(study.blocks))), squeeze=False)
+    shape = -(-len(study.blocks) // ACROSS), max(2, min(ACROSS, len(study.blocks)))
+    fig, grid = style.panels(caption, shape, PANEL, GAP, TOP, left=0.6, wspace=0.22)
     for axes in grid.flat[len(study.blocks) :]:
         axes.set_visible(False)
     rows = [_panel(axes, block, study) for axes, block in zip(grid.flat, study.blocks, strict=False)]
     for line in grid:
         line[0].set_ylabel("responses generated")
-    style.margins(fig, left=0.6, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
-    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
 
 

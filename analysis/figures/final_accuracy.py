@@ -42,7 +42,7 @@ def frame(block: Block, accuracies: Mapping[str, SeedMean]) -> pd.DataFrame:
 
     rows = []
     for name, accuracy in accuracies.items():
-        same = {"task": block.task, "model": block.model, "method": name, "measure": "test_accuracy"}
+        same = {**block.keys(name), "measure": "test_accuracy"}
         if name != "base":
             seeds = [c.seed for c in block.methods[name]]
             rows += [same | {"seed": s, "value": v} for s, v in zip(seeds, accuracy.seed_means, strict=True)]

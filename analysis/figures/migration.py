@@ -56,9 +56,7 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
         caption += f"{OWN} "
     caption += probed.chance_words([(b.title, d["probes"]) for b, d in zip(blocks, data, strict=True)], FAIR)
     caption += study.note
-    below = style.caption_height(caption) + 0.5
-    fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
-    grid = fig.subplots(len(data), STEPS, squeeze=False)
+    fig, grid = style.panels(caption, (len(data), STEPS), PANEL, GAP, TOP, left=0.55, right=0.68, wspace=0.08)
     for line, block, d in zip(grid, blocks, data, strict=True):
         for axes in line[len(d["counts"]) :]:
             axes.set_visible(False)
@@ -69,9 +67,7 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
             else:
                 axes.set_ylabel("initial bin" if d["probes"].obstacle else "bin, other seed's base", labelpad=2)
         style.row_title(line[0], f"{block.plain_title(method)}: {block.title}", 0.38)
-    style.margins(fig, left=0.55, right=0.68, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _bar(fig, grid, image)
-    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for d in data], ignore_index=True)
 
 
@@ -90,9 +86,7 @@ def _read(block: Block, method: str, study: Study) -> dict:
     frame = pd.DataFrame(
         [
             {
-                "task": block.task,
-                "model": block.model,
-                "method": method,
+                **block.keys(method),
                 "compared": compared,
                 "step": step,
                 "initial": initial,

@@ -35,9 +35,8 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
         f"{common.averaged(window)}. Mean over {common.seed_words(study.blocks)}, band: lowest to highest seed. "
         f"{final_accuracy.WORDS if any(accuracies.values()) else ''}{study.note}"
     )
-    below = style.caption_height(caption) + 0.5
-    fig = style.figure(TOP + len(study.blocks) * PANEL + (len(study.blocks) - 1) * GAP + below)
-    grid = fig.subplots(len(study.blocks), 3, squeeze=False, width_ratios=(1, 1, 0.9))
+    shape, widths = (len(study.blocks), 3), (1, 1, 0.9)
+    fig, grid = style.panels(caption, shape, PANEL, GAP, TOP, left=0.5, wspace=0.22, width_ratios=widths)
     rows = []
     for line, block in zip(grid, study.blocks, strict=True):
         rows += _row(line, block, held_out, norms, window)
@@ -46,8 +45,6 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
         line[2].set_xlim(*final_accuracy.limits(accuracies[block]))
         rows.append(final_accuracy.frame(block, accuracies[block]))
         style.row_title(line[0], block.title, 0.22)
-    style.margins(fig, left=0.5, right=0.15, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.22)
-    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
 
 

@@ -36,9 +36,7 @@ def bins(
     frame = pd.DataFrame(
         [
             {
-                "task": block.task,
-                "model": block.model,
-                "method": method,
+                **block.keys(method),
                 "seed": seed,
                 "step": step,
                 "correct": correct,

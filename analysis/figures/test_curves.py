@@ -120,11 +120,8 @@ def _draw(panels: Sequence[Panel], study: Study, extra: str, stars: bool = False
         f"mean for new problems, these trained models given. {study.note}"
     )
     titled = 0.2 * max(p.title.count("\n") + 1 for p in panels)
-    below, above = style.caption_height(caption) + 0.5, 0.3 + titled
-    across = min(ACROSS, len(panels))
-    down = -(-len(panels) // across)
-    fig = style.figure(above + down * HEIGHT + (down - 1) * (GAP + titled) + below)
-    grid = fig.subplots(down, max(2, across), squeeze=False)
+    shape = -(-len(panels) // ACROSS), min(ACROSS, max(2, len(panels)))
+    fig, grid = style.panels(caption, shape, HEIGHT, GAP + titled, 0.3 + titled, left=0.5, wspace=0.22)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
     rows = [_panel(axes, p, curves_of[p], stars) for axes, p in zip(grid.flat, panels, strict=False)]
@@ -135,9 +132,7 @@ def _draw(panels: Sequence[Panel], study: Study, extra: str, stars: bool = False
         low, high = min(a.get_ylim()[0] for a in shown), max(a.get_ylim()[1] for a in shown)
         for axes in shown:
             axes.set_ylim(low, high)
-    style.margins(fig, left=0.5, right=0.15, top=above, bottom=below, hspace=(GAP + titled) / HEIGHT, wspace=0.22)
     common.legend_above(fig, grid.flat[: len(panels)], left=0.5)
-    style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True).drop_duplicates(ignore_index=True)
 
 

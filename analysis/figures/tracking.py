@@ -40,7 +40,6 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a panel a method, a bar a probed step (the first: the base model); red: 0/G."""
     import pandas as pd
 
-    across = max(len(b.methods) for b in study.blocks)
     data = [[_read(b, m, study) for m in b.methods] for b in study.blocks]
     samples = data[0][0]["samples"]
     seeds = common.seed_words(study.blocks)
@@ -54,9 +53,8 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
     named = [(f"{d['title']} on {block.title}", d["probes"]) for block, line in rows for d in line]
     caption += probed.chance_words(named, FAIR.format(samples=samples))
     caption += study.note
-    below = style.caption_height(caption) + 0.5
-    fig = style.figure(TOP + len(data) * PANEL + (len(data) - 1) * GAP + below)
-    grid = fig.subplots(len(data), across, squeeze=False, sharey="row")
+    shape = len(data), max(map(len, data))
+    fig, grid = style.panels(caption, shape, PANEL, GAP, TOP, left=0.62, right=0.72, wspace=0.08, sharey="row")
     colours = bin_colours(samples)
     for line, block, found in zip(grid, study.blocks, data, strict=True):
         for axes in line[len(found) :]:
@@ -67,9 +65,7 @@ def _draw(study: Study) -> tuple[Figure, pd.DataFrame]:
         style.row_title(
             line[0], block.title, 0.75, f"   above the bars: share of the 0/{samples} prompts that improved"
         )
-    style.margins(fig, left=0.62, right=0.72, top=TOP, bottom=below, hspace=GAP / PANEL, wspace=0.08)
     _legend(fig, grid[0, -1], colours, samples)
-    style.caption(fig, caption)
     return fig, pd.concat([d["frame"] for line in data for d in line], ignore_index=True)
 
 

@@ -113,27 +113,13 @@ def _command(target: str, study: StudyFile, folder: str) -> str:
 
 def _payload(origin: provenance.Provenance) -> dict[str, Any]:
     """Return what opening a run shows; the browser builds it only when asked."""
-    keep = (
-        "folder",
-        "title",
-        "task",
-        "model",
-        "method",
-        "seed",
-        "status",
-        "configuration",
-        "environment",
-        "manifest",
-        "totals",
-        "accuracy",
-        "reference",
-        "studies",
-    )
+    left_out = ("task_title", "model_title", "evaluation_seconds")
     return {
         "configurations": origin.configurations,
         "environments": origin.environments,
         "runs": [
-            {k: v for k, v in asdict(run).items() if k in keep and v not in (None, {}, [])} for run in origin.runs
+            {k: v for k, v in asdict(run).items() if k not in left_out and v not in (None, {}, [])}
+            for run in origin.runs
         ],
     }
 

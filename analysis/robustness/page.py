@@ -157,12 +157,9 @@ def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.
             e, d = t.estimate, against_reference(t, sweep)
             line |= {
                 "accuracy": 100 * e.mean,
-                "low": 100 * e.low,
-                "high": 100 * e.high,
-                "se": 100 * e.se,
+                **text.points(e, "low", "high", "se"),
                 "minus_reference": 100 * d.mean,
-                "minus_low": 100 * d.low,
-                "minus_high": 100 * d.high,
+                **text.points(d, "low", "high", prefix="minus_"),
                 "in_region": bool(area and t in area.inside),
                 "runs": " ".join(t.runs),
             }
@@ -177,9 +174,7 @@ def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.
                     "level": level.title,
                     "trials": len(level.trials),
                     "accuracy": 100 * e.mean,
-                    "low": 100 * e.low,
-                    "high": 100 * e.high,
-                    "se": 100 * e.se,
+                    **text.points(e, "low", "high", "se"),
                     "importance": row.importance,
                     "p_holm": row.p,
                 }

@@ -116,7 +116,7 @@ def _row(compared: Compared, row: Result, columns: Sequence[tuple[str, str]]) ->
     if test:
         cells += [
             f"{text.signed(100 * test.difference.mean)} ({text.interval(test.difference.tested)})",
-            text.p_value(test.adjusted).removeprefix("p ").removeprefix("= "),
+            text.p_number(test.adjusted),
             test.verdict,
         ]
     else:
@@ -184,16 +184,13 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
             seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
             rows.append(
                 {
-                    "task": compared.block.task,
-                    "model": compared.block.model,
-                    "method": row.method,
+                    **compared.block.keys(row.method),
                     "title": row.title,
                     "benchmark": name,
                     "benchmark_title": title,
                     "seeds": len(seeds),
                     "mean": 100 * m.mean,
-                    "low": 100 * m.problems.low,
-                    "high": 100 * m.problems.high,
+                    **text.points(m.problems, "low", "high"),
                     "seed_sd": 100 * m.seed_sd,
                     "reference": compared.reference,
                     "difference": 100 * d.mean if d else None,

@@ -16,6 +16,19 @@ from bapo.store.files import SUMMARY, read_json, read_table, verify_files
 
 #: written beside real sets by the data job: sources, rows read, rows removed
 CLEANING = "cleaning.json"
+#: header of the Markdown table -> a cell, from a row of the CSV file
+COLUMNS = {
+    "Split": "{split}",
+    "Rows": "{rows:,}",
+    "Repeated ids": "{repeated_ids:,}",
+    "Repeated contents": "{repeated_contents:,}",
+    "Prompt, characters": "{shortest_prompt} to {longest_prompt}",
+    "Removed": "{removed}",
+    "Kinds": "{kinds}",
+    "Source": "{source}",
+    "Paper's set": "{paper_set}",
+    "Paper": "{paper}",
+}
 
 
 @dataclass(frozen=True)
@@ -179,38 +192,14 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
 
 
 def _tables(block: Block, study: Study, splits_of: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[Table]:
-    header = [
-        "Split",
-        "Rows",
-        "Repeated ids",
-        "Repeated contents",
-        "Prompt, characters",
-        "Removed",
-        "Kinds",
-        "Source",
-        "Paper's set",
-        "Paper",
-    ]
-    cells = [
-        [
-            r["split"],
-            *(f"{r[k]:,}" for k in ("rows", "repeated_ids", "repeated_contents")),
-            f"{r['shortest_prompt']} to {r['longest_prompt']}",
-            r["removed"],
-            r["kinds"],
-            r["source"],
-            r["paper_set"],
-            r["paper"],
-        ]
-        for r in splits_of
-    ]
+    cells = [[form.format(**r) for form in COLUMNS.values()] for r in splits_of]
     below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in splits_of if r["remark"]]
     loaded = next((r["rows"] for r in splits_of if r["split"] == "train"), None)
     if loaded is not None:
         below.append(f"Trained on here: {loaded:,} problems.")
     decisions = removed(data_folder(block, study))[1]
     below += [f"Decisions on the rows of the real sets: {', '.join(decisions)}."] if decisions else []
-    tables = [Table(f"{block.task_title}: splits", header, cells, "lrrrrlllll", below)]
+    tables = [Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below)]
     shared = [
         [p["first"], p["second"], *(f"{p[k]:,}" for k in ("rows_of_second", "same_id", "same_content"))] for p in pairs
     ]
@@ -239,7 +228,6 @@ def write(study: Study, out: Path) -> list[Path]:
     splits_of, pairs = [rows(b, study) for b in blocks], [overlaps(b, study) for b in blocks]
     tables = [t for b, r, p in zip(blocks, splits_of, pairs, strict=True) for t in _tables(b, study, r, p)]
     page = Page(at_scale("Table 4: data sets as loaded", study.scale), tables, notes(study))
-    paths = page.write(out, "table4", pd.DataFrame([r for part in splits_of for r in part]))
     columns = ["task", "first", "second", "rows_of_second", "same_id", "same_content"]
-    text.write_csv(out / "table4_overlap.csv", pd.DataFrame([p for part in pairs for p in part], columns=columns))
-    return [*paths, out / "table4_overlap.csv"]
+    shared = pd.DataFrame([p for part in pairs for p in part], columns=columns)
+    return page.write(out, "table4", pd.DataFrame([r for part in splits_of for r in part]), overlap=shared)

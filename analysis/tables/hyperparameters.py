@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from analysis import paper, reading, text
+from analysis import paper, reading
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
 from bapo.errors import UserError
@@ -84,9 +84,7 @@ def beside_the_paper(block: Block, methods: Mapping[str, Mapping[int, Mapping[st
         effective = [_effective(entry, v, c) for v, c in _with_config(values, configs, key)]
         rows.append(
             {
-                "task": block.task,
-                "model": block.model,
-                "method": subject,
+                **block.keys(subject),
                 "part": entry["part"],
                 "parameter": entry["title"],
                 "paper": entry["printed"],
@@ -212,7 +210,7 @@ def write(study: Study, out: Path) -> list[Path]:
     read = {id(b): configurations(b, study) for b in study.blocks}
     rows = [r for b in study.blocks for r in beside_the_paper(b, read[id(b)])]
     every = [
-        {"task": b.task, "model": b.model, "method": m, "seed": seed, "key": key, "value": shown(value)}
+        {**b.keys(m), "seed": seed, "key": key, "value": shown(value)}
         for b in study.blocks
         for m, configs in read[id(b)].items()
         for seed, config in configs.items()
@@ -231,6 +229,4 @@ def write(study: Study, out: Path) -> list[Path]:
         for b in study.blocks
     ]
     page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), tables, notes(study))
-    paths = page.write(out, "table3", pd.DataFrame(rows))
-    text.write_csv(out / "table3_options.csv", pd.DataFrame(every))
-    return [*paths, out / "table3_options.csv"]
+    return page.write(out, "table3", pd.DataFrame(rows), options=pd.DataFrame(every))

@@ -164,9 +164,7 @@ def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
             each = cost.ratios(base[key]) if base else []
             rows.append(
                 {
-                    "task": block.task,
-                    "model": block.model,
-                    "method": method,
+                    **block.keys(method),
                     "quantity": key,
                     "seeds": len(cost.values),
                     "mean": cost.mean,

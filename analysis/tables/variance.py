@@ -142,9 +142,7 @@ def long_rows(s: Split) -> list[dict[str, Any]]:
     sources = {**s.parts, "all": s.total, "checkpoint": s.checkpoint}
     return [
         {
-            "task": s.block.task,
-            "model": s.block.model,
-            "method": s.method,
+            **s.block.keys(s.method),
             "accuracy": 100 * s.accuracy,
             "source": source,
             "variance": 1e4 * variance,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analysis import reading, statistics
+from analysis import reading, statistics, text
 from analysis.study import Block, Study
 from bapo import seeds
 from bapo.errors import UserError
@@ -176,9 +176,7 @@ def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
             accuracy, gain = m.accuracy, m.gain
             rows.append(
                 {
-                    "task": c.block.task,
-                    "model": c.block.model,
-                    "method": c.method,
+                    **c.block.keys(c.method),
                     "benchmark": c.benchmark,
                     "validation": c.validation or "",
                     "rule": rule,
@@ -188,13 +186,10 @@ def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
                     "seeds": len(m.tables[0]),
                     "steps": " ".join(map(str, m.steps)),
                     "accuracy": 100 * accuracy.mean,
-                    "low": 100 * accuracy.problems.low,
-                    "high": 100 * accuracy.problems.high,
+                    **text.points(accuracy.problems, "low", "high"),
                     "gain": 100 * gain.mean,
-                    "gain_low_problems": 100 * gain.problems.low,
-                    "gain_high_problems": 100 * gain.problems.high,
-                    "gain_low": 100 * gain.tested.low,
-                    "gain_high": 100 * gain.tested.high,
+                    **text.points(gain.problems, "low", "high", prefix="gain_", suffix="_problems"),
+                    **text.points(gain.tested, "low", "high", prefix="gain_"),
                 }
             )
     return pd.DataFrame(rows)

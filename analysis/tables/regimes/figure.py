@@ -25,9 +25,8 @@ def write(frame: pd.DataFrame, names: tuple[str, str], note: str, out: Path) -> 
         f"paired; better and worse: after Holm's correction. {note}"
     )
     with style.settings():
-        below = style.caption_height(caption) + 0.5
-        fig = style.figure(0.55 + PANEL + below)
-        panels = fig.subplots(1, len(budgets), sharey=True, squeeze=False)[0]
+        shape = 1, len(budgets)
+        fig, [panels] = style.panels(caption, shape, PANEL, gap=0, top=0.55, left=0.6, wspace=0.18, sharey=True)
         for axes, budget in zip(panels, budgets, strict=True):
             _panel(axes, frame[frame["equal"] == budget])
             axes.set_title(f"equal {budget}", loc="left")
@@ -41,8 +40,6 @@ def write(frame: pd.DataFrame, names: tuple[str, str], note: str, out: Path) -> 
             ncols=3,
             bbox_to_anchor=(0.5 / width, 1 - 0.02 / height),
         )
-        style.margins(fig, left=0.6, right=0.15, top=0.55, bottom=below, wspace=0.18)
-        style.caption(fig, caption)
         return style.save(fig, frame, out, "regimes_figure", f"{names[0]} minus {names[1]} by difficulty")
 
 

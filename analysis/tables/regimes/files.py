@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ def compare(study: Study) -> list[Regime]:
             short = tuple(reading.short_of_budget(block.methods[method], study))
             regimes.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
     adjusted = statistics.holm([r.difference.p for r in regimes])
-    return [Regime(**{**r.__dict__, "adjusted": float(p)}) for r, p in zip(regimes, adjusted, strict=True)]
+    return [replace(r, adjusted=float(p)) for r, p in zip(regimes, adjusted, strict=True)]
 
 
 # ------------------------------------------------------------------------------------------------ words
@@ -225,9 +225,7 @@ def frame(regimes: Sequence[Regime]) -> Any:
                 "not_reached": len(r.short),
                 "seeds": len(r.by_seed),
                 "difference": 100 * r.difference.mean,
-                "se": 100 * r.difference.se,
-                "low": 100 * r.difference.low,
-                "high": 100 * r.difference.high,
+                **text.points(r.difference, "se", "low", "high"),
                 "p": r.difference.p,
                 "p_holm": r.adjusted,
                 "p_seeds_only": r.seeds_p,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis import paper, results, statistics
+from analysis import paper, results, statistics, text
 from analysis.results import AVERAGE, Comparison, Result
 from analysis.study import Block, Study
 
@@ -69,9 +69,7 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
             role = block.roles.get(name, name)
             value = section.paper.value(row.method, role) if section.paper else None
             yield {
-                "task": block.task,
-                "model": block.model,
-                "method": row.method,
+                **block.keys(row.method),
                 "method_title": row.title,
                 "type": row.kind,
                 "benchmark": name,
@@ -79,14 +77,9 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
                 "problems": sum(len(o.problems) for o in outcomes),
                 "samples": outcomes[0].samples,
                 "seeds": 0 if row.is_base else len(row.seeds),
-                "mean": 100 * m.mean,
-                "se": 100 * m.problems.se,
-                "low": 100 * m.problems.low,
-                "high": 100 * m.problems.high,
+                **text.points(m.problems, "mean", "se", "low", "high"),
                 "seed_sd": 100 * m.seed_sd,
-                "se_problems_and_seeds": 100 * m.both.se,
-                "low_problems_and_seeds": 100 * m.both.low,
-                "high_problems_and_seeds": 100 * m.both.high,
+                **text.points(m.both, "se", "low", "high", suffix="_problems_and_seeds"),
                 "sampling_se": 100 * _sampling(outcomes),
                 **_pass_at_k(outcomes),
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
@@ -137,13 +130,9 @@ def differences(sections: list[Section]) -> Any:
                     "a": a,
                     "b": b,
                     "difference": 100 * c.difference.mean,
-                    "se_problems": 100 * for_problems.se,
-                    "low_problems": 100 * for_problems.low,
-                    "high_problems": 100 * for_problems.high,
+                    **text.points(for_problems, "se", "low", "high", suffix="_problems"),
                     "p_problems": for_problems.p,
-                    "se_problems_and_seeds": 100 * both.se,
-                    "low_problems_and_seeds": 100 * both.low,
-                    "high_problems_and_seeds": 100 * both.high,
+                    **text.points(both, "se", "low", "high", suffix="_problems_and_seeds"),
                     "p_problems_and_seeds": both.p,
                     "p_holm": c.adjusted,
                     "these_models_differ": c.differ,

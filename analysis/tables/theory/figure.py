@@ -37,9 +37,7 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
         f"{common.averaged(window)}. {note}"
     )
     with style.settings():
-        below = style.caption_height(caption) + 0.5
-        fig = style.figure(0.7 + len(frames) * PANEL + (len(frames) - 1) * GAP + below)
-        grid = fig.subplots(len(frames), 2, squeeze=False)
+        fig, grid = style.panels(caption, (len(frames), 2), PANEL, GAP, top=0.7, left=0.65, wspace=0.25)
         for (block, method, frame), (left, right) in zip(frames, grid, strict=True):
             lines = {f"tv_x{i}": style.PARTS[f"x{i}"] for i in (1, 2, 3)}
             for column, (label, colour) in lines.items():
@@ -57,8 +55,6 @@ def write(frames: Sequence[tuple[Block, str, pd.DataFrame]], data: pd.DataFrame,
             axes.set_xlabel("training step")
         for column, left in enumerate((0.6, 0.5 * style.WIDTH + 0.35)):
             common.legend_above(fig, list(grid[:, column]), left=left, ncols=2)
-        style.margins(fig, left=0.65, right=0.15, top=0.7, bottom=below, hspace=GAP / PANEL, wspace=0.25)
-        style.caption(fig, caption)
         return style.save(fig, data, out, "theory_monitor", "The bound of Theorem 3.2 along training")
 
 

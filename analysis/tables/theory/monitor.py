@@ -121,7 +121,7 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
         extra = [c for c in (f"surrogate_x{i}" for i in PARTS) if c in frame]
         rows = frame[["step", *COLUMNS, *extra]]
         terms = pd.DataFrame([step_terms(r, constants) for r in rows.to_dict("records")], columns=list(FORMS))
-        names = {"task": block.task, "model": block.model, "method": method, "seed": cell.seed}
+        names = {**block.keys(method), "seed": cell.seed}
         parts.append(pd.concat([rows.reset_index(drop=True), terms], axis=1).assign(k2_repaired=constants.k2, **names))
     every = pd.concat(parts, ignore_index=True)
     return every[[*names, *(c for c in every if c not in names)]]
