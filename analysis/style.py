@@ -65,6 +65,7 @@ PARTS = {
 WIDTH = 7.2  # inches: a page's text width
 DPI = 200
 CAPTION = 18.8  # characters of a caption to the inch
+ABOVE = {"textcoords": "offset points", "va": "bottom"}  # of a note that stands above what it annotates
 
 
 def method_line(method: str, index: int = 0) -> dict[str, Any]:
@@ -91,16 +92,8 @@ def caption(fig: Figure, words: str, bottom: float = 0.05) -> None:
     """Draw a caption below the axes, wrapped to the figure's width. bottom: inches from the lower edge."""
     width, height = fig.get_size_inches()
     lines = textwrap.wrap(" ".join(words.split()), int(width * CAPTION))
-    fig.text(
-        0.08 / width,
-        bottom / height,
-        "\n".join(lines),
-        fontsize=7,
-        color="#333333",
-        va="bottom",
-        linespacing=1.3,
-        gid="caption",
-    )
+    look = {"fontsize": 7, "color": "#333333", "va": "bottom", "linespacing": 1.3}
+    fig.text(0.08 / width, bottom / height, "\n".join(lines), gid="caption", **look)
 
 
 def caption_height(words: str, width: float = WIDTH) -> float:
@@ -152,43 +145,16 @@ def smooth(values: np.ndarray, window: int) -> np.ndarray:
 
 def row_title(axes: Axes, words: str, inches: float, detail: str = "") -> None:
     """Draw the title of a row of panels above its first one; detail: after it, in plain type."""
-    title = axes.annotate(
-        words,
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(0, 72 * inches),
-        textcoords="offset points",
-        fontsize=9.5,
-        fontweight="bold",
-        va="bottom",
-    )
+    title = axes.annotate(words, (0, 1), (0, 72 * inches), "axes fraction", fontsize=9.5, fontweight="bold", **ABOVE)
     if detail:
-        axes.annotate(
-            detail,
-            (1, 0),
-            xycoords=title,
-            fontsize=7.5,
-            va="bottom",
-            ha="left",
-            xytext=(0, 1.5),
-            textcoords="offset points",
-        )
+        axes.annotate(detail, (1, 0), (0, 1.5), title, fontsize=7.5, ha="left", **ABOVE)
 
 
 def panel_title(axes: Axes, words: str, detail: str) -> None:
     """Draw the title of one panel with smaller lines of detail below it. Height: 0.13 inches a line of detail."""
     lines = detail.count("\n") + 1
     axes.set_title(words, loc="left", fontweight="bold", pad=4 + 10.5 * lines)
-    axes.annotate(
-        detail,
-        (0, 1),
-        xycoords="axes fraction",
-        xytext=(0, 4),
-        textcoords="offset points",
-        fontsize=7.2,
-        va="bottom",
-        linespacing=1.25,
-    )
+    axes.annotate(detail, (0, 1), (0, 4), "axes fraction", fontsize=7.2, linespacing=1.25, **ABOVE)
 
 
 def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, height: float) -> None:
@@ -209,25 +175,9 @@ def spread_labels(axes: Axes, labels: list[tuple[float, str, str]], x: float, he
                 placed[i - 1] -= overlap / 2
     for i, y in zip(order, placed, strict=True):
         value, words, colour = labels[i]
-        axes.annotate(
-            words,
-            xy=(x, value),
-            xytext=(1.03, y),
-            textcoords="axes fraction",
-            color=colour,
-            fontsize=7.5,
-            va="center",
-            annotation_clip=False,
-            linespacing=1.15,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": colour,
-                "linewidth": 0.5,
-                "shrinkA": 1,
-                "shrinkB": 1,
-                "relpos": (0, 0.5),
-            },
-        )
+        line = {"arrowstyle": "-", "color": colour, "linewidth": 0.5, "shrinkA": 1, "shrinkB": 1, "relpos": (0, 0.5)}
+        look = {"color": colour, "fontsize": 7.5, "va": "center", "linespacing": 1.15, "annotation_clip": False}
+        axes.annotate(words, (x, value), (1.03, y), textcoords="axes fraction", arrowprops=line, **look)
 
 
 def said(fig: Figure) -> str:

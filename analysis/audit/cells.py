@@ -124,19 +124,14 @@ def _marks_of(block: Block, column: str, title: str, lower: bool) -> Iterator[Fi
     )
     for row in rows:
         place = values.index(row.cells[column].value) + 1
-        if column in row.underlined and place != 2:
+        if column in row.underlined:
+            wrong = "" if place == 2 else f"is underlined and is number {place}"
+        else:
+            wrong = "is second and is not underlined" if place == 2 and not lower else ""
+        if wrong:
+            cell = row.cells[column]
             yield Finding(
-                "mark",
-                where,
-                f"{row.title} {row.cells[column].text} is underlined and is number {place}: {shown}",
-                {"value": row.cells[column].value, "place": place},
-            )
-        elif column not in row.underlined and place == 2 and not lower:
-            yield Finding(
-                "mark",
-                where,
-                f"{row.title} {row.cells[column].text} is second and is not underlined: {shown}",
-                {"value": row.cells[column].value, "place": place},
+                "mark", where, f"{row.title} {cell.text} {wrong}: {shown}", {"value": cell.value, "place": place}
             )
     best = [r for r in rows if r.cells[column].value == values[0]]
     if len(best) > 1 and not lower:

@@ -16,6 +16,7 @@ from analysis.claims.registry import names
 from bapo import validate
 from bapo.errors import UserError, unknown
 from bapo.experiments.places import options
+from bapo.experiments.products import MAIN
 from bapo.validate import REQUIRED, one_of, setting, wrong
 
 
@@ -73,7 +74,7 @@ def _is_number_or_words(value: Any) -> bool:
 class Claim:
     """One entry. paper: a number; or one for each task, task/model and "overall"; or words where the paper gives none.
 
-    query: its name, and its parameters.
+    studies: whose runs the query reads (default: Table 1's); query: its name, and its parameters.
     scales: only judged at these, and elsewhere only measured (default: judged at all; at none, with not_testable).
     not_testable: why it is only measured, or why there is no query.
     tasks: only these (default: every task that the studies run the methods on).
@@ -127,7 +128,7 @@ def read(folder: Path = FOLDER) -> list[Claim]:
             where = f"{path}: entry '{entry['id']}'"
             if entry["id"] in claims:
                 raise wrong(where, "id", None, f"is in {claims[entry['id']][0]} already; choose another")
-            claim = validate.read(Claim, entry, where)
+            claim = validate.read(Claim, {"studies": [MAIN], **entry} if entry.get("query") else entry, where)
             _check(claim, where)
             claims[claim.id] = (path.name, claim)
     return [claim for _, claim in claims.values()]

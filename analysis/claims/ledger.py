@@ -15,7 +15,7 @@ from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of
 from analysis.claims.queries import QUERIES
 from analysis.claims.registry import names
 from analysis.claims.verdicts import Verdict, judge
-from analysis.claims.view import Reader, View, merged, pruned
+from analysis.claims.view import View, merged, pruned
 from analysis.study import Block, Study, workflow_command
 
 #: the task of a line over all tasks
@@ -48,8 +48,8 @@ class Line:
 
 def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
     """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
-    reader = Reader()
-    lines = [line for claim in claims for line in _lines(claim, studies, reader)]
+    kept: dict[tuple[Any, ...], Any] = {}
+    lines = [line for claim in claims for line in _lines(claim, studies, kept)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
     adjusted = statistics.holm([lines[i].verdict.p for i in tested])
     for i, p in zip(tested, adjusted, strict=True):
@@ -63,7 +63,7 @@ def command(claim: Claim, studies: dict[str, Study]) -> str:
     return workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
 
 
-def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line]:
+def _lines(claim: Claim, studies: dict[str, Study], kept: dict[tuple[Any, ...], Any]) -> list[Line]:
     how = command(claim, studies)
     scale = next((s.scale for s in studies.values()), "")
     if not claim.query:
@@ -75,7 +75,7 @@ def _lines(claim: Claim, studies: dict[str, Study], reader: Reader) -> list[Line
         absent = [s for s in claim.studies if s not in studies]
         what = f"the study {' and '.join(absent)} was not given" if absent else "no study names these methods together"
         return [_without(claim, f"no runs: {what}", how, missing=True)]
-    lines = [_line(claim, block, study, reader, how) for block in blocks]
+    lines = [_line(claim, block, study, kept, how) for block in blocks]
     if claim.not_testable and scale not in claim.scales:
         only_measured = Verdict(NOT_TESTABLE, claim.not_testable)
         return [
@@ -105,12 +105,12 @@ def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "
     return Line(claim, task, model, verdict, paper=claim.paper_value(task, model), command=how, missing=missing)
 
 
-def _line(claim: Claim, block: Block, study: Study, reader: Reader, how: str) -> Line:
+def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[Any, ...], Any], how: str) -> Line:
     query = QUERIES[claim.query["name"]]
     finished = pruned(block, query.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
     gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
-    view = View(finished, study, reader)
+    view = View(finished, study, kept)
     place = {"task": block.task, "model": block.model}
     try:
         parts = query.answer(view, **claim.parameters)

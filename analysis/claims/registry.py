@@ -41,14 +41,8 @@ class Query:
         """Raises UserError for a parameter that is missing or that the query does not have."""
         for name in parameters:
             if name not in self.allowed:
-                raise UserError(
-                    unknown(
-                        f"{where}: query.{name}",
-                        f"query '{self.name}' has no such parameter",
-                        name,
-                        sorted(self.allowed),
-                    )
-                )
+                wrong = f"query '{self.name}' has no such parameter"
+                raise UserError(unknown(f"{where}: query.{name}", wrong, name, sorted(self.allowed)))
         for name, choices in self.choices.items():
             if name in parameters and parameters[name] not in choices:
                 raise UserError(

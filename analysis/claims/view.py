@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,28 +56,17 @@ def finished(cell: Cell | Base, evaluated: bool) -> bool:
     return all((folder / SUMMARY).exists() for folder in (needed if evaluated else needed[:1]))
 
 
-class Reader:
-    """Files of runs, each read once for all claims."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], Any] = {}
-
-    def keep(self, key: tuple[Any, ...], make: Any) -> Any:
-        if key not in self._kept:
-            self._kept[key] = make()
-        return self._kept[key]
-
-
 @dataclass(frozen=True, eq=False)
 class View:
-    """One task and model with the finished runs of it. read: the run directories that a query looked at.
+    """One task and model with the finished runs of it.
 
+    kept: what was read of runs, once for all claims; read: the run directories that a query looked at;
     problems: those of every set that a query looked at; what it compares must have the same ones.
     """
 
     block: Block
     study: Study
-    reader: Reader
+    kept: dict[tuple[Any, ...], Any]
     read: set[str] = field(default_factory=set)
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -88,6 +77,11 @@ class View:
 
     def seeds(self, *methods: str) -> int:
         return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))
+
+    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+        if key not in self.kept:
+            self.kept[key] = make()
+        return self.kept[key]
 
     def cells(self, method: str) -> tuple[Cell, ...]:
         cells = self.block.methods[method]
@@ -104,7 +98,7 @@ class View:
         tables = []
         for name in self._benchmarks(column):
             key = ("eval", name, *(str(c.run) for c in cells))
-            problems, table = self.reader.keep(key, lambda name=name: self._evaluated(cells, name))
+            problems, table = self._once(key, lambda name=name: self._evaluated(cells, name))
             self.require_same(method, name, problems)
             tables.append(table)
         return tables
@@ -132,7 +126,7 @@ class View:
         curves = []
         for name in self._benchmarks(column):
             key = ("curve", name, *(str(c.run) for c in cells))
-            curves.append(self.reader.keep(key, lambda name=name: reading.curves(cells, name, self.study)))
+            curves.append(self._once(key, lambda name=name: reading.curves(cells, name, self.study)))
             self.require_same(method, name, curves[-1].problems)
         return curves
 
@@ -144,7 +138,7 @@ class View:
         """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""
         frames = {}
         for cell in self.cells(method):
-            frame = self.reader.keep((name, str(cell.run)), lambda c=cell: reading.table(c, name, self.study))
+            frame = self._once((name, str(cell.run)), lambda c=cell: reading.table(c, name, self.study))
             missing = [c for c in columns if c not in frame]
             if missing:
                 raise NotTestable(f"{cell.run / name} has no column '{missing[0]}'")
@@ -155,9 +149,7 @@ class View:
         """Return the cost ledger of each seed (summary.json)."""
         cells = self.cells(method)
         key = ("totals", *(str(c.run) for c in cells))
-        return self.reader.keep(
-            key, lambda: {c.seed: reading.summary(c.run, self.study).get("totals", {}) for c in cells}
-        )
+        return self._once(key, lambda: {c.seed: reading.summary(c.run, self.study).get("totals", {}) for c in cells})
 
     def config(self, method: str) -> dict[str, Any]:
         return reading.config(self.cells(method)[0], self.study)
@@ -165,7 +157,7 @@ class View:
     def probes(self, method: str, probed: str) -> dict[int, pd.DataFrame]:
         cells = self.cells(method)
         key = ("probe", probed, *(str(c.run) for c in cells))
-        return self.reader.keep(key, lambda: reading.probes(self.block, method, self.study, probed))
+        return self._once(key, lambda: reading.probes(self.block, method, self.study, probed))
 
 
 def points(tables: Sequence[np.ndarray]) -> float:

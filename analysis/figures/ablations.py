@@ -99,8 +99,6 @@ def _block(grid, block: Block, columns: list[dict[str, str]], data: dict, accura
         final_accuracy.panel(under, block, accuracies, labels)
         under.set_xlim(*final_accuracy.limits(accuracies))
     shown = [axes for axes in grid[0] if axes.get_visible()]
-    low, high = min(a.get_ylim()[0] for a in shown), max(a.get_ylim()[1] for a in shown)
-    for axes in shown:
-        axes.set_ylim(low, high)
+    common.same_scale(shown)
     shown[0].set_ylabel("mean reward")
     style.row_title(shown[0], block.title, 0.28)

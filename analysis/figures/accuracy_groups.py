@@ -83,9 +83,7 @@ def _panel(axes: Axes, d: dict) -> None:
         if len(counts) > 1:
             axes.vlines(place, counts.min(axis=0), top, color="#333333", linewidth=0.8)
         for xi, m, t in zip(place, mean, top, strict=True):
-            axes.annotate(
-                f"{m:.0f}", (xi, t), xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=6.5
-            )
+            axes.annotate(f"{m:.0f}", (xi, t), (0, 2), ha="center", fontsize=6.5, **style.ABOVE)
     axes.set_xticks(x, [f"{i}/{d['samples']}" for i in x])
     axes.set_xlim(-0.6, d["samples"] + 0.6)
     axes.set_ylim(0, max(c.max() for c in d["counts"].values()) * 1.12)

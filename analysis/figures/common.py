@@ -75,6 +75,13 @@ def tidy_steps(axes: Axes, last: int) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
+def same_scale(panels: Sequence[Axes]) -> None:
+    """Give panels the range of the value axis that holds all of them."""
+    low, high = min(a.get_ylim()[0] for a in panels), max(a.get_ylim()[1] for a in panels)
+    for axes in panels:
+        axes.set_ylim(low, high)
+
+
 def short(title: str) -> str:
     """Return a variant of BAPO by what it changes: "BAPO, v = 10" -> "v = 10", "BAPO without X2" -> "without X2"."""
     for prefix in ("BAPO, ", "BAPO "):

@@ -53,44 +53,25 @@ def frame(block: Block, accuracies: Mapping[str, SeedMean]) -> pd.DataFrame:
 
 def panel(axes: Axes, block: Block, accuracies: Mapping[str, SeedMean], labels: Mapping[str, str]) -> None:
     """Draw text and a dot for each method of ``labels``, from the top; the text is also the curves' legend."""
-    order = list(block.methods)
+    order, beside = list(block.methods), axes.get_yaxis_transform()
     for row, (method, label) in enumerate(labels.items()):
         line = style.method_line(method, order.index(method))
         colour = line["color"]
-        axes.plot([0.0, 0.085], [-row - 0.28] * 2, transform=axes.get_yaxis_transform(), zorder=3, **line)
-        axes.text(0.11, -row - 0.28, label, transform=axes.get_yaxis_transform(), fontsize=7, color=colour, va="center")
+        axes.plot([0.0, 0.085], [-row - 0.28] * 2, transform=beside, zorder=3, **line)
+        axes.text(0.11, -row - 0.28, label, transform=beside, fontsize=7, color=colour, va="center")
         if method not in accuracies:
-            axes.text(
-                0.99,
-                -row - 0.66,
-                "not evaluated",
-                transform=axes.get_yaxis_transform(),
-                fontsize=6.5,
-                va="center",
-                ha="right",
-                color="#666666",
-            )
+            look = {"fontsize": 6.5, "va": "center", "ha": "right", "color": "#666666"}
+            axes.text(0.99, -row - 0.66, "not evaluated", transform=beside, **look)
             continue
         estimate, y = accuracies[method].tested, -row - 0.66
         axes.plot([100 * estimate.low, 100 * estimate.high], [y, y], color=colour, linewidth=1.2)
-        axes.plot(
-            np.multiply(100, accuracies[method].seed_means),
-            [y - 0.12] * len(accuracies[method].seed_means),
-            ".",
-            color=colour,
-            markersize=2.5,
-        )
+        seeds = np.multiply(100, accuracies[method].seed_means)
+        axes.plot(seeds, [y - 0.12] * len(seeds), ".", color=colour, markersize=2.5)
         axes.plot([100 * estimate.mean], [y], "o", color=colour, markersize=4)
     if "base" in accuracies:  # beside each dot, not through the text
         ends = np.arange(len(labels))
-        axes.vlines(
-            [100 * accuracies["base"].mean] * len(labels),
-            -ends - 0.95,
-            -ends - 0.48,
-            color="#444444",
-            linewidth=1.1,
-            linestyle=(0, (1, 1)),
-        )
+        base, look = 100 * accuracies["base"].mean, {"color": "#444444", "linewidth": 1.1, "linestyle": (0, (1, 1))}
+        axes.vlines([base] * len(labels), -ends - 0.95, -ends - 0.48, **look)
     axes.set_ylim(-len(labels), 0)
     axes.set_yticks([])
     axes.spines["left"].set_visible(False)

@@ -121,15 +121,8 @@ def _matrix(axes, title: str, counts: np.ndarray):
     for (row, column), n in np.ndenumerate(counts):
         if n >= 0.5:
             dark = share[row, column] > 0.55
-            axes.text(
-                column,
-                row,
-                str(int(n + 0.5)),
-                ha="center",
-                va="center",
-                fontsize=4.8,
-                color="white" if dark else "#222222",
-            )
+            colour = "white" if dark else "#222222"
+            axes.text(column, row, str(int(n + 0.5)), ha="center", va="center", fontsize=4.8, color=colour)
     ticks = np.arange(0, g + 1, 2 if g > 4 else 1)
     axes.set_xticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)
     axes.set_yticks(ticks, [f"{t}/{g}" for t in ticks], fontsize=6.5)

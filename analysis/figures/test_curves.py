@@ -38,9 +38,6 @@ class Panel:
     methods: tuple[str, ...]
     title: str
 
-    def curves(self, study: Study) -> dict[str, reading.Curve]:
-        return {m: reading.curves(self.block.methods[m], self.benchmark, study) for m in self.methods}
-
 
 def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """BAPO against GRPO, its mini test against GRPO, BAPO against DAPO, on what stands for AIME 2024."""
@@ -112,7 +109,7 @@ def _on(panels: Sequence[Panel]) -> str:
 def _draw(panels: Sequence[Panel], study: Study, extra: str, stars: bool = False) -> tuple[Figure, pd.DataFrame]:
     import pandas as pd
 
-    curves_of = {panel: panel.curves(study) for panel in panels}
+    curves_of = {p: {m: reading.curves(p.block.methods[m], p.benchmark, study) for m in p.methods} for p in panels}
     samples = sorted({c.samples for curves in curves_of.values() for c in curves.values()})
     caption = (
         f"{extra}Accuracy of the kept checkpoints, {' or '.join(map(str, samples))} samples a problem; step 0: before "
@@ -128,10 +125,7 @@ def _draw(panels: Sequence[Panel], study: Study, extra: str, stars: bool = False
     for line in grid:
         line[0].set_ylabel("accuracy, %")
     if len({(p.block.task, p.block.model, p.benchmark) for p in panels}) == 1:  # the same numbers: one scale
-        shown = list(grid.flat[: len(panels)])
-        low, high = min(a.get_ylim()[0] for a in shown), max(a.get_ylim()[1] for a in shown)
-        for axes in shown:
-            axes.set_ylim(low, high)
+        common.same_scale(grid.flat[: len(panels)])
     common.legend_above(fig, grid.flat[: len(panels)], left=0.5)
     return fig, pd.concat(rows, ignore_index=True).drop_duplicates(ignore_index=True)
 
@@ -156,16 +150,8 @@ def _panel(axes: Axes, panel: Panel, curves: dict[str, reading.Curve], stars: bo
         axes.plot(steps, means, label=label, marker=marker, markersize=4, zorder=top, clip_on=not stars, **line)
         best = int(np.argmax(means))
         if stars:
-            axes.plot(
-                steps[best],
-                means[best],
-                marker="*",
-                markersize=13,
-                color=line["color"],
-                markeredgecolor="white",
-                linestyle="none",
-                zorder=6,
-            )
+            look = {"markersize": 13, "color": line["color"], "markeredgecolor": "white", "linestyle": "none"}
+            axes.plot(steps[best], means[best], marker="*", zorder=6, **look)
         for t, step in enumerate(curve.steps):
             each = zip(panel.block.methods[method], accuracy[:, t].mean(axis=1), strict=True)
             rows.append(

@@ -17,6 +17,8 @@ from bapo.store.files import CONFIG, MANIFEST, SUMMARY, flat, read_json
 
 #: the method of the model before training
 BASE = "base"
+#: the name of the row of all runs
+TOTAL = ("All", "", "")
 #: of a manifest, what many runs share; kept once
 SHARED = ("code", "packages", "hardware")
 
@@ -130,10 +132,7 @@ class _Reader:
 
     def _manifest(self, run: Run, manifest: Mapping[str, Any]) -> None:
         shared = {k: manifest[k] for k in SHARED if k in manifest}
-        key = json.dumps(shared, sort_keys=True)
-        run.environment = self.places.setdefault(key, len(self.found.environments))
-        if run.environment == len(self.found.environments):
-            self.found.environments.append(shared)
+        run.environment = self._place(shared, self.found.environments)
         run.manifest = {k: v for k, v in manifest.items() if k not in SHARED}
 
     def _configuration(self, path: Path) -> int:
@@ -150,14 +149,14 @@ class _Reader:
             except yaml.YAMLError as error:
                 words = str(error).splitlines()[0]
                 raise UserError(f"{path} is damaged ({words}); delete its run's folder and run it again") from None
-            flattened = flatten(content)
-            key = json.dumps(flattened, sort_keys=True)
-            places = self.places
-            if key not in places:
-                places[key] = len(self.found.configurations)
-                self.found.configurations.append(flattened)
-            self.parsed[bare] = places[key]
+            self.parsed[bare] = self._place(flatten(content), self.found.configurations)
         return self.parsed[bare]
+
+    def _place(self, content: dict[str, Any], distinct: list[dict[str, Any]]) -> int:
+        place = self.places.setdefault(json.dumps(content, sort_keys=True), len(distinct))
+        if place == len(distinct):
+            distinct.append(content)
+        return place
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, str]:
@@ -198,18 +197,11 @@ def costs(runs: Sequence[Run]) -> list[dict[str, Any]]:
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for run in runs:
         if run.finished:
-            name = (run.task_title, run.model_title, run.title)
-            row = rows.setdefault(name, {"name": name, "runs": 0, "evaluation": 0.0, "sums": Counter()})
-            _add(row, run)
-    total = {"name": ("All", "", ""), "runs": 0, "evaluation": 0.0, "sums": Counter()}
-    for run in runs:
-        if run.finished:
-            _add(total, run)
-    tasks = list(dict.fromkeys(name[:2] for name in rows))
-    return [*sorted(rows.values(), key=lambda r: tasks.index(r["name"][:2])), total] if rows else []
-
-
-def _add(row: dict[str, Any], run: Run) -> None:
-    row["runs"] += 1
-    row["evaluation"] += run.evaluation_seconds
-    row["sums"].update({k: run.totals[k] for k in QUANTITIES if isinstance(run.totals.get(k), (int, float))})
+            for name in ((run.task_title, run.model_title, run.title), TOTAL):
+                row = rows.setdefault(name, {"name": name, "runs": 0, "evaluation": 0.0, "sums": Counter()})
+                row["runs"] += 1
+                row["evaluation"] += run.evaluation_seconds
+                numbers = {k: run.totals[k] for k in QUANTITIES if isinstance(run.totals.get(k), (int, float))}
+                row["sums"].update(numbers)
+    tasks = [*dict.fromkeys(name[:2] for name in rows if name != TOTAL), TOTAL[:2]]
+    return sorted(rows.values(), key=lambda r: tasks.index(r["name"][:2]))

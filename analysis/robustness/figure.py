@@ -82,16 +82,8 @@ def _slice(axes: Axes, row: Sensitivity, sweep: Sweep, area: Region | None) -> N
             continue
         colour = style.VERMILLION if t.number in inside else style.GREY
         face = "none" if t.state == PRUNED else colour
-        axes.plot(
-            places[t.drawn[row.parameter.name]],
-            100 * t.estimate.mean,
-            "o",
-            markersize=3.5,
-            color=colour,
-            markerfacecolor=face,
-            markeredgewidth=0.8,
-            alpha=0.85,
-        )
+        look = {"markersize": 3.5, "color": colour, "markerfacecolor": face, "markeredgewidth": 0.8, "alpha": 0.85}
+        axes.plot(places[t.drawn[row.parameter.name]], 100 * t.estimate.mean, "o", **look)
     if area is not None:
         mean = 100 * area.reference.mean
         half = 100 * area.reference.half_width
@@ -103,17 +95,8 @@ def _slice(axes: Axes, row: Sensitivity, sweep: Sweep, area: Region | None) -> N
     means = [100 * level.estimate.mean for level in row.levels]
     errors = [100 * level.estimate.half_width for level in row.levels]
     shift = 0.18 if names else 0.0
-    axes.errorbar(
-        [c + shift for c in centres],
-        means,
-        errors,
-        color=style.BLACK,
-        marker="_",
-        markersize=7,
-        linewidth=1,
-        elinewidth=1,
-        capsize=2,
-    )
+    look = {"color": style.BLACK, "marker": "_", "markersize": 7, "linewidth": 1, "elinewidth": 1, "capsize": 2}
+    axes.errorbar([c + shift for c in centres], means, errors, **look)
     _dress(axes, row.parameter, places, names)
     low, high = axes.get_ylim()
     axes.set_ylim(max(low, -2.0), min(high, 102.0))  # an interval may be wider than what an accuracy can be

@@ -50,17 +50,8 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         points = rows[rows["verdict"] == verdict]
         if len(points):
             spread = [points["difference"] - points["low"], points["high"] - points["difference"]]
-            axes.errorbar(
-                100 * points["share_at_zero"],
-                points["difference"],
-                yerr=spread,
-                fmt=marker,
-                color=colour,
-                capsize=2,
-                markersize=5,
-                linewidth=1.2,
-                label=verdict,
-            )
+            look = {"color": colour, "capsize": 2, "markersize": 5, "linewidth": 1.2, "label": verdict}
+            axes.errorbar(100 * points["share_at_zero"], points["difference"], yerr=spread, fmt=marker, **look)
     axes.set_xlim(0, 100)
     axes.set_xticks([0, 50, 100])
     axes.set_xlabel("share at 0/8 (%)")

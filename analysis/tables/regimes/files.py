@@ -139,9 +139,7 @@ def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Reg
     blocks: dict[tuple[str, str], dict[str, Regime]] = {}
     for r in regimes:
         blocks.setdefault((r.block.task, r.block.model), {})[r.budget] = r
-    rows = [
-        (budgets[next(iter(budgets))].block, budgets[next(iter(budgets))].start, budgets) for budgets in blocks.values()
-    ]
+    rows = [(first.block, first.start, b) for b in blocks.values() for first in [next(iter(b.values()))]]
     return sorted(rows, key=lambda row: row[1].share)
 
 

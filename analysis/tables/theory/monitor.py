@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 PARTS = (1, 2, 3)
 COLUMNS = ["staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k") for i in PARTS)]
 #: of the ceilings and of the estimates, where a run has them
-FORMS = ("ceiling_printed", "ceiling_repaired", "bound_printed", "bound_repaired")
-TITLES = {
+FORMS = {
     "ceiling_printed": "as printed, its largest value",
     "ceiling_repaired": "repaired, its largest value",
     "bound_printed": "as printed, estimated",
@@ -83,17 +82,17 @@ def step_terms(row: Mapping[str, float], constants: Constants) -> dict[str, floa
     worst = {**printed, 2: constants.k2}
     gain = {i: float(row.get(f"surrogate_x{i}", math.nan)) for i in present}
     share = {i: row[f"x{i}"] / total for i in present}
-    terms["ceiling_printed"] = sum(_known(theory.ceiling(printed[i], tv[i]), printed[i], tv[i]) for i in present)
-    terms["ceiling_repaired"] = sum(
-        share[i] * _known(theory.ceiling(worst[i], tv[i], factor=1.0), worst[i], tv[i]) for i in present
-    )
-    terms["bound_printed"] = sum(
-        _known(theory.lower_bound([gain[i]], printed[i], tv[i], 0.0), gain[i], printed[i], tv[i]) for i in present
-    )
-    terms["bound_repaired"] = sum(
-        share[i] * _known(theory.lower_bound([gain[i]], worst[i], tv[i], 0.0, factor=1.0), gain[i], worst[i], tv[i])
-        for i in present
-    )
+    for form, k, factor, weight in (
+        ("printed", printed, 2.0, dict.fromkeys(present, 1.0)),
+        ("repaired", worst, 1.0, share),
+    ):
+        terms[f"ceiling_{form}"] = sum(
+            weight[i] * _known(theory.ceiling(k[i], tv[i], factor=factor), k[i], tv[i]) for i in present
+        )
+        terms[f"bound_{form}"] = sum(
+            weight[i] * _known(theory.lower_bound([gain[i]], k[i], tv[i], 0.0, factor), gain[i], k[i], tv[i])
+            for i in present
+        )
     return terms
 
 
@@ -193,7 +192,7 @@ def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
         Table("The constants and the distances", header, terms, "l" + "r" * 7, below[:1]),
         Table(
             "How often the bound says nothing (not positive, or unknown)",
-            ["Runs", *TITLES.values()],
+            ["Runs", *FORMS.values()],
             silent,
             "l" + "r" * len(FORMS),
             below[1:],
