@@ -96,7 +96,7 @@ def _table(
     return Product(name, title, (command,), files, category, studies=(MAIN,), **more)
 
 
-#: the paper's tables, and two of its kind
+#: the paper's tables, and three about how far they can be trusted
 TABLES = {
     table.name: table
     for table in (
@@ -111,6 +111,7 @@ TABLES = {
             command="checkpoint-choice",
             curves=True,
         ),
+        _table("variance", "Variance: problems, seeds, samples and checkpoints", shown="md", curves=True),
         _table(
             "theory_monitor",
             "Theory monitor: the bound of Theorem 3.2",
