@@ -127,17 +127,8 @@ def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[Any, ...], 
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; not every seed of {', '.join(fewer)} has finished")
     runs = tuple(sorted(view.read))
-    return Line(
-        claim,
-        **place,
-        verdict=verdict,
-        measure=parts[verdict.part],
-        parts=parts,
-        paper=paper,
-        runs=runs,
-        command=how,
-        unknown=tuple(gone),
-    )
+    decides = parts[verdict.part]
+    return Line(claim, block.task, block.model, verdict, decides, parts, paper, runs, how, unknown=tuple(gone))
 
 
 def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
@@ -211,20 +202,14 @@ def as_dictionary(line: Line) -> dict[str, Any]:
     if claim.rule and claim.rule.kind == "always":
         numbers |= {"low": None, "high": None}
     return {
-        "id": claim.id,
-        "section": claim.section,
-        "quote": claim.quote,
-        "task": line.task,
-        "model": line.model,
+        **{key: getattr(claim, key) for key in ("id", "section", "quote")},
+        **{key: getattr(line, key) for key in ("task", "model")},
         "paper_value": claim.paper if isinstance(claim.paper, str) else _number(line.paper),
         "query": claim.query.get("name", ""),
         "parameters": claim.parameters,
         "rule": claim.rule.text() if claim.rule else "",
         **numbers,
-        "verdict": line.verdict.verdict,
-        "size": line.verdict.size,
-        "reason": line.verdict.reason,
-        "part": line.verdict.part,
+        **{key: getattr(line.verdict, key) for key in ("verdict", "size", "reason", "part")},
         "p": _number(line.verdict.p),
         "p_holm": _number(line.adjusted),
         "holds_corrected": line.holds_corrected,

@@ -70,15 +70,9 @@ def headline(rows: Sequence[dict[str, Any]], claim: str) -> dict[str, Any]:
 def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str) -> str:
     number = counts(rows)
     parts = [f"# Ledger of claims at {scale or 'an unnamed'} scale", ""]
-    table = [
-        [
-            v,
-            str(number["overall"][v]),
-            str(number["lines"][v])
-            + (f" ({number['no_runs']} for want of runs)" if v == VERDICTS[-1] and number["no_runs"] else ""),
-        ]
-        for v in VERDICTS
-    ]
+    table = [[v, str(number["overall"][v]), str(number["lines"][v])] for v in VERDICTS]
+    if number["no_runs"]:
+        table[-1][-1] += f" ({number['no_runs']} for want of runs)"
     head = ["Verdict", f"Claims ({number['claims']})", f"Lines: a claim on a task, or overall ({len(rows)})"]
     parts += [markdown_table(head, table, "lrr"), INTRODUCTION, note, ""]
     parts += ["## All claims", "", _summary(rows), "## Claim by claim", ""]

@@ -66,14 +66,8 @@ def region_sentence(sweep: Sweep, area: Region | None) -> str:
 
 
 def trials_table(sweep: Sweep, area: Region | None) -> Table:
-    header = [
-        "Trial",
-        *(p.title for p in sweep.parameters),
-        "Seeds",
-        "Accuracy",
-        f"Minus {sweep.reference_title}",
-        "Region",
-    ]
+    drawn = [p.title for p in sweep.parameters]
+    header = ["Trial", *drawn, "Seeds", "Accuracy", f"Minus {sweep.reference_title}", "Region"]
     rows = []
     for t in sorted(sweep.trials, key=_rank):
         cells = [str(t.number), *(shown(t.drawn.get(p.name, text.MISSING)) for p in sweep.parameters)]
@@ -100,15 +94,8 @@ def levels_table(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
     for row in rows:
         for i, level in enumerate(row.levels):
             weight = text.MISSING if row.importance is None else f"{100 * row.importance:.0f} %"
-            cells.append(
-                [
-                    row.parameter.title,
-                    level.title,
-                    str(len(level.trials)),
-                    text.percent(level.estimate),
-                    weight if i == 0 else "",
-                ]
-            )
+            numbers = [str(len(level.trials)), text.percent(level.estimate), weight if i == 0 else ""]
+            cells.append([row.parameter.title, level.title, *numbers])
     return Table("Accuracy by value, over all complete trials", header, cells, "llrrr")
 
 

@@ -29,6 +29,8 @@ COLUMNS = {
     "Paper's set": "{paper_set}",
     "Paper": "{paper}",
 }
+#: columns of table4_overlap.csv
+OVERLAP = ["task", "first", "second", "rows_of_second", "same_id", "same_content"]
 
 
 @dataclass(frozen=True)
@@ -175,16 +177,8 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
             a, b = (second, first) if second.name == "train" else (first, second)
             ids, contents = overlap(a, b)
             if ids or contents or a.name == "train":
-                result.append(
-                    {
-                        "task": block.task,
-                        "first": a.name,
-                        "second": b.name,
-                        "rows_of_second": len(b.ids),
-                        "same_id": ids,
-                        "same_content": contents,
-                    }
-                )
+                values = (block.task, a.name, b.name, len(b.ids), ids, contents)
+                result.append(dict(zip(OVERLAP, values, strict=True)))
     return result
 
 
@@ -200,9 +194,7 @@ def _tables(block: Block, study: Study, splits_of: list[dict[str, Any]], pairs: 
     decisions = removed(data_folder(block, study))[1]
     below += [f"Decisions on the rows of the real sets: {', '.join(decisions)}."] if decisions else []
     tables = [Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below)]
-    shared = [
-        [p["first"], p["second"], *(f"{p[k]:,}" for k in ("rows_of_second", "same_id", "same_content"))] for p in pairs
-    ]
+    shared = [[p["first"], p["second"], *(f"{p[k]:,}" for k in OVERLAP[3:])] for p in pairs]
     header = ["In", "Also in", "Rows of the second", "With an id of the first", "With a content of the first"]
     return [*tables, Table(f"{block.task_title}: overlap between splits", header, shared, "llrrr")]
 
@@ -228,6 +220,5 @@ def write(study: Study, out: Path) -> list[Path]:
     splits_of, pairs = [rows(b, study) for b in blocks], [overlaps(b, study) for b in blocks]
     tables = [t for b, r, p in zip(blocks, splits_of, pairs, strict=True) for t in _tables(b, study, r, p)]
     page = Page(at_scale("Table 4: data sets as loaded", study.scale), tables, notes(study))
-    columns = ["task", "first", "second", "rows_of_second", "same_id", "same_content"]
-    shared = pd.DataFrame([p for part in pairs for p in part], columns=columns)
+    shared = pd.DataFrame([p for part in pairs for p in part], columns=OVERLAP)
     return page.write(out, "table4", pd.DataFrame([r for part in splits_of for r in part]), overlap=shared)

@@ -219,14 +219,9 @@ def write(study: Study, out: Path) -> list[Path]:
     ]
     tables = [_paper_table(b, read[id(b)]) for b in study.blocks]
     tables += [_options_table(b, read[id(b)]) for b in study.blocks]
+    title = "sampling, training with its budget, and evaluation"
     tables += [
-        Table(
-            f"{b.title}: sampling, training with its budget, and evaluation",
-            ["Field", "Value"],
-            _shown(shared(read[id(b)])),
-            "ll",
-        )
-        for b in study.blocks
+        Table(f"{b.title}: {title}", ["Field", "Value"], _shown(shared(read[id(b)])), "ll") for b in study.blocks
     ]
     page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), tables, notes(study))
     return page.write(out, "table3", pd.DataFrame(rows), options=pd.DataFrame(every))

@@ -93,18 +93,8 @@ def _choices(block: Block, method: str, study: Study) -> list[Choice]:
     held_out = accuracy[validation].mean(axis=2) if validation else None
     samples = next(iter(curves.values())).samples
     columns = {AVERAGE: tests} | ({name: [name] for name in tests} if len(tests) > 1 else {})
-    return [
-        Choice(
-            block,
-            method,
-            column,
-            validation,
-            len(steps),
-            samples,
-            measure({n: accuracy[n] for n in names}, held_out, steps),
-        )
-        for column, names in columns.items()
-    ]
+    rules = {column: measure({n: accuracy[n] for n in names}, held_out, steps) for column, names in columns.items()}
+    return [Choice(block, method, c, validation, len(steps), samples, measured) for c, measured in rules.items()]
 
 
 # ------------------------------------------------------------------------------------------------ rules

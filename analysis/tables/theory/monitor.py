@@ -188,15 +188,10 @@ def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
         "Largest value: no gain of the new policy could make the bound greater. Where that is not positive, the bound "
         "says nothing about the step, whatever the policy did.",
     ]
+    title = "How often the bound says nothing (not positive, or unknown)"
     return [
         Table("The constants and the distances", header, terms, "l" + "r" * 7, below[:1]),
-        Table(
-            "How often the bound says nothing (not positive, or unknown)",
-            ["Runs", *FORMS.values()],
-            silent,
-            "l" + "r" * len(FORMS),
-            below[1:],
-        ),
+        Table(title, ["Runs", *FORMS.values()], silent, "l" + "r" * len(FORMS), below[1:]),
     ]
 
 
