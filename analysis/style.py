@@ -63,7 +63,6 @@ PARTS = {
 }
 
 WIDTH = 7.2  # inches: a page's text width
-DPI = 200
 CAPTION = 18.8  # characters of a caption to the inch
 ABOVE = {"textcoords": "offset points", "va": "bottom"}  # of a note that stands above what it annotates
 
@@ -199,7 +198,7 @@ def save(fig: Figure, frame: pd.DataFrame, out: Path, name: str, title: str = ""
     for suffix, content in metadata.items():
         path = out / f"{name}.{suffix}"
         with atomic(path) as temporary:
-            fig.savefig(temporary, format=suffix, metadata=content, dpi=DPI)
+            fig.savefig(temporary, format=suffix, metadata=content)
         paths.append(path)
     text.write_csv(out / f"{name}.csv", frame)
     return [*paths, out / f"{name}.csv"]

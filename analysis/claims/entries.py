@@ -134,11 +134,6 @@ def read(folder: Path = FOLDER) -> list[Claim]:
     return [claim for _, claim in claims.values()]
 
 
-def studies_named(claims: list[Claim] | None = None) -> list[str]:
-    """Return the studies that the entries ask for, each once: what the workflow has to run."""
-    return list(dict.fromkeys(s for c in (read() if claims is None else claims) for s in c.studies))
-
-
 def _check(claim: Claim, where: str) -> None:
     """Raise UserError for what no single field shows."""
     for key, group in (("studies", "study"), ("tasks", "task"), ("scales", "scale")):

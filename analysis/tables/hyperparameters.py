@@ -21,7 +21,6 @@ NAMES = ("method.name", "method.title", "method.kind", "model.title")
 #: shown in Markdown, but for what a backend of the evaluation that was not used is told; the rest is in the CSV
 SHOWN = ("sampling.", "train.", "evaluation.")
 BACKENDS = ("vllm", "server")
-ABSENT = ""
 
 
 def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, Any]]]:
@@ -157,7 +156,7 @@ def options(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[st
 
 def _options_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
     methods = list(by_method)
-    rows = [[option, *(values.get(m, ABSENT) for m in methods)] for option, values in options(by_method).items()]
+    rows = [[option, *(values.get(m, "") for m in methods)] for option, values in options(by_method).items()]
     titles = [block.method_title(m).lstrip("+") for m in methods]
     return Table(f"{block.title}: every method's own options", ["Option", *titles], rows, "l" * (1 + len(methods)))
 
