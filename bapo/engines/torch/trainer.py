@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods, tasks
@@ -75,14 +74,10 @@ class Trainer:
         self.budget, self.spent = budgets.of(config, budgets.steps(config, len(prompts))), 0.0
         self.stream = PromptStream(prompts, config.seed)
         self.embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
-        self.probe_sets = {
-            "train": prompts[: config.probe.prompts],
-            "probe": read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)[
-                : config.probe.prompts
-            ]
-            if config.probe.prompts
-            else [],
-        }
+        self.probe_sets = {"train": prompts[: config.probe.prompts], "probe": []}
+        if count := config.probe.prompts:
+            probe = read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)
+            self.probe_sets["probe"] = probe[:count]
         s = config.sampling
         parameters = parameters_of(
             self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, self.model.generation_config
@@ -188,9 +183,7 @@ class Trainer:
     def _sync_rollout_policy(self, version: int) -> None:
         """alpha <- pi_theta_t (Algorithm 1, line 4)."""
         if self.rollout_model is not self.model:
-            with torch.no_grad():
-                for old, new in zip(self.rollout_model.parameters(), self.model.parameters(), strict=True):
-                    old.copy_(new)
+            self.rollout_model.load_state_dict(self.model.state_dict())
         self.rollout_version = version
 
     def _finished(self) -> bool:
@@ -223,18 +216,20 @@ class Trainer:
         method_state, groups = self.method.state()
         checkpoints.save(
             self.folder,
-            self.model,
+            self.learner,
             self.processor or self.tokenizer,
-            self.learner.optimizer,
             None if self.rollout_model is self.model else self.rollout_model,
             groups,
-            checkpoints.TrainerState(
-                self.step, self.learner.updates, self.stream.position, self.rollout_version, method_state
-            ),
+            {
+                "step": self.step,
+                "updates": self.learner.updates,
+                "stream_position": self.stream.position,
+                "rollout_version": self.rollout_version,
+                "method": method_state,
+            },
             self.tables,
             self.config.checkpoint.keep_models,
-            self.critic,
-            self.learner.reference if self.reference_moved else None,
+            self.reference_moved,
         )
         self.tables.write(self.folder)
 
@@ -242,9 +237,10 @@ class Trainer:
         trainer = folder / "trainer"
         self.step, self.learner.updates = state["step"], state["updates"]
         self.stream.position, self.rollout_version = state["stream_position"], state["rollout_version"]
-        checkpoints.load_optimizer(self.model, self.learner.optimizer, trainer / "optimizer.safetensors")
+        checkpoints.load_optimizer(self.learner, trainer / "optimizer.safetensors")
         if self.critic is not None:
-            checkpoints.load_critic(self.critic, trainer)
+            checkpoints.load_weights(self.critic.model, trainer / "critic.safetensors")
+            checkpoints.load_optimizer(self.critic, trainer / "critic_optimizer.safetensors")
         self.reference_moved = (trainer / checkpoints.REFERENCE).exists()
         if self.reference_moved:
             checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)

@@ -94,13 +94,14 @@ def gpu_values(config: DictConfig) -> dict[str, Any]:
     rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     # several machines share a cluster that somebody has started; on one, never somebody else's
     ray = {"include_dashboard": False} | ({"address": "local"} if settings.get(config, "nodes", 1) == 1 else {})
+    model = {
+        "use_remove_padding": True,
+        "enable_gradient_checkpointing": True,
+        "override_config": {"attn_implementation": FLASH},
+    }
     return {
         "actor_rollout_ref": {
-            "model": {
-                "use_remove_padding": True,
-                "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": FLASH},
-            },
+            "model": model,
             "actor": {
                 "fsdp_config": {"model_dtype": "fp32"},  # master weights; the forward pass runs in bfloat16
                 # the entropy of 152k tokens' logits is what fills the memory otherwise
@@ -119,14 +120,7 @@ def gpu_values(config: DictConfig) -> dict[str, Any]:
                 "enable_chunked_prefill": True,
             },
         },
-        "critic": {
-            "fsdp": {"model_dtype": "fp32"},
-            "model": {
-                "use_remove_padding": True,
-                "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": FLASH},
-            },
-        },
+        "critic": {"fsdp": {"model_dtype": "fp32"}, "model": model},
         "transfer_queue": {
             "backend": {
                 # G responses a prompt, up to 4 generation batches (DAPO), and as many replayed

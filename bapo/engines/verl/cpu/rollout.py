@@ -172,11 +172,10 @@ class Adapter(BaseRollout):
         self.leads = rank % size == 0
         self.server: Any = None
 
-    async def resume(self, tags: list[str]) -> None:
+    async def resume(self, *_: Any, **__: Any) -> None:
         """The server never sleeps."""
 
-    async def release(self) -> None:
-        """The server never sleeps."""
+    release = resume
 
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: Any
