@@ -39,8 +39,6 @@ VLLM_ARGUMENTS = {**_NEUTRAL, "skip_special_tokens": True}
 #: otherwise: a server that honours it then gives the same answer 32 times.
 SERVER_ARGUMENTS = {**_NEUTRAL, "seed": None}
 
-_SERVER_PACKAGES = ("aiohttp", "requests", "tenacity", "tqdm")
-
 
 def check(config: DictConfig) -> None:
     """Raise UserError naming the key of ``evaluation`` that its backend cannot use."""
@@ -69,7 +67,8 @@ def check(config: DictConfig) -> None:
             require(s[key] >= 1, f"server.{key}", s[key], "must be at least 1")
         require(s.timeout > 0, "server.timeout", s.timeout, "must be positive (seconds)")
         completions_url(s.base_url)
-        missing = [name for name in _SERVER_PACKAGES if importlib.util.find_spec(name) is None]
+        needed = ("aiohttp", "requests", "tenacity", "tqdm")
+        missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise UserError(
                 f"evaluation.backend=server: {', '.join(missing)} not installed, which lm-eval needs for it; pip "

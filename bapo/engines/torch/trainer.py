@@ -36,9 +36,6 @@ from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
 from bapo.tasks.job import data_folder
 
-#: bytes that a run may write beside its checkpoints; with three copies of model and optimiser it bounds the disk use
-TABLE_BYTES = 20_000_000
-
 
 def train(config: DictConfig) -> dict[str, Any]:
     """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary."""
@@ -65,7 +62,7 @@ class Trainer:
         )
         self.parameters = models.parameter_count(self.model)
         trained = self.parameters * (1 + self.method.uses_critic)
-        require_space(folder, TABLE_BYTES + 3 * 12 * trained)
+        require_space(folder, 20_000_000 + 3 * 12 * trained)  # tables, and three copies of model and optimiser
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
         self.processor = models.load_processor(self.model, saved[0] if saved else models.start_path(config), config)
         longest = config.sampling.max_prompt_tokens
@@ -155,7 +152,9 @@ class Trainer:
             self.reference_moved = True
         prompts = method.draw_prompts(step, sampler)
         if method.syncs_rollout_policy(step):
-            self._sync_rollout_policy(step - 1)
+            if self.rollout_model is not self.model:  # alpha <- pi_theta_t (Algorithm 1, line 4)
+                self.rollout_model.load_state_dict(self.model.state_dict())
+            self.rollout_version = step - 1
         rollout_version = self.rollout_version
         fresh = self.generator.generate(
             self.rollout_model, prompts, group_size, ("rollout",), step, rollout_version, FRESH, ledger, limit
@@ -179,12 +178,6 @@ class Trainer:
         self.tables.rows[STEPS].append(row)
         self.tables.rows[GROUPS] += records.group_rows(step, batch)
         return row
-
-    def _sync_rollout_policy(self, version: int) -> None:
-        """alpha <- pi_theta_t (Algorithm 1, line 4)."""
-        if self.rollout_model is not self.model:
-            self.rollout_model.load_state_dict(self.model.state_dict())
-        self.rollout_version = version
 
     def _finished(self) -> bool:
         return self.budget.finished(self.spent, self.step)

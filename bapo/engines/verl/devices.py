@@ -12,8 +12,6 @@ import bapo
 from bapo.engines.verl import cpu, settings
 from bapo.experiments.hardware import on_gpus
 
-#: what verl imports in each of its processes
-PLUGIN = "bapo.engines.verl.plugin"
 FLASH = "flash_attention_2"
 
 
@@ -38,7 +36,7 @@ def environment(device: str) -> dict[str, str]:
     """Return the variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
     package = str(Path(bapo.__file__).resolve().parents[1])
     variables = {
-        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "VERL_USE_EXTERNAL_MODULES": "bapo.engines.verl.plugin",
         "PYTHONPATH": os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p),
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -23,9 +23,6 @@ from bapo.errors import UserError
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 
-#: tokens of a padding row (verl.trainer.ppo.padding_utils), which must fit into a micro-batch
-SYNTHETIC_PADDING_SEQ_LEN = 128
-
 
 def _filter_groups(method: methods.Method) -> dict[str, Any]:
     """Return DAPO's dynamic sampling in verl's words; ``MethodReplayBuffer`` does it by ``DAPO.build_batch``.
@@ -92,7 +89,8 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
     plain = OmegaConf.to_container(config, resolve=True)
     rows = s.max_prompt_tokens + s.max_response_tokens
     micro = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
-    sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, SYNTHETIC_PADDING_SEQ_LEN)}
+    # verl's padding rows have 128 tokens, and must fit into a micro-batch
+    sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, 128)}
     return {
         "bapo": {
             "config": plain,
