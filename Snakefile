@@ -31,6 +31,7 @@ include: "workflows/products.smk"
 
 onstart:
     hold_working_directory()
+    check_claims()
     unlimited_starts()
 
 

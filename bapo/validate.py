@@ -53,14 +53,14 @@ DISTINCT = Rule(lambda value: len(set(value)) == len(value), "must name each onc
 
 
 def setting(default: Any = REQUIRED, *rules: Rule) -> Any:
-    """A dataclass field with rules. A rule is not asked about None, which only an optional field can hold."""
+    """Make a dataclass field with rules. A rule is not asked about None, which only an optional field can hold."""
     if isinstance(default, list | dict):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata={"rules": rules})
     return dataclasses.field(default=default, metadata={"rules": rules})
 
 
 def wrong(file: Path | str | None, field: str, value: Any, cure: str) -> UserError:
-    """The error for one value. file: None for a configuration, whose field names the key. value: None is not shown."""
+    """Make the error for one value. file: None for a configuration. value: None is not shown."""
     place = field if value is None else f"{field}={value}"
     return UserError(": ".join([*([str(file)] if file else []), *([place] if place else []), cure]))
 
@@ -107,13 +107,13 @@ def read(schema: type, content: Any, file: Path | str | None, field: str = "") -
 
 
 def rules_of(schema: type, name: str) -> tuple[Rule, ...]:
-    """The rules of a field; a subclass that only changes the default keeps those of the class above it."""
+    """Return the rules of a field; a subclass that only changes the default keeps those of the class above it."""
     fields = (vars(cls).get("__dataclass_fields__", {}).get(name) for cls in schema.__mro__)
     return next((f.metadata["rules"] for f in fields if f is not None and "rules" in f.metadata), ())
 
 
 def parse_yaml(path: Path, text: str | None = None) -> Any:
-    """The content of a YAML file, ``${...}`` resolved. text: what it holds, where that is read already.
+    """Return the content of a YAML file, ``${...}`` resolved. text: what it holds, where that is read already.
 
     Raises UserError naming the file where it is not valid.
     """
@@ -126,12 +126,12 @@ def parse_yaml(path: Path, text: str | None = None) -> Any:
 
 @lru_cache(maxsize=64)
 def hints_of(schema: type) -> dict[str, Any]:
-    """The types of a dataclass's fields."""
+    """Return the types of a dataclass's fields."""
     return get_type_hints(schema)
 
 
 def _dataclass_of(kind: Any) -> type | None:
-    """The dataclass that a field holds, also an optional one."""
+    """Return the dataclass that a field holds, also an optional one; None for other types."""
     options = [k for k in (get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,))]
     return next((k for k in options if isinstance(k, type) and dataclasses.is_dataclass(k)), None)
 

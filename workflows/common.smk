@@ -43,6 +43,14 @@ def hold_working_directory():
     HELD.enter_context(locked(Path(".snakemake", "bapo"), patience=0))
 
 
+@user_errors
+def check_claims():
+    """A wrong entry of the ledger ends the workflow before its runs instead of after them."""
+    from analysis.claims import entries
+
+    entries.read()
+
+
 def unlimited_starts():
     """Snakemake's limit of 100 job starts a second has it look at all waiting jobs once a second for every job that has
     ended, until it does little else (9.27). Nothing here starts jobs that fast."""

@@ -18,6 +18,7 @@ MODULES = {
     "table3": "hyperparameters",
     "table4": "data_sets",
     "checkpoint-choice": "checkpoint_choice.files",
+    "variance": "variance",
     "theory": "theory.monitor",
     "comparison": "comparison",
 }

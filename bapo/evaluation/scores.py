@@ -6,9 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-#: raised together with bapo.experiments.identity.REVISIONS["evaluation"], when the same samples would get other scores
-VERSION = 1
-
 
 def pass_at_k(correct: int, samples: int, k: int) -> float:
     """Return 1 - C(K - c, k) / C(K, k): the chance that k of the K samples, not replaced, hold a correct one.

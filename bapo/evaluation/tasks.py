@@ -37,6 +37,7 @@ from lm_eval.api.task import ConfigurableTask
 
 from bapo.engines.shared.answers import grade
 from bapo.evaluation import documents, scores
+from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
@@ -145,7 +146,11 @@ class Benchmark(Sampled):
                 "metric_list": [
                     {"metric": m, "aggregation": "mean", "higher_is_better": m != "unparsed"} for m in metrics
                 ],
-                "metadata": {"version": float(scores.VERSION), "problems": self.path.name, "verifier": grader.name},
+                "metadata": {
+                    "version": float(REVISIONS["scores"]),
+                    "problems": self.path.name,
+                    "verifier": grader.name,
+                },
             }
         )
 

@@ -135,5 +135,5 @@ def identity(config: DictConfig) -> str:
     Raises UserError as :func:`amount` does.
     """
     limit = amount(config)
-    own = train_identity(config)
-    return own if limit is None else digest([own, config.train.budget.unit, limit])
+    unbudgeted = train_identity(config)
+    return unbudgeted if limit is None else digest([unbudgeted, config.train.budget.unit, limit])

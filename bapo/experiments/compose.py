@@ -58,8 +58,8 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
 
     Raises UserError with the key and the allowed values.
     """
-    given = tuple(o for o in overrides if o)
-    asked = _sorted(given)
+    overrides = tuple(o for o in overrides if o)
+    asked = _sorted(overrides)
     config = copy.deepcopy(_start(places.EXPERIMENTS, tuple(asked.choices)))
     try:
         layers.lay(config, asked.method, asked.fidelity, [v for g in VARIED for v in asked.variants.get(g, [])])
@@ -80,7 +80,7 @@ def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
     if missing:
         raise UserError(f"{missing[0]} has no value: set it in experiments/ or add {missing[0]}=... to the command")
     check(config)
-    _require_effect(config, given)
+    _require_effect(config, overrides)
     return config
 
 

@@ -17,12 +17,11 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods
-from bapo.evaluation import scores
 from bapo.experiments.places import data_directory
 from bapo.store.files import SUMMARY, read_json
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
-REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1}
+REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1}
 
 
 def digest(content: Any) -> str:
@@ -120,13 +119,13 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
 
 def identity_of_evaluation(config: DictConfig, checkpoint: str) -> str:
     """Identify an evaluation of one checkpoint. checkpoint: its fingerprint (``checkpoint_digest``)."""
-    content = {"evaluation": evaluation_identity(config), "checkpoint": checkpoint, "version": scores.VERSION}
+    content = {"evaluation": evaluation_identity(config), "checkpoint": checkpoint, "version": REVISIONS["scores"]}
     return digest(content | _files_of(config, config.evaluation.benchmarks))
 
 
 def identity_of_curve(config: DictConfig, checkpoints: Mapping[int, str], splits: Iterable[str]) -> str:
     """Identify the evaluations of a run's kept checkpoints. checkpoints: step -> fingerprint."""
-    content = {"curve": curve_identity(config), "checkpoints": dict(checkpoints), "version": scores.VERSION}
+    content = {"curve": curve_identity(config), "checkpoints": dict(checkpoints), "version": REVISIONS["scores"]}
     return digest(content | _files_of(config, splits))
 
 

@@ -31,12 +31,12 @@ def lay(config: DictConfig, method: str, fidelity: str, variants: Sequence[str])
 
     Raises UserError naming the file and the key that does not exist or has another type.
     """
-    own = _method_file(method)
-    algorithm = own.get("algorithm")
+    named = _method_file(method)
+    algorithm = named.get("algorithm")
     if not algorithm:
         raise UserError(f"{_path('method', method)}: algorithm has no value: name a class of bapo/methods/")
     defaults = methods.defaults(algorithm)
-    config.method = OmegaConf.merge(defaults, {"name": algorithm}, own)
+    config.method = OmegaConf.merge(defaults, {"name": algorithm}, named)
     adjustment = f"{config.task.name}_{method}"
     layers = [("adjustment", adjustment)] if adjustment in options("adjustment") else []
     OmegaConf.set_struct(config, False)  # mappings take new names; what a dataclass names stays closed
@@ -71,9 +71,9 @@ def _method_file(name: str) -> DictConfig:
     package, content = _read(path)
     if package:
         raise UserError(f"{path}: has a package, `{package}`; a method's file says what stands below `method`")
-    own = copy.deepcopy(content)
+    stated = copy.deepcopy(content)
     below: list[DictConfig] = []
-    for entry in own.pop("defaults", ["_self_"]):
+    for entry in stated.pop("defaults", ["_self_"]):
         if entry == "_self_":
             continue
         pairs = [("method", entry)] if isinstance(entry, str) else [(str(k), str(v)) for k, v in entry.items()]
@@ -82,18 +82,18 @@ def _method_file(name: str) -> DictConfig:
             if group is None:
                 raise UserError(f"{path}: defaults: {key}: name a method, or /GROUP@_here_: NAME")
             below.append(_method_file(value) if group[1] == "method" else _read(_path(group[1], value))[1])
-    return OmegaConf.merge(*below, own)
+    return OmegaConf.merge(*below, stated)
 
 
 def _path(group: str, name: str) -> Path:
-    """The file of a choice. Raises UserError listing those that exist."""
+    """Return the file of a choice. Raises UserError listing those that exist."""
     if name not in options(group):
         raise UserError(unknown(f"{group}={name}", f"unknown {group} '{name}'", name, options(group)))
     return places.EXPERIMENTS / group / f"{name}.yaml"
 
 
 def _read(path: Path) -> tuple[str, DictConfig]:
-    """The package that a file's header names ("": its folder's), and its content. Raises UserError for broken YAML."""
+    """Return the package that a file's header names, or "", and its content. Raises UserError for broken YAML."""
     try:
         return _parsed(path.read_text(encoding="utf-8"))
     except (OmegaConfBaseException, YAMLError) as error:
@@ -107,7 +107,7 @@ def _parsed(text: str) -> tuple[str, DictConfig]:
 
 
 def keys_of(variant: str) -> frozenset[str]:
-    """The dotted keys that a variant sets."""
+    """Return the dotted keys that a variant sets."""
 
     def flat(node: Any, prefix: str) -> list[str]:
         if not isinstance(node, dict) or not node:

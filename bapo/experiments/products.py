@@ -51,18 +51,18 @@ class Product:
 
     @property
     def number(self) -> str:
-        """The paper's: "Table 2", "Figure 12", or "" where the paper has no such thing."""
+        """Return the paper's number: "Table 2", "Figure 12", or "" where the paper has no such thing."""
         match = re.match(r"(table|figure)(\d+)", self.name)
         return f"{match[1].capitalize()} {match[2]}" if match else ""
 
     @property
     def message(self) -> str:
-        """What Snakemake calls the job."""
+        """Return what Snakemake calls the job."""
         return f"Figure: {self.name}" if self.category == "Figures" else self.number or self.title
 
     @property
     def inputs(self) -> list[str]:
-        """The files in the scale's folder that it is made from, beside the runs."""
+        """Return the files in the scale's folder that it is made from, beside the runs."""
         trials = [f"sweeps/{self.sweep}/{TRIALS}"] if self.sweep else []
         return [*map(study_file, self.studies), *trials, *(file for product in self.shown for file in product.files)]
 
@@ -96,7 +96,7 @@ def _table(
     return Product(name, title, (command,), files, category, studies=(MAIN,), **more)
 
 
-#: the paper's tables, and two of its kind
+#: the paper's tables, and three about how far they can be trusted
 TABLES = {
     table.name: table
     for table in (
@@ -111,6 +111,7 @@ TABLES = {
             command="checkpoint-choice",
             curves=True,
         ),
+        _table("variance", "Variance: problems, seeds, samples and checkpoints", shown="md", curves=True),
         _table(
             "theory_monitor",
             "Theory monitor: the bound of Theorem 3.2",

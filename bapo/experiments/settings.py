@@ -22,7 +22,7 @@ from bapo.validate import Rule, hints_of, parse_yaml, read, setting
 
 
 def _key(default: Any, meaning: str, *rules: Rule) -> Any:
-    """A key of ``--config``. meaning: completes "KEY: must be ..."."""
+    """Define a key of ``--config``. meaning: completes "KEY: must be ..."."""
     field = setting(default, *rules)
     return dataclasses.field(default=field.default, metadata={**field.metadata, "meaning": meaning})
 
@@ -37,7 +37,7 @@ class Settings:
 
     scale: str = _key("laptop", "the name of a file in experiments/scale/, for example laptop, smoke or paper")
     engine: str | None = _key(
-        None, "torch or verl (default the scale's own)", Rule(lambda value: value in ("torch", "verl"), "")
+        None, "torch or verl (default the scale's usual one)", Rule(lambda value: value in ("torch", "verl"), "")
     )
     device: str | None = _key(None, "auto, cpu or cuda", Rule(lambda value: value in ("auto", "cpu", "cuda"), ""))
     results: str = _key("results", "a folder", Rule(bool, ""))
@@ -65,7 +65,7 @@ class Settings:
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """The Hydra overrides of every job, the names of its cell excepted."""
+        """Return the Hydra overrides of every job, the names of its cell excepted."""
         named = {
             "engine": self.engine,
             "device": self.device,
@@ -76,7 +76,7 @@ class Settings:
         return (*(f"{key}={_hydra_value(value)}" for key, value in named.items() if value is not None), *self.set)
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
-        """The overrides of a job of ``method``; "": of problems and base models, which no method's settings concern."""
+        """Return the overrides of a job of ``method``; "" stands for problems and base models, which have no method."""
         return self.overrides if method else tuple(o for o in self.overrides if not compose.METHODS_OWN.match(o))
 
     def folder(self) -> str:
@@ -87,7 +87,7 @@ class Settings:
 
     @property
     def home(self) -> Path:
-        """The folder of the scale's results."""
+        """Return the folder of the scale's results."""
         return Path(self.results, self.folder())
 
     def run(self, cell: Cell) -> DictConfig:
@@ -104,28 +104,28 @@ class Settings:
 
     def as_words(self) -> list[str]:
         """Write what differs as ``snakemake --config`` takes it, less what only says how the work is done."""
-        given = {key: value for key, value in self.changed().items() if key not in ("device", "tracking", "storage")}
+        shown = {key: value for key, value in self.changed().items() if key not in ("device", "tracking", "storage")}
         return [
             f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
-            for key, value in given.items()
+            for key, value in shown.items()
         ]
 
 
 def _hydra_value(text: str) -> str:
-    """A string as Hydra's override grammar reads it back unchanged."""
+    """Quote a string as Hydra's override grammar reads it back unchanged."""
     if re.fullmatch(r"[\w./\-]+", text):
         return text
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def read_settings(given: Mapping[str, Any]) -> Settings:
+def read_settings(keywords: Mapping[str, Any]) -> Settings:
     """Check ``--config`` against the keys of Settings and the names in ``experiments/``.
 
     Raises UserError: one sentence with the key and the allowed values.
     """
     keys = {field.name: field for field in dataclasses.fields(Settings)}
     values: dict[str, Any] = {}
-    for key, value in given.items():
+    for key, value in keywords.items():
         if key not in keys:
             raise UserError(unknown(f"--config {key}", "no such key", key, sorted(keys)))
         if value is None:

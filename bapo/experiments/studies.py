@@ -68,7 +68,7 @@ class Study:
 
     @property
     def curved(self) -> list[Cell]:
-        """The runs whose kept checkpoints are all evaluated."""
+        """Return the runs whose kept checkpoints are all evaluated."""
         return [cell for cell in self.cells if cell.method in self.curves]
 
     def summaries(self, home: Path, curves: bool) -> list[str]:
@@ -146,7 +146,7 @@ def _parsed(name: str, path: Path, text: str) -> StudyFile:
 
 
 def study_content(study: Study, settings: Settings) -> dict[str, Any]:
-    """What the analysis reads: every run with its titles and its folder."""
+    """Describe a study for the analysis: every run with its titles and its folder."""
     cells: list[dict[str, Any]] = []
     bases: dict[tuple[str, str], dict[str, Any]] = {}
     benchmarks: dict[str, list[list[str]]] = {}
@@ -199,10 +199,10 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("name", help=f"one of {', '.join(options('study'))}")
     parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
     parser.add_argument("--out", type=Path, required=True)
-    given = parser.parse_args(None if arguments is None else list(arguments))
+    parsed = parser.parse_args(None if arguments is None else list(arguments))
     try:
-        settings = read_settings(given.settings)
-        write_json(given.out, study_content(study_of(given.name, settings), settings))
+        settings = read_settings(parsed.settings)
+        write_json(parsed.out, study_content(study_of(parsed.name, settings), settings))
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -73,12 +73,12 @@ def wanted(target: str, settings: Settings) -> Wanted:
     asked = products.of_target(target, settings.scale, sweeps)
     made: list[Product] = [p for product in asked for p in (*product.shown, product)]
     alone = [target.removeprefix("runs_")] if target.startswith("runs_") else []
-    own = [file for p in made if not p.shown for file in p.inputs]
+    inputs = [file for p in made if not p.shown for file in p.inputs]
     return Wanted(
         runs=list(dict.fromkeys([*alone, *(study for p in made for study in p.studies)])),
         curves=list(dict.fromkeys([*alone, *(study for p in made if p.curves for study in p.studies)])),
         sweeps=[sweep_files.load(p.sweep, settings) for p in made if p.sweep],
-        files=list(dict.fromkeys([*(next(iter(p.files)) for p in made), *own])),
+        files=list(dict.fromkeys([*(next(iter(p.files)) for p in made), *inputs])),
     )
 
 

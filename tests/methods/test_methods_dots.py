@@ -15,6 +15,7 @@ from bapo.algorithm.rollouts import REPLAYED, Prompt
 from bapo.engines.shared import models
 from bapo.engines.shared.data import read_prompts
 from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared.records import Ledger
 from bapo.engines.torch.rollout import StepSampler
 from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
@@ -22,7 +23,6 @@ from bapo.experiments.places import run_directory
 from bapo.methods import MethodError
 from bapo.methods.dots import DOTS, agreement, attend, calibrated, fit_platt, standardised
 from bapo.store.files import STEPS, read_table
-from bapo.store.records import Ledger
 from bapo.tasks.job import data_folder
 
 B = 4

@@ -12,9 +12,9 @@ from support.scripted import G, NoSampler, ScriptedSampler, ids, rewards
 from bapo import methods
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
+from bapo.engines.shared.records import Ledger, step_row
 from bapo.methods import MethodError
 from bapo.methods.exgrpo import allocate
-from bapo.store.records import Ledger, step_row
 
 B = 4
 

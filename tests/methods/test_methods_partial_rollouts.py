@@ -15,6 +15,7 @@ from bapo import methods, seeds, tasks
 from bapo.algorithm.rollouts import FRESH, Prompt, Samples
 from bapo.engines.shared import models
 from bapo.engines.shared.data import read_prompts
+from bapo.engines.shared.records import Ledger
 from bapo.engines.shared.sampler import SamplingParameters, unfinished
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.engines.torch.trainer import train
@@ -22,7 +23,6 @@ from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.methods import MethodError
 from bapo.store.files import GROUPS, STEPS, read_table
-from bapo.store.records import Ledger
 from bapo.tasks.job import data_folder
 
 B, G = 4, 3

@@ -19,9 +19,9 @@ from safetensors.torch import load_file, save_file
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
 from bapo.engines.shared.groups import pack_groups
+from bapo.engines.shared.records import Tables
 from bapo.errors import UserError
 from bapo.store.files import CHECKSUMS, damaged_files, explained, fingerprints, read_json, sync, write_json
-from bapo.store.records import Tables
 
 if TYPE_CHECKING:
     from bapo.engines.torch.learner import Learner, Trained

@@ -18,9 +18,9 @@ from bapo.engines.shared.answers import decode, draw, grade
 from bapo.engines.shared.data import PromptStream
 from bapo.engines.shared.demonstrations import demonstrate
 from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared.records import Ledger
 from bapo.engines.shared.rows import Pair, Rows, by_group, index_of, index_of_unfinished, micro_batches
 from bapo.engines.shared.sampler import SamplingParameters, unfinished
-from bapo.store.records import Ledger
 from bapo.tasks.base import Task
 
 

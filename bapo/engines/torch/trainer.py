@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
-from bapo.engines.shared import models
+from bapo.engines.shared import models, records
 from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.data import PromptStream, read_prompts
 from bapo.engines.shared.embeddings import Embedder
@@ -29,7 +29,7 @@ from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.methods import Method
-from bapo.store import records, tracking
+from bapo.store import tracking
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, require_space, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest

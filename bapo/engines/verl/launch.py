@@ -20,12 +20,12 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from bapo.engines.shared import records
 from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
-from bapo.store import records
 from bapo.store.files import CONFIG, SUMMARY, read_json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest

@@ -10,10 +10,10 @@ from typing import Any
 from omegaconf import DictConfig
 
 from bapo.algorithm.rollouts import Group
+from bapo.engines.shared import records
 from bapo.engines.verl import settings
 from bapo.experiments.budgets import Budget
 from bapo.methods import Batch, Method
-from bapo.store import records
 from bapo.store.files import GROUPS, PROBE, STEPS
 
 PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")

@@ -25,6 +25,7 @@ from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
 from bapo.engines.shared import data, models
 from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.demonstrations import demonstrate
+from bapo.engines.shared.records import Ledger
 from bapo.engines.shared.rows import index_of, index_of_unfinished
 from bapo.engines.shared.sampler import SamplingParameters, unfinished
 from bapo.engines.verl import embeddings
@@ -32,7 +33,6 @@ from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.prompts import Beginning, PromptSource
 from bapo.engines.verl.rows import TRAIN, Asked, StepRows, samples_of
 from bapo.experiments.identity import base_identity
-from bapo.store.records import Ledger
 
 
 @dataclass

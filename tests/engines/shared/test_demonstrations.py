@@ -16,13 +16,13 @@ from bapo.engines.shared import models
 from bapo.engines.shared.data import Row
 from bapo.engines.shared.demonstrations import demonstrate
 from bapo.engines.shared.groups import pack_groups, unpack_groups
+from bapo.engines.shared.records import Ledger, group_rows
 from bapo.engines.shared.rows import collate
 from bapo.engines.shared.sampler import SamplingParameters
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.methods import Batch
-from bapo.store.records import Ledger, group_rows
 from bapo.tasks.countdown import splits as countdown_splits
 from bapo.tasks.countdown.grammar import to_ground_truth
 from bapo.tasks.countdown.task import Countdown
