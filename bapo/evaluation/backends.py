@@ -39,16 +39,6 @@ VLLM_ARGUMENTS = {**_NEUTRAL, "skip_special_tokens": True}
 #: otherwise: a server that honours it then gives the same answer 32 times.
 SERVER_ARGUMENTS = {**_NEUTRAL, "seed": None}
 
-#: Requests with images that vLLM is given at a time.
-IMAGE_REQUESTS = 2048
-
-_SERVER_PACKAGES = ("aiohttp", "requests", "tenacity", "tqdm")
-_VLLM_MISSING = (
-    "evaluation.backend=vllm: vLLM is not installed; install it on a machine with a GPU (pip install "
-    "'lm_eval[vllm]==0.4.13'), start a vLLM server elsewhere and set evaluation.backend=server, or use "
-    "evaluation.backend=torch"
-)
-
 
 def check(config: DictConfig) -> None:
     """Raise UserError naming the key of ``evaluation`` that its backend cannot use."""
@@ -66,14 +56,19 @@ def check(config: DictConfig) -> None:
         require(0 < share <= 1, "vllm.gpu_memory_utilization", share, "must be in (0, 1]")
         require(length is None or length >= 1, "vllm.max_model_len", length, "must be null or at least 1")
         if importlib.util.find_spec("vllm") is None:
-            raise UserError(_VLLM_MISSING)
+            raise UserError(
+                "evaluation.backend=vllm: vLLM is not installed; install it on a machine with a GPU (pip install "
+                "'lm_eval[vllm]==0.4.13'), start a vLLM server elsewhere and set evaluation.backend=server, or use "
+                "evaluation.backend=torch"
+            )
     if e.backend == "server":
         s = e.server
         for key in ("num_concurrent", "max_attempts"):
             require(s[key] >= 1, f"server.{key}", s[key], "must be at least 1")
         require(s.timeout > 0, "server.timeout", s.timeout, "must be positive (seconds)")
         completions_url(s.base_url)
-        missing = [name for name in _SERVER_PACKAGES if importlib.util.find_spec(name) is None]
+        needed = ("aiohttp", "requests", "tenacity", "tqdm")
+        missing = [name for name in needed if importlib.util.find_spec(name) is None]
         if missing:
             raise UserError(
                 f"evaluation.backend=server: {', '.join(missing)} not installed, which lm-eval needs for it; pip "
@@ -126,14 +121,12 @@ def build(
 
 
 def _torch(config: DictConfig, checkpoint: Path | str, advance: Callable[[int], None]) -> Any:
-    from lm_eval.api.registry import get_model
-
     from bapo.engines.shared import models
-    from bapo.evaluation import lm_model  # noqa: F401 (registers bapo-torch)
+    from bapo.evaluation.lm_model import TorchLM
 
     models.prepare_process(config.threads)
     model, tokenizer = models.load(checkpoint, config, models.device_of(config))
-    return get_model("bapo-torch")(
+    return TorchLM(
         model=model,
         tokenizer=tokenizer,
         seed=config.evaluation.seed,
@@ -167,19 +160,17 @@ def _vllm(config: DictConfig, checkpoint: Path | str, images: int) -> Any:
         max_model_len=v.max_model_len or s.max_prompt_tokens + s.max_response_tokens,
         add_bos_token=False,  # the chat template has placed it where it belongs, as in training
         # everything at once: vLLM schedules; but not the pixels of all problems, 32 times
-        batch_size=IMAGE_REQUESTS if images else "auto",
+        batch_size=2048 if images else "auto",
         seed=config.evaluation.seed,
         **({"max_images": images} if images else {}),
     )
 
 
 def _server(config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None]) -> Any:
-    from lm_eval.api.registry import get_model
-
-    from bapo.evaluation import server  # noqa: F401 (registers bapo-server)
+    from bapo.evaluation.server import ServerLM
 
     s = config.evaluation.server
-    return get_model("bapo-server")(
+    return ServerLM(
         base_url=completions_url(s.base_url),
         model=s.model or str(checkpoint),
         tokenizer=str(checkpoint),

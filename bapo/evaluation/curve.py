@@ -172,13 +172,6 @@ def _torch(
     models.prepare_process(config.threads)
     device, task = models.device_of(config), tasks.get(config.task.name)
     prompts: dict[str, list[Prompt]] = {}
-    done, current = 0, ""
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        progress.update(done, current)
-
     for step, path in pending.items():
         model, tokenizer = models.load(path, config, device)
         if not prompts:  # a run changes neither tokenizer nor processor
@@ -191,8 +184,8 @@ def _torch(
             progress = Progress("curve " + "/".join(run.absolute().parts[-2:]), total, unit="sample")
         counts = {}
         for name, problems in prompts.items():
-            current = f"step {step} {name}"
-            correct = _correct(config, task, model, tokenizer, name, problems, advance)
+            progress.note = f"step {step} {name}"
+            correct = _correct(config, task, model, tokenizer, name, problems, progress.add)
             counts[name] = ([p.id for p in problems], correct)
         yield step, counts
 

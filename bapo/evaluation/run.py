@@ -27,6 +27,7 @@ from bapo.errors import UserError
 from bapo.evaluation import backends, disagreements, scores
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.store.files import (
+    CHECKSUMS,
     SUMMARY,
     damaged_files,
     fingerprints,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished ev
     from bapo.evaluation.tasks import Benchmark
 
 RESULTS = "lm_eval.json"
-#: written beside the weights by the trainer; it names files, it is no part of the model
-CHECKSUMS = "checksums.json"
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
@@ -237,17 +236,10 @@ def _run(
     require_space(folder, problems * config.evaluation.samples * (64 + 4 * config.sampling.max_response_tokens))
     label = "evaluate " + "/".join(folder.absolute().parent.parts[-2:])
     progress = Progress(label, problems * config.evaluation.samples, unit="sample")
-    done, current = 0, ""
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        progress.update(done, current)
-
-    model = backends.build(config, checkpoint, limits, advance, images=max(b.images for b in benchmarks))
+    model = backends.build(config, checkpoint, limits, progress.add, images=max(b.images for b in benchmarks))
     frames = {}
     for benchmark in benchmarks:
-        current = benchmark.task_name
+        current = progress.note = benchmark.task_name
         start = time.monotonic()
         results, frame = run_benchmark(model, benchmark)
         frame["seed"] = backends.seed(config)

@@ -26,8 +26,6 @@ from bapo.evaluation.prompts import Limits
 
 #: Seconds before the second attempt of a request; doubled before each further one, up to ten seconds.
 WAIT = 1.0
-#: Worth another attempt, besides all of 500 and more: timeout, conflict, too early, too many requests.
-_PASSING = {408, 409, 425, 429}
 
 
 class _Failed(Exception):
@@ -144,7 +142,7 @@ class ServerLM(LocalCompletionsAPI):
     def _read(self, status: int, body: str) -> Response:
         """Return one answer. Raises _Failed, or UserError if another attempt would be refused too."""
         excerpt = " ".join(body.split())[:200] or "nothing"
-        if status >= 500 or status in _PASSING:
+        if status >= 500 or status in (408, 409, 425, 429):  # timeout, conflict, too early, too many requests
             raise _Failed(
                 f"the server answered with the error {status} ({excerpt}); look at its log, then give the same command "
                 "again: finished benchmarks are kept"

@@ -131,11 +131,7 @@ def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
 def _matrices(gold: Form, answer: Form, algebra: Algebra) -> bool:
     kinds = {gold.kind, answer.kind}
     if kinds == {"matrix"}:
-        return (
-            gold.columns == answer.columns
-            and len(gold.parts) == len(answer.parts)
-            and all(same(g, a, algebra) for g, a in zip(gold.parts, answer.parts, strict=True))
-        )
+        return gold.columns == answer.columns and _ordered(gold.parts, answer.parts, algebra)
     if kinds == {"matrix", "tuple"}:  # a vector written as a point
         matrix = gold if gold.kind == "matrix" else answer
         vector = matrix.columns in (1, len(matrix.parts)) and len(matrix.parts) > 1

@@ -232,14 +232,10 @@ def _equation(latex: str) -> Form | None:
     if len(sides) > 2 or not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left)):
         # a chain, or arithmetic worked out: what it ends in is the answer
         if _is_name(left):
-            return _form("equation", f"{left}={last}", parts=_sides(last), name=compact(left))
+            return _form("equation", f"{left}={last}", parts=(_whole(last),), name=compact(left))
         if not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+", "", left + last)):
             return _whole(last) if "," not in left else None
-    return _form("equation", latex, parts=_sides(last), name=compact(left) if _is_name(left) else None)
-
-
-def _sides(latex: str) -> tuple[Form, ...]:
-    return (_whole(latex),)
+    return _form("equation", latex, parts=(_whole(last),), name=compact(left) if _is_name(left) else None)
 
 
 def _is_name(latex: str) -> bool:

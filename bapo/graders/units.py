@@ -12,54 +12,17 @@ from itertools import pairwise
 
 from bapo.graders import numbers
 
-_NAMES = {
-    "cm": "cm centimeter centimetre",
-    "mm": "mm millimeter millimetre",
-    "m": "meter metre",
-    "km": "km kilometer kilometre",
-    "in": "inch inche",
-    "ft": "ft foot feet",
-    "yd": "yd yard",
-    "mi": "mi mile",
-    "kg": "kg kilogram",
-    "g": "gram",
-    "mg": "mg milligram",
-    "lb": "lb lbs pound",
-    "oz": "oz ounce",
-    "s": "sec second",
-    "ms": "ms millisecond",
-    "min": "min minute",
-    "h": "hr hour",
-    "day": "day",
-    "week": "week",
-    "month": "month",
-    "year": "yr year",
-    "degree": "deg degree °",
-    "rad": "rad radian",
-    "dollar": "dollar buck",
-    "cent": "cent",
-    "h^-1 mi": "mph",
-    "h^-1 km": "km/h kmh kmph",
-    "m s^-1": "m/s",
-    "L": "liter litre",
-    "mL": "ml milliliter millilitre",
-    "Hz": "Hz hz",
-    "kHz": "kHz",
-    "C": "celsius",
-    "F": "fahrenheit",
-    "N": "newton",
-    "J": "joule",
-    "kJ": "kJ",
-    "W": "watt",
-    "V": "volt",
-    "K": "kelvin",
-    "Pa": "pascal",
-    "mol": "mol mole",
-    "unit": "unit",
-    "acre": "acre",
-    "gallon": "gal gallon",
-    "percent": "percent",
-}
+#: name: the words for it
+_UNITS_TEXT = """
+    cm: cm centimeter centimetre; mm: mm millimeter millimetre; m: meter metre; km: km kilometer kilometre;
+    in: inch inche; ft: ft foot feet; yd: yd yard; mi: mi mile; kg: kg kilogram; g: gram; mg: mg milligram;
+    lb: lb lbs pound; oz: oz ounce; s: sec second; ms: ms millisecond; min: min minute; h: hr hour; day: day;
+    week: week; month: month; year: yr year; degree: deg degree °; rad: rad radian; dollar: dollar buck;
+    cent: cent; h^-1 mi: mph; h^-1 km: km/h kmh kmph; m s^-1: m/s; L: liter litre; mL: ml milliliter millilitre;
+    Hz: Hz hz; kHz: kHz; C: celsius; F: fahrenheit; N: newton; J: joule; kJ: kJ; W: watt; V: volt; K: kelvin;
+    Pa: pascal; mol: mol mole; unit: unit; acre: acre; gallon: gal gallon; percent: percent
+"""
+_NAMES = dict(entry.strip().split(": ") for entry in _UNITS_TEXT.split(";"))
 _LETTERS = "m s g h N J W V K Pa in L A C F"
 _SHORT = {unit: unit for unit in _LETTERS.split()} | {"u": "unit", "°C": "C", "°F": "F"}
 _KNOWN = {word: unit for unit, words in _NAMES.items() for word in words.split()}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SUMMARY, MANIFEST, CONFIG = "summary.json", "manifest.json", "config.yaml"
+CHECKSUMS = "checksums.json"  # beside a checkpoint's weights
 STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
 #: columns that measure time: the only ones that may differ between two runs of the same seed

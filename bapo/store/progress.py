@@ -20,6 +20,12 @@ class Progress:
         self.stream = stream or sys.stderr
         self.first, self.begun, self.shown = start, time.monotonic(), 0.0
         self.tenth = 10 * start // max(1, total)
+        self.done, self.note = start, ""
+
+    def add(self, count: int) -> None:
+        """Count further steps, with ``note`` as it was set."""
+        self.done += count
+        self.update(self.done, self.note)
 
     def update(self, done: int, note: str = "") -> None:
         now = time.monotonic()

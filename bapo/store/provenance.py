@@ -18,11 +18,10 @@ from typing import Any
 from bapo import __version__
 from bapo.errors import UserError
 from bapo.store import manifest
-from bapo.store.files import CONFIG, MANIFEST, SUMMARY, damaged_files, read_json, sha256, write_json
+from bapo.store.files import CHECKSUMS, CONFIG, MANIFEST, SUMMARY, damaged_files, read_json, sha256, write_json
 from bapo.store.manifest import timestamp
 
 FOLDER = ".provenance"
-CHECKSUMS = "checksums.json"
 DEPTH = 6  # folders from a file of a checkpoint up to its run
 #: the files of a run's folder that stand for what an analysis has read
 SUMMARIES = (SUMMARY, f"eval/{SUMMARY}", f"curve/{SUMMARY}")

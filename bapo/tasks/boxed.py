@@ -79,9 +79,7 @@ class BoxedTask(GeneratedTask):
     def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         return self.sets.write(config, folder, say)
 
-    def grade_line(self, line: Mapping[str, Any]) -> Verdict:
-        """Grade {"gold": text or list of texts, "response": text}, as the paper-scale sets are graded."""
-        return grader.grade_line(line)
+    grade_line = staticmethod(grader.grade_line)
 
 
 def chain_truth(answer: int) -> str:

@@ -13,7 +13,7 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import SUMMARY, damaged_files, fingerprints, read_json, require_space, verify_files, write_json
 from bapo.store.lock import remade
-from bapo.tasks.base import Progress, Task
+from bapo.tasks.base import Progress
 from bapo.tasks.files import read_problems
 from bapo.tasks.real import golds
 
@@ -66,11 +66,12 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
-        benchmarks = [name for name in config.data.split_sizes if name in task.benchmarks]
+        benchmarks = {n: folder / f"{n}.parquet" for n in config.data.split_sizes if n in task.benchmarks}
+        truths = {n: [(p.id, p.ground_truth) for p in read_problems(path)] for n, path in benchmarks.items()}
         summary = {
             "identity": identity,
             "problems": counts,
-            "golds": {name: _check_golds(task, folder / f"{name}.parquet") for name in benchmarks},
+            "golds": {name: golds.check(task, truths[name], path) for name, path in benchmarks.items()},
             "files": fingerprints(folder, files),
         }
         write_json(folder / SUMMARY, summary)
@@ -80,8 +81,3 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
 def golds_checked(config: DictConfig) -> dict[str, int]:
     """Return the gold answers that the grader has accepted by benchmark, from the data job's summary."""
     return read_json(data_directory(config) / SUMMARY).get("golds", {})
-
-
-def _check_golds(task: Task, path: Path) -> int:
-    """Count the gold answers of a benchmark's file. Raises UserError naming the rows that the grader refuses."""
-    return golds.check(task, [(p.id, p.ground_truth) for p in read_problems(path)], path)

@@ -9,9 +9,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 PAD, EOS = "<pad>", "<eos>"  # ids 0 and 1
-# verl looks these up by name and needs a line break of one token ("Ċ" in this class's alphabet)
-_CHAT = ("<|im_start|>", "<|im_end|>")
-_LINE_BREAK = "\u010a"
+_CHAT = ("<|im_start|>", "<|im_end|>")  # verl looks these up by name
 
 #: A message is its content: the small models know no roles.
 CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
@@ -31,7 +29,8 @@ def build(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> 
     from transformers import AddedToken, Qwen2Tokenizer
 
     tokens = [*signs, *map(str, range(value_max + 1))]
-    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, _LINE_BREAK, *tokens, *special))}
+    line_break = "\u010a"  # verl needs one of one token: "Ċ" in this class's alphabet
+    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, line_break, *tokens, *special))}
     tokenizer = Qwen2Tokenizer(
         vocab=vocabulary,
         merges=[],

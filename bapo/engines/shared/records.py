@@ -15,6 +15,8 @@ from bapo.experiments import budgets
 from bapo.methods import Batch, Method
 from bapo.store.files import STEPS, TABLES, fingerprints, read_table, write_parquet
 
+#: fields of a ledger that are columns of ``steps.parquet`` and totals of ``summary.json``
+COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
 
@@ -102,12 +104,8 @@ def step_row(
         "response_length": float(np.concatenate([g.samples.lengths for g in judged]).mean()) if judged else nan,
         **{f"{name}_x{i}": update.get(f"{name}_x{i}", nan) for name in ("tv", "surrogate") for i in (1, 2, 3)},
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
-        **{name: update.get(name, nan) for name in CRITIC},
-        "learning_rate": update.get("learning_rate", nan),
-        "fresh_rollouts": ledger.fresh_rollouts,
-        "regenerated_rollouts": ledger.regenerated_rollouts,
-        "generated_tokens": ledger.generated_tokens,
-        "trained_tokens": ledger.trained_tokens,
+        **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
+        **{name: getattr(ledger, name) for name in COUNTS},
         # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
         "forward_flops": 2.0 * (parameters * (generated + ledger.forwards) + 2 * critic),
         "backward_flops": 4.0 * (parameters * ledger.trained_tokens + critic),
@@ -160,16 +158,7 @@ def summary(
 ) -> dict[str, Any]:
     """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
     steps = read_table(folder / STEPS)
-    sums = (
-        "fresh_rollouts",
-        "regenerated_rollouts",
-        "generated_tokens",
-        "trained_tokens",
-        "updates",
-        "forward_flops",
-        "backward_flops",
-    )
-    totals = {name: steps[name].sum().item() for name in sums}
+    totals = {name: steps[name].sum().item() for name in (*COUNTS, "updates", "forward_flops", "backward_flops")}
     outcome = budget and budgets.outcome(budget, steps.to_dict("records"))
     return {
         "identity": identity,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,26 +21,14 @@ from bapo.engines.shared import models
 from bapo.engines.shared.groups import pack_groups
 from bapo.engines.shared.records import Tables
 from bapo.errors import UserError
-from bapo.store.files import damaged_files, explained, fingerprints, read_json, sync, write_json
+from bapo.store.files import CHECKSUMS, damaged_files, explained, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
-    from bapo.engines.torch.critic import Critic
+    from bapo.engines.torch.learner import Learner, Trained
 
-CHECKSUMS = "checksums.json"
 REFERENCE = "reference.safetensors"
 #: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
 KEPT = 2
-
-
-@dataclass
-class TrainerState:
-    """Everything beside the weights and the optimiser that the next step depends on."""
-
-    step: int
-    updates: int
-    stream_position: int
-    rollout_version: int
-    method: dict[str, Any]
 
 
 def folder_of(run: Path, step: int) -> Path:
@@ -56,22 +43,22 @@ def steps_with_trainer(run: Path) -> list[int]:
 
 def save(
     run: Path,
-    model: Any,
+    learner: Learner,
     tokenizer: Any,
-    optimizer: torch.optim.Optimizer,
     rollout_model: Any | None,
     groups: list[Group],
-    state: TrainerState,
+    state: dict[str, Any],
     tables: Tables,
     keep_models: bool,
-    critic: Critic | None = None,
-    reference: Any | None = None,
+    with_reference: bool,
 ) -> Path:
-    """Write the checkpoint of ``state.step`` and thin out older ones. The final rename is the commit.
+    """Write the checkpoint of ``state["step"]`` and thin out older ones. The final rename is the commit.
 
-    reference: the reference policy, if it is no longer the base.
+    state: everything beside the weights, the optimiser and the groups that the next step depends on; with_reference:
+    the reference policy is no longer the base.
     """
-    target = folder_of(run, state.step)
+    step, critic = state["step"], learner.critic
+    target = folder_of(run, step)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     for stale in target.parent.glob(".step_*.tmp"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -79,18 +66,18 @@ def save(
     trainer.mkdir(parents=True)
     try:
         with explained(target):
-            models.save(model, tokenizer, temporary)
-            save_file(optimizer_tensors(model, optimizer), trainer / "optimizer.safetensors")
+            models.save(learner.model, tokenizer, temporary)
+            save_file(optimizer_tensors(learner), trainer / "optimizer.safetensors")
             if rollout_model is not None:
                 save_file(_weights(rollout_model), trainer / "rollout_policy.safetensors")
-            if reference is not None:
-                save_file(_weights(reference), trainer / REFERENCE)
+            if with_reference:
+                save_file(_weights(learner.reference), trainer / REFERENCE)
             if critic is not None:
                 save_file(_weights(critic.model), trainer / "critic.safetensors")
-                save_file(optimizer_tensors(critic.model, critic.optimizer), trainer / "critic_optimizer.safetensors")
+                save_file(optimizer_tensors(critic), trainer / "critic_optimizer.safetensors")
             tensors, entries = pack_groups(groups)
             save_file(tensors, trainer / "groups.safetensors")
-            write_json(trainer / "state.json", {**asdict(state), "groups": entries})
+            write_json(trainer / "state.json", {**state, "groups": entries})
             tables.write(trainer)
             names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
             write_json(temporary / CHECKSUMS, fingerprints(temporary, names))
@@ -102,7 +89,7 @@ def save(
             sync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    for old in [s for s in steps_with_trainer(run) if s <= state.step][KEPT:]:  # damaged later ones do not count
+    for old in [s for s in steps_with_trainer(run) if s <= step][KEPT:]:  # damaged later ones do not count
         shutil.rmtree(folder_of(run, old) / "trainer" if keep_models else folder_of(run, old))
     return target
 
@@ -151,26 +138,21 @@ def load_weights(model: Any, path: Path) -> None:
         raise UserError(f"{path}: does not fit the model (missing {untied[:3]}, unexpected {unexpected[:3]})")
 
 
-def load_critic(critic: Critic, trainer: Path) -> None:
-    load_weights(critic.model, trainer / "critic.safetensors")
-    load_optimizer(critic.model, critic.optimizer, trainer / "critic_optimizer.safetensors")
-
-
-def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+def optimizer_tensors(trained: Trained) -> dict[str, torch.Tensor]:
     tensors = {}
-    for name, parameter in model.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
+    for name, parameter in trained.model.named_parameters():
+        for key, value in trained.optimizer.state.get(parameter, {}).items():
             tensors[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
     return tensors
 
 
-def load_optimizer(model: Any, optimizer: torch.optim.Optimizer, path: Path) -> None:
+def load_optimizer(trained: Trained, path: Path) -> None:
     tensors = load_file(path)
-    for name, parameter in model.named_parameters():
+    for name, parameter in trained.model.named_parameters():
         state = {}
         for key in ("step", "exp_avg", "exp_avg_sq"):
             if f"{key}/{name}" in tensors:
                 value = tensors[f"{key}/{name}"]
                 state[key] = value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
         if state:
-            optimizer.state[parameter] = state
+            trained.optimizer.state[parameter] = state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +14,9 @@ from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
-from bapo.engines.shared.rows import Rows, by_group, denominators, learning_rate, micro_batches
+from bapo.engines.shared.rows import Rows, by_group, denominators
 from bapo.engines.shared.shortcuts import shortcut
-from bapo.errors import UserError
+from bapo.engines.torch.learner import Trained
 from bapo.methods import Method
 
 
@@ -56,18 +55,11 @@ class Judgement:
     advantages: dict[int, np.ndarray]
 
 
-class Critic:
-    """Value model and optimiser. Micro-batches, warm-up and clipping of the gradient are the policy's."""
+class Critic(Trained):
+    """Value model and optimiser."""
 
     def __init__(self, model: Any, pad: int, config: DictConfig, method: Method) -> None:
-        self.model, self.pad, self.method, self.train = with_value_head(model), pad, method, config.train
-        self.device = next(model.parameters()).device
-        self.parameters = [p for p in self.model.parameters() if p.requires_grad]
-        self.rate = config.train.learning_rate * method.config.critic_rate_ratio
-        t = config.train
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=self.rate, betas=tuple(t.betas), weight_decay=t.weight_decay, fused=True
-        )
+        super().__init__(with_value_head(model), pad, config, method, method.config.critic_rate_ratio)
 
     @property
     def updates(self) -> int:
@@ -101,9 +93,6 @@ class Critic:
 
         return Judgement(split(values), split(returns), split(advantages))
 
-    def _micro_batches(self, groups: list[Group]) -> Iterator[Rows]:
-        return micro_batches(groups, self.train.micro_batch_size, self.pad, self.device)
-
     def _one_update(self, groups: list[Group], judged: Judgement, note: Any) -> int:
         counts = denominators(self.train, groups)
         old, returns = [judged.values[id(g)] for g in groups], [judged.returns[id(g)] for g in groups]
@@ -126,15 +115,8 @@ class Critic:
             total += float(loss.detach())
             for name, value in metrics.items():
                 note(name, float(value), float(mask.sum()))
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
-        update = self.updates + 1
-        if not torch.isfinite(norm):
-            raise UserError(
-                f"the critic's gradient is not finite at its update {update}; lower method.critic_rate_ratio"
-            )
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.rate, self.train.warmup_updates, update)
-        self.optimizer.step()
+        update, cure = self.updates + 1, "lower method.critic_rate_ratio"
+        norm = self._step(update, f"the critic's gradient is not finite at its update {update}; {cure}")
         note("value_loss", total, 1.0)
-        note("critic_gradient_norm", float(norm), 1.0)
+        note("critic_gradient_norm", norm, 1.0)
         return tokens

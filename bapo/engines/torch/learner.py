@@ -23,7 +23,37 @@ if TYPE_CHECKING:
     from bapo.engines.torch.critic import Critic
 
 
-class Learner:
+class Trained:
+    """A model and its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's."""
+
+    def __init__(self, model: Any, pad: int, config: DictConfig, method: Method, rate_ratio: float = 1.0) -> None:
+        self.model, self.pad, self.method, self.train = model, pad, method, config.train
+        self.device = next(model.parameters()).device
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        t, self.rate = config.train, config.train.learning_rate * rate_ratio
+        self.optimizer = torch.optim.AdamW(
+            self.parameters, lr=self.rate, betas=tuple(t.betas), weight_decay=t.weight_decay, fused=True
+        )
+
+    def _micro_batches(self, groups: list[Group]) -> Iterator[Rows]:
+        return micro_batches(groups, self.train.micro_batch_size, self.pad, self.device)
+
+    def _rate(self, update: int) -> float:
+        """Return the learning rate of an update (1-based)."""
+        return learning_rate(self.rate, self.train.warmup_updates, update)
+
+    def _step(self, update: int, not_finite: str) -> float:
+        """Take the optimiser's step; returns the norm of the gradient. Raises UserError where that is not finite."""
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
+        if not torch.isfinite(norm):
+            raise UserError(not_finite)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._rate(update)
+        self.optimizer.step()
+        return float(norm)
+
+
+class Learner(Trained):
     """The current policy pi_theta, its optimiser, the frozen reference and, where the method has one, the critic."""
 
     def __init__(
@@ -35,15 +65,9 @@ class Learner:
         method: Method,
         critic: Critic | None = None,
     ) -> None:
-        self.model, self.reference, self.pad, self.method, self.critic = model, reference, pad, method, critic
-        self.train, self.temperature, self.seed = config.train, config.sampling.temperature, config.seed
-        self.device = next(model.parameters()).device
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        t = config.train
-        self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=t.learning_rate, betas=tuple(t.betas), weight_decay=t.weight_decay, fused=True
-        )
-        self.updates = 0
+        super().__init__(model, pad, config, method)
+        self.reference, self.critic, self.updates = reference, critic, 0
+        self.temperature, self.seed = config.sampling.temperature, config.seed
 
     def update(self, step: int, groups: list[Group]) -> dict[str, float]:
         """Train on the batch. An empty one changes nothing. Returns the step's metrics."""
@@ -76,9 +100,7 @@ class Learner:
 
     def reset_reference(self) -> None:
         """pi_ref <- pi_theta."""
-        with torch.no_grad():
-            for old, new in zip(self.reference.parameters(), self.model.parameters(), strict=True):
-                old.copy_(new)
+        self.reference.load_state_dict(self.model.state_dict())
 
     def _one_update(
         self,
@@ -128,30 +150,18 @@ class Learner:
                 if scored.entropy is not None:
                     note("entropy", float((scored.entropy.detach() * shown).sum()) / count, count)
             self._note_divergence(scored.logprobs.detach(), rows, row_advantages, mask, note)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.train.grad_clip)
-        if not torch.isfinite(norm):
-            raise UserError(
-                f"the gradient is not finite at update {self.updates + 1}; lower train.learning_rate, check the rewards"
-            )
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._rate(self.updates + 1)
-        self.optimizer.step()
-        self.updates += 1
+        update = self.updates + 1
+        cure = "lower train.learning_rate, check the rewards"
+        norm = self._step(update, f"the gradient is not finite at update {update}; {cure}")
+        self.updates = update
         note("loss", total_loss, 1.0)
-        note("gradient_norm", float(norm), 1.0)
+        note("gradient_norm", norm, 1.0)
         note("updates", 1.0, 1.0)
         return trained
-
-    def _micro_batches(self, groups: list[Group]) -> Iterator[Rows]:
-        return micro_batches(groups, self.train.micro_batch_size, self.pad, self.device)
 
     def _weights(self, groups: list[Group], rows: Rows) -> Tensor | None:
         weights = [self.method.weight(groups[g]) for g, _ in rows.index]
         return None if all(w == 1 for w in weights) else torch.tensor(weights, device=self.device)
-
-    def _rate(self, update: int) -> float:
-        """Return the learning rate of an update (1-based)."""
-        return learning_rate(self.train.learning_rate, self.train.warmup_updates, update)
 
     @torch.no_grad()
     def _reference_logprobs(self, rows: Rows) -> Tensor | None:

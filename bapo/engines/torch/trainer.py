@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods, tasks
@@ -36,9 +35,6 @@ from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
 from bapo.tasks.job import data_folder
-
-#: bytes that a run may write beside its checkpoints; with three copies of model and optimiser it bounds the disk use
-TABLE_BYTES = 20_000_000
 
 
 def train(config: DictConfig) -> dict[str, Any]:
@@ -66,7 +62,7 @@ class Trainer:
         )
         self.parameters = models.parameter_count(self.model)
         trained = self.parameters * (1 + self.method.uses_critic)
-        require_space(folder, TABLE_BYTES + 3 * 12 * trained)
+        require_space(folder, 20_000_000 + 3 * 12 * trained)  # tables, and three copies of model and optimiser
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
         self.processor = models.load_processor(self.model, saved[0] if saved else models.start_path(config), config)
         longest = config.sampling.max_prompt_tokens
@@ -75,14 +71,10 @@ class Trainer:
         self.budget, self.spent = budgets.of(config, budgets.steps(config, len(prompts))), 0.0
         self.stream = PromptStream(prompts, config.seed)
         self.embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
-        self.probe_sets = {
-            "train": prompts[: config.probe.prompts],
-            "probe": read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)[
-                : config.probe.prompts
-            ]
-            if config.probe.prompts
-            else [],
-        }
+        self.probe_sets = {"train": prompts[: config.probe.prompts], "probe": []}
+        if count := config.probe.prompts:
+            probe = read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)
+            self.probe_sets["probe"] = probe[:count]
         s = config.sampling
         parameters = parameters_of(
             self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, self.model.generation_config
@@ -160,7 +152,9 @@ class Trainer:
             self.reference_moved = True
         prompts = method.draw_prompts(step, sampler)
         if method.syncs_rollout_policy(step):
-            self._sync_rollout_policy(step - 1)
+            if self.rollout_model is not self.model:  # alpha <- pi_theta_t (Algorithm 1, line 4)
+                self.rollout_model.load_state_dict(self.model.state_dict())
+            self.rollout_version = step - 1
         rollout_version = self.rollout_version
         fresh = self.generator.generate(
             self.rollout_model, prompts, group_size, ("rollout",), step, rollout_version, FRESH, ledger, limit
@@ -184,14 +178,6 @@ class Trainer:
         self.tables.rows[STEPS].append(row)
         self.tables.rows[GROUPS] += records.group_rows(step, batch)
         return row
-
-    def _sync_rollout_policy(self, version: int) -> None:
-        """alpha <- pi_theta_t (Algorithm 1, line 4)."""
-        if self.rollout_model is not self.model:
-            with torch.no_grad():
-                for old, new in zip(self.rollout_model.parameters(), self.model.parameters(), strict=True):
-                    old.copy_(new)
-        self.rollout_version = version
 
     def _finished(self) -> bool:
         return self.budget.finished(self.spent, self.step)
@@ -223,18 +209,20 @@ class Trainer:
         method_state, groups = self.method.state()
         checkpoints.save(
             self.folder,
-            self.model,
+            self.learner,
             self.processor or self.tokenizer,
-            self.learner.optimizer,
             None if self.rollout_model is self.model else self.rollout_model,
             groups,
-            checkpoints.TrainerState(
-                self.step, self.learner.updates, self.stream.position, self.rollout_version, method_state
-            ),
+            {
+                "step": self.step,
+                "updates": self.learner.updates,
+                "stream_position": self.stream.position,
+                "rollout_version": self.rollout_version,
+                "method": method_state,
+            },
             self.tables,
             self.config.checkpoint.keep_models,
-            self.critic,
-            self.learner.reference if self.reference_moved else None,
+            self.reference_moved,
         )
         self.tables.write(self.folder)
 
@@ -242,9 +230,10 @@ class Trainer:
         trainer = folder / "trainer"
         self.step, self.learner.updates = state["step"], state["updates"]
         self.stream.position, self.rollout_version = state["stream_position"], state["rollout_version"]
-        checkpoints.load_optimizer(self.model, self.learner.optimizer, trainer / "optimizer.safetensors")
+        checkpoints.load_optimizer(self.learner, trainer / "optimizer.safetensors")
         if self.critic is not None:
-            checkpoints.load_critic(self.critic, trainer)
+            checkpoints.load_weights(self.critic.model, trainer / "critic.safetensors")
+            checkpoints.load_optimizer(self.critic, trainer / "critic_optimizer.safetensors")
         self.reference_moved = (trainer / checkpoints.REFERENCE).exists()
         if self.reference_moved:
             checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)

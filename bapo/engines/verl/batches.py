@@ -50,10 +50,6 @@ class Layout:
     columns: np.ndarray
 
 
-def _one(group: Group) -> float:
-    return 1.0
-
-
 def numbers_of(group: Group) -> np.ndarray:
     """Return [G]: the place of each response's origin in ORIGINS; one behind for what is none of X1, X2 and X3."""
     number = ORIGINS.index(group.origin) if group.origin in ORIGINS else len(ORIGINS)
@@ -68,7 +64,7 @@ def lay_out(
     train: DictConfig,
     ranks: int,
     step: int = 0,
-    weight: Callable[[Group], float] = _one,
+    weight: Callable[[Group], float] = lambda group: 1.0,
     phase: int = 0,
 ) -> Layout:
     """verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run.

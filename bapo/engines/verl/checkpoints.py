@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.store.files import damaged_files, fingerprints, read_json, write_json, write_text
+from bapo.store.files import CHECKSUMS, damaged_files, fingerprints, read_json, write_json, write_text
 
-CHECKSUMS = "checksums.json"
 #: verl's own file: the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
 #: trainer states kept: the newest, and one to fall back on

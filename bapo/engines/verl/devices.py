@@ -12,8 +12,6 @@ import bapo
 from bapo.engines.verl import cpu, settings
 from bapo.experiments.hardware import on_gpus
 
-#: what verl imports in each of its processes
-PLUGIN = "bapo.engines.verl.plugin"
 FLASH = "flash_attention_2"
 
 
@@ -38,7 +36,7 @@ def environment(device: str) -> dict[str, str]:
     """Return the variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
     package = str(Path(bapo.__file__).resolve().parents[1])
     variables = {
-        "VERL_USE_EXTERNAL_MODULES": PLUGIN,
+        "VERL_USE_EXTERNAL_MODULES": "bapo.engines.verl.plugin",
         "PYTHONPATH": os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p),
         "TOKENIZERS_PARALLELISM": "false",
         "RAY_USAGE_STATS_ENABLED": "0",
@@ -94,13 +92,14 @@ def gpu_values(config: DictConfig) -> dict[str, Any]:
     rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     # several machines share a cluster that somebody has started; on one, never somebody else's
     ray = {"include_dashboard": False} | ({"address": "local"} if settings.get(config, "nodes", 1) == 1 else {})
+    model = {
+        "use_remove_padding": True,
+        "enable_gradient_checkpointing": True,
+        "override_config": {"attn_implementation": FLASH},
+    }
     return {
         "actor_rollout_ref": {
-            "model": {
-                "use_remove_padding": True,
-                "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": FLASH},
-            },
+            "model": model,
             "actor": {
                 "fsdp_config": {"model_dtype": "fp32"},  # master weights; the forward pass runs in bfloat16
                 # the entropy of 152k tokens' logits is what fills the memory otherwise
@@ -119,14 +118,7 @@ def gpu_values(config: DictConfig) -> dict[str, Any]:
                 "enable_chunked_prefill": True,
             },
         },
-        "critic": {
-            "fsdp": {"model_dtype": "fp32"},
-            "model": {
-                "use_remove_padding": True,
-                "enable_gradient_checkpointing": True,
-                "override_config": {"attn_implementation": FLASH},
-            },
-        },
+        "critic": {"fsdp": {"model_dtype": "fp32"}, "model": model},
         "transfer_queue": {
             "backend": {
                 # G responses a prompt, up to 4 generation batches (DAPO), and as many replayed

@@ -25,7 +25,6 @@ from bapo.store.files import atomic
 FILE = "embeddings.safetensors"  # in the run folder, until the run has finished
 CHUNK = 512  # prompts whose prepared images are in memory at a time
 BATCH = 16  # prompts that go through the model at a time
-SAY_EVERY = 30.0  # seconds
 
 
 class StoredEmbedder:
@@ -67,7 +66,7 @@ def _computed(
             chunk = [complete(p) for p in prompts[start : start + CHUNK]]
             vectors.append(mean_states(model, chunk, BATCH))
             tokens += sum(len(p.row.tokens) for p in chunk)
-            if time.monotonic() - said > SAY_EVERY:
+            if time.monotonic() - said > 30:
                 said = time.monotonic()
                 say(f"embedded {start + len(chunk)}/{len(prompts)} prompts")
     return np.concatenate(vectors), tokens

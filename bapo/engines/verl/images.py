@@ -100,18 +100,10 @@ def mend_rows_without_images() -> None:
     original = getattr(qwen2_vl._get_input_embeds, "original", qwen2_vl._get_input_embeds)
 
     def embeds(
-        model: Any,
-        input_ids: Tensor,
-        attention_mask: Tensor | None = None,
-        pixel_values: Tensor | None = None,
-        pixel_values_videos: Tensor | None = None,
-        image_grid_thw: Tensor | None = None,
-        video_grid_thw: Tensor | None = None,
+        model: Any, input_ids: Tensor, attention_mask: Tensor | None = None, *pictures: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        if pixel_values is not None or pixel_values_videos is not None:
-            return original(
-                model, input_ids, attention_mask, pixel_values, pixel_values_videos, image_grid_thw, video_grid_thw
-            )
+        if any(pixels is not None for pixels in pictures[:2]):  # of images and of videos; their grids follow
+            return original(model, input_ids, attention_mask, *pictures)
         vision, embedded = model.config.vision_config, model.get_input_embeddings()(input_ids)
         size = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         side = 2 * vision.spatial_merge_size

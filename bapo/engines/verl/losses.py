@@ -29,19 +29,11 @@ NAME = "bapo"
 LAYOUT = "bapo_layout"
 #: its columns; origin as in ``batches.numbers_of``, or -1 for a padding row; weight and replayed (0 or 1) are the row's
 #: own, the rest the same for all rows of a mini-batch
-COLUMNS = (
-    "origin",
-    "weight",
-    "replayed",
-    "step",
-    "nominal_sequences",
-    "fresh_sequences",
-    "replayed_sequences",
-    "fresh_tokens",
-    "replayed_tokens",
-    "token_advantages",
-    "phase",
+_COLUMNS = (
+    "origin weight replayed step nominal_sequences fresh_sequences replayed_sequences fresh_tokens replayed_tokens "
+    "token_advantages phase"
 )
+COLUMNS = _COLUMNS.split()
 #: 1 where each token has an advantage of its own
 TOKEN_ADVANTAGES = COLUMNS.index("token_advantages")
 

@@ -113,7 +113,9 @@ class StepRows:
         template, tag = self._template()
         data = self.dataset[group.prompt.row.index]
         from_data = {field: value for field, value in data.items() if field in template}
-        prompt, vision = self._prompt(data["raw_prompt"])
+        tokens, pictures = images.encode(self.tokenizer, self.processor, data["raw_prompt"])
+        prompt = torch.tensor(tokens, dtype=torch.int64)
+        vision = images.vision_inputs(self.tokenizer, self.processor, pictures, prompt)
         rows, entries = [], []
         for i in range(group.size):
             n = int(group.samples.lengths[i])
@@ -162,11 +164,6 @@ class StepRows:
         key = next(iter(self.live))
         row = tq.kv_batch_get(keys=[key], partition_id=TRAIN)[0]
         return {name: row[name] for name in row.keys()}, self.live[key].tag  # noqa: SIM118 (a TensorDict gives rows)
-
-    def _prompt(self, messages: Any) -> tuple[torch.Tensor, dict[str, Any]]:
-        tokens, pictures = images.encode(self.tokenizer, self.processor, messages)
-        prompt = torch.tensor(tokens, dtype=torch.int64)
-        return prompt, images.vision_inputs(self.tokenizer, self.processor, pictures, prompt)
 
     def prompt_of(self, prompt: Prompt) -> tuple[tuple[int, ...], Images | None]:
         """Return a prompt's tokens and prepared images, as in the torch engine."""

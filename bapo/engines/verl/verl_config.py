@@ -23,9 +23,6 @@ from bapo.errors import UserError
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 
-#: tokens of a padding row (verl.trainer.ppo.padding_utils), which must fit into a micro-batch
-SYNTHETIC_PADDING_SEQ_LEN = 128
-
 
 def _filter_groups(method: methods.Method) -> dict[str, Any]:
     """Return DAPO's dynamic sampling in verl's words; ``MethodReplayBuffer`` does it by ``DAPO.build_batch``.
@@ -86,12 +83,14 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
     """Return what the method, the task and the hyper-parameters decide."""
     s, t = config.sampling, config.train
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
-    model = config.model.path if config.model.kind == "pretrained" else str(_base_checkpoint(config))
+    scratch = str((base_directory(config) / "checkpoint").absolute())
+    model = config.model.path if config.model.kind == "pretrained" else scratch
     sets = settings.validation_sets(config)
     plain = OmegaConf.to_container(config, resolve=True)
     rows = s.max_prompt_tokens + s.max_response_tokens
     micro = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
-    sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, SYNTHETIC_PADDING_SEQ_LEN)}
+    # verl's padding rows have 128 tokens, and must fit into a micro-batch
+    sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, 128)}
     return {
         "bapo": {
             "config": plain,
@@ -151,13 +150,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
                     method.config.aggregation, method.config.aggregation
                 ),
                 "data_loader_seed": config.seed,
-                "optim": {
-                    "lr": t.learning_rate,
-                    "betas": list(t.betas),
-                    "weight_decay": t.weight_decay,
-                    "clip_grad": t.grad_clip,
-                    "lr_warmup_steps": -1,  # see worker.warm_up
-                },
+                "optim": _optimizer(t, t.learning_rate),
                 "checkpoint": {
                     "save_contents": ["model", "optimizer", "extra", "hf_model"],
                     "load_contents": ["model", "optimizer", "extra"],
@@ -195,14 +188,19 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
     }
 
 
-def _base_checkpoint(config: DictConfig) -> Path:
-    return (base_directory(config) / "checkpoint").absolute()
+def _optimizer(train: DictConfig, rate: float) -> dict[str, Any]:
+    return {
+        "lr": rate,
+        "betas": list(train.betas),
+        "weight_decay": train.weight_decay,
+        "clip_grad": train.grad_clip,
+        "lr_warmup_steps": -1,  # see worker.warm_up
+    }
 
 
 def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[str, Any]) -> dict[str, Any]:
     """Return verl's keys of the critic, a token classifier on the policy's base. Other sizes are the actor's."""
-    t, rate = config.train, config.train.learning_rate * method.config.critic_rate_ratio
-    tokens = sizes["ppo_max_token_len_per_gpu"]
+    t, tokens = config.train, sizes["ppo_max_token_len_per_gpu"]
     return {
         "enable": True,
         "strategy": "fsdp2",
@@ -213,13 +211,7 @@ def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[
         "grad_clip": t.grad_clip,
         # the method's loss holds its own clip; this names it for verl's own use
         "cliprange_value": method.config.value_clip,
-        "optim": {
-            "lr": rate,
-            "betas": list(t.betas),
-            "weight_decay": t.weight_decay,
-            "clip_grad": t.grad_clip,
-            "lr_warmup_steps": -1,  # see worker.warm_up
-        },
+        "optim": _optimizer(t, t.learning_rate * method.config.critic_rate_ratio),
         "model": {"path": model, "override_config": {"attn_implementation": config.model.attention}},
     }
 

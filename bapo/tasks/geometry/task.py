@@ -55,12 +55,8 @@ class Geometry(BoxedTask):
     def grade(self, response: str, truth: Mapping[str, Any]) -> Verdict:
         return grader.grade(response, truth.get("answers"), truth.get("choices"))
 
-    def grade_line(self, line: Mapping[str, Any]) -> Verdict:
-        """Grade {"gold": text or list of texts, "response": text} with optional "choices", as Geometry3K is graded."""
-        return grader.grade_line(line)
-
-    def second_line(self, line: Mapping[str, Any]) -> Verdict | None:
-        return grader.second_line(line)
+    grade_line = staticmethod(grader.grade_line)
+    second_line = staticmethod(grader.second_line)
 
     def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
         """Grade by the independent grader of :mod:`bapo.graders.second`; the paper's format only."""

@@ -11,14 +11,13 @@ import re
 
 MAX_DIGITS = 6
 _ANSWER = re.compile(rf"=[ \t\r\n]*([0-9]{{1,{MAX_DIGITS}}})[ \t\r\n]*\Z")
-_WINDOW = 64  # characters at the end that are looked at, whatever the response's length
 #: The only characters of a chain; other text that ends in a number is no chain.
 _CHAIN = re.compile(r"[0-9+\-*/=,()x \t\r\n]*\Z")
 
 
 def final_answer(response: str) -> int | None:
     """Return the number after the last equals sign, where the response ends with it; else None."""
-    match = _ANSWER.search(response[-_WINDOW:])
+    match = _ANSWER.search(response[-64:])  # whatever the response's length
     return int(match[1]) if match else None
 
 

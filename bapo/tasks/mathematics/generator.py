@@ -16,7 +16,7 @@ import numpy as np
 from bapo.errors import UserError
 from bapo.tasks.generated import require
 from bapo.tasks.mathematics.splits import TIERS, Tier, owner
-from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_text
+from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_text, work
 from bapo.validate import read
 
 
@@ -156,7 +156,7 @@ class Generator:
             instance = self.draw(draws, tier, answer)
             while owner(instance.id) != "base":
                 instance = self.draw(draws, tier, answer)
-            documents.append((instance, self._slip(draws, instance.plan)))
+            documents.append((instance, work(instance.plan, lambda result: self._slip(draws, result))))
         return [documents[i] for i in rng.permutation(count)]
 
     def _wanted(self, rng: np.random.Generator, count: int, split: str) -> list[tuple[Tier, int]]:
@@ -166,17 +166,12 @@ class Generator:
         tiers = TIERS[split]
         return [(tiers[i % len(tiers)], answer) for i, answer in enumerate(drawn)]
 
-    def _slip(self, draws: Draws, plan: Plan) -> list[Step]:
-        """Work out a plan with some wrong results; the steps after a slip go on from what it gave."""
-        steps: list[Step] = []
-        for left, sign, right in plan:
-            a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))
-            result = compute(a, sign, b)
-            if draws.unit() < self.noise:
-                off = 1 + draws.below(self.slip_max)
-                result += off if draws.unit() < 0.5 else -off
-            steps.append(Step(a, sign, b, min(max(result, 0), self.value_max)))
-        return steps
+    def _slip(self, draws: Draws, result: int) -> int:
+        """Return what a step gives that may go wrong."""
+        if draws.unit() < self.noise:
+            off = 1 + draws.below(self.slip_max)
+            result += off if draws.unit() < 0.5 else -off
+        return min(max(result, 0), self.value_max)
 
 
 def to_plan(term: Node | int, plan: Plan) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 X = "x"  #: the unknown
@@ -73,12 +74,12 @@ def compute(a: int, sign: str, b: int) -> int:
     return a // b if b else 0
 
 
-def work(plan: Plan) -> list[Step]:
-    """Work out a plan without slips."""
+def work(plan: Plan, slip: Callable[[int], int] = int) -> list[Step]:
+    """Work out a plan; ``slip`` may change a result, and the steps after it go on from what it gave."""
     steps: list[Step] = []
     for left, sign, right in plan:
         a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))
-        steps.append(Step(a, sign, b, compute(a, sign, b)))
+        steps.append(Step(a, sign, b, slip(compute(a, sign, b))))
     return steps
 
 

@@ -136,8 +136,8 @@ def grams(texts: Sequence[str], n: int = N, short: bool = True) -> Grams:
     """Hash the n-grams of each text. short: a text of fewer than n tokens counts as one n-gram, else as none."""
     vocabulary: dict[str, int] = {}
     tokens = [
-        [vocabulary.setdefault(t, len(vocabulary) + 1) for t in _TOKENS.findall(_DROPPED.sub(" ", _folded(text)))]
-        for text in texts
+        [vocabulary.setdefault(t, len(vocabulary) + 1) for t in _TOKENS.findall(_DROPPED.sub(" ", text.lower()))]
+        for text in (unicodedata.normalize("NFKC", text) for text in texts)
     ]
     names = np.array([_hash64(name) for name in ("", *vocabulary)], dtype=np.uint64)
     powers = np.array([pow(0x9E3779B97F4A7C15, k + 1, 2**64) for k in range(n)], dtype=np.uint64)
@@ -163,10 +163,6 @@ def shares(train: Grams, test: Grams) -> dict[tuple[int, int], float]:
     for value, owner in zip(train.hashes[common].tolist(), train.owners[common].tolist(), strict=True):
         pairs.update((test_owner, owner) for test_owner in where[value])
     return {(t, o): count / int(test.counts[t]) for (t, o), count in sorted(pairs.items())}
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", text).lower()
 
 
 def _hash64(token: str) -> int:

@@ -34,7 +34,22 @@ def write(
     lines = summary(decisions, findings)
     for line in lines:
         say(line)
-    write_text(folder / MARKDOWN, _markdown(task, files, findings, problems, lines))
+    columns = ("first", "second", "problems", "compared", "any", "near", "all")
+    text = _MARKDOWN.format(
+        task=task,
+        n=cleaning.N,
+        normalisation=cleaning.NORMALISATION,
+        near=cleaning.NEAR,
+        json=JSON,
+        files="\n".join(
+            f"- {place}: {f'{len(names)} files' if len(names) > 8 else ', '.join(names)}"
+            for place, names in files.items()
+        ),
+        rows="\n".join(f"| {name} | {n} | {problems.get(name, '')} |" for name, n in findings["rows"].items()),
+        lines="\n".join(f"- {line}" for line in lines),
+        overlap="\n".join(f"| {' | '.join(str(o[c]) for c in columns)} |" for o in findings["overlap"]),
+    )
+    write_text(folder / MARKDOWN, text)
 
 
 def write_plain(
@@ -68,30 +83,6 @@ of its {n}-grams, and wholly in it if it holds *all*; for *any* one is enough, w
 
 Ids, answers and pairs: {json}.
 """
-
-
-def _markdown(
-    task: str,
-    files: Mapping[str, Mapping[str, str]],
-    findings: Mapping[str, Any],
-    problems: Mapping[str, int],
-    lines: Sequence[str],
-) -> str:
-    columns = ("first", "second", "problems", "compared", "any", "near", "all")
-    return _MARKDOWN.format(
-        task=task,
-        n=cleaning.N,
-        normalisation=cleaning.NORMALISATION,
-        near=cleaning.NEAR,
-        json=JSON,
-        files="\n".join(
-            f"- {place}: {f'{len(names)} files' if len(names) > 8 else ', '.join(names)}"
-            for place, names in files.items()
-        ),
-        rows="\n".join(f"| {name} | {n} | {problems.get(name, '')} |" for name, n in findings["rows"].items()),
-        lines="\n".join(f"- {line}" for line in lines),
-        overlap="\n".join(f"| {' | '.join(str(o[c]) for c in columns)} |" for o in findings["overlap"]),
-    )
 
 
 def summary(decisions: Mapping[str, str], findings: Mapping[str, Any]) -> list[str]:

@@ -112,7 +112,7 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
     def all_rows() -> Iterator[Row]:
         index = 0
         for path in opened.files:
-            for where, values in _read(path):
+            for where, values in _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path):
                 missing = [name for name in source_columns.values() if name not in values]
                 if missing:
                     raise UserError(
@@ -195,11 +195,6 @@ def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
 
 
 # ------------------------------------------------------------------------------------------------ reading
-
-
-def _read(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (where, row) of a parquet file, of JSON lines or of a JSON array."""
-    return _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path)
 
 
 def _count(path: Path) -> int:

@@ -43,7 +43,7 @@ class CPUPlatform(PlatformBase):
     def _nothing(self, *_: Any, **__: Any) -> None:
         """Part of verl's interface, without a use here."""
 
-    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = _nothing
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
 
     def current_device(self) -> torch.device:
         return torch.device("cpu")
@@ -54,8 +54,7 @@ class CPUPlatform(PlatformBase):
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
-    def manual_seed_all(self, seed: int) -> None:
-        torch.manual_seed(seed)
+    manual_seed_all = manual_seed
 
     def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
         return None, None
@@ -79,6 +78,3 @@ class CPUPlatform(PlatformBase):
 
     def is_ipc_supported(self) -> bool:
         return False
-
-    def cudart(self) -> Any:
-        return None

@@ -20,9 +20,6 @@ from bapo.engines.shared.images import Images, reads_images
 from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.engines.verl.images import prepared
 
-#: seconds to wait for more requests before a batch begins
-GATHER = 0.02
-
 
 @dataclass
 class Request:
@@ -115,7 +112,7 @@ class Server:
     async def _serve(self) -> None:
         while True:
             await self.arrived.wait()
-            await asyncio.sleep(GATHER)
+            await asyncio.sleep(0.02)  # more requests may follow
             batch, self.waiting = self.waiting, []
             self.arrived.clear()
             async with self.busy:
@@ -172,11 +169,10 @@ class Adapter(BaseRollout):
         self.leads = rank % size == 0
         self.server: Any = None
 
-    async def resume(self, tags: list[str]) -> None:
+    async def resume(self, *_: Any, **__: Any) -> None:
         """The server never sleeps."""
 
-    async def release(self) -> None:
-        """The server never sleeps."""
+    release = resume
 
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: Any
