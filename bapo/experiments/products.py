@@ -262,7 +262,8 @@ def figures_of(study: str) -> list[str]:
 def claimed() -> list[str]:
     """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
     claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in _read(path, list)]
-    return list(dict.fromkeys(s for claim in claims if isinstance(claim, dict) for s in claim.get("studies") or []))
+    named = (c.get("studies", [MAIN] if "query" in c else []) for c in claims if isinstance(c, dict))
+    return list(dict.fromkeys(study for studies in named for study in studies or []))
 
 
 def at_scale(studies: Iterable[str], scale: str) -> list[str]:
