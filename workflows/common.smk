@@ -94,7 +94,7 @@ def run_configuration(task, model="", method=""):
 
 
 def cell_of(wildcards):
-    """The task, model and method of a job's configuration, as far as it has them, and the seed."""
+    """Return the names that a job's configuration depends on (task, model, method), and the seed."""
     names = dict(wildcards.items())
     if "sweep" in names:
         sweep = sweep_of(names["sweep"])
@@ -103,7 +103,7 @@ def cell_of(wildcards):
 
 
 def configuration_of(wildcards):
-    """The configuration of a job: of a run, of what many runs build on, or of a sweep's runs. Good until the next is
+    """Return the configuration of a job: of a run, of what many runs build on, or of a sweep's runs. Good until the next is
     asked for: the seeds of a method share one object, as copies take longer than all else that is done with them."""
     names, seed = cell_of(wildcards)
     config = run_configuration(**names)
@@ -112,7 +112,7 @@ def configuration_of(wildcards):
 
 
 def of_job(function):
-    """A function of a job's configuration as a rule calls it."""
+    """Adapt a function of a configuration to the wildcards that a rule passes."""
     return lambda wildcards: function(configuration_of(wildcards))
 
 
@@ -160,12 +160,12 @@ def bapo(command, *options):
 
 @cache
 def taken(needed, attempt, **names):
-    """What a function of bapo/plan/resources.py says that a job takes, whatever the seed."""
+    """Ask a function of bapo/plan/resources.py what a job needs, whatever its seed."""
     return needed(run_configuration(**names), attempt)
 
 
 def machine(needed):
-    """The same as `resources` of a rule."""
+    """Give what a job needs as `resources` of a rule."""
 
     def part(name):
         return lambda wildcards, attempt=1: taken(needed, attempt, **cell_of(wildcards)[0])[name]
@@ -175,7 +175,7 @@ def machine(needed):
 
 @cache
 def grouped():
-    """Whether a cluster's scheduler sees several jobs as one: where the profile says how many (group-components).
+    """Return whether a cluster's scheduler sees several jobs as one: where the profile says how many (group-components).
 
     Inside such a job Snakemake has forgotten it, and would run the parts of the group one after the other.
     """
@@ -186,7 +186,7 @@ def grouped():
 
 
 def together(name, needed=None):
-    """Where a cluster runs a job: with others of the group ``name``, or alone on its own GPUs."""
+    """Say where a cluster runs a job: with others of the group ``name``, or alone on its own GPUs."""
 
     def alone(wildcards):
         return needed and taken(needed, 1, **cell_of(wildcards)[0])["gpu"]
@@ -195,13 +195,13 @@ def together(name, needed=None):
 
 
 def run_that_sets_the_budget(wildcards):
-    """The run of another method after whose rollouts, updates or operations this one ends; mostly none."""
+    """Name the run of another method after whose rollouts, updates or operations this one ends; mostly none."""
     folder = budgets.like_directory(configuration_of(wildcards))
     return [] if folder is None else [f"{folder}/summary.json"]
 
 
 def sweep_runs(wildcards):
-    """The runs that a sweep uses as they are, and the reference's."""
+    """List the finished runs that a sweep reuses, and those of its reference."""
     cells = sweep_results.needed_cells(sweep_of(wildcards.sweep))
     return [f"{RUN}/summary.json".format(**vars(cell)) for cell in cells]
 
@@ -230,25 +230,25 @@ TARGETS += [f"sweep_{name}" for name in SWEEPS_HERE]
 
 
 def files_of(target):
-    """What a target asks for."""
+    """List the files that a target asks for."""
     asked = products.of_target(target, SETTINGS.scale, SWEEPS_HERE)
     return [SCALE / file for product in asked for file in product.files]
 
 
 def runs_of(study, curves):
-    """Every run of a study and every model it starts from, with their evaluations; curves: of kept checkpoints too."""
+    """List every run of a study and every model it starts from, with their evaluations; curves: of kept checkpoints too."""
     return lambda wildcards: study_of(study).summaries(SCALE, curves)
 
 
 def runs_of_product(product):
-    """All runs that a product shows."""
+    """List all runs that a product shows."""
     if product.sweep:
         return lambda wildcards: sweep_runs(product)
     return lambda wildcards: [f for study in product.studies for f in study_of(study).summaries(SCALE, product.curves)]
 
 
 def outputs_of_product(product):
-    """Its files, with captions for Snakemake's own report."""
+    """List its files, with captions for Snakemake's own report."""
 
     def output(file, caption):
         return report(SCALE / file, caption=caption, category=product.category) if caption else SCALE / file
@@ -257,7 +257,7 @@ def outputs_of_product(product):
 
 
 def closing_message():
-    """What there is to look at."""
+    """Name the results that exist."""
     shown = {"Table 1": "tables/table1.md", "Figures": "figures", "Claims": "claims.md", "Report": "report.html"}
     return "\n".join(f"{name}: {SCALE / place}" for name, place in shown.items() if (SCALE / place).exists())
 

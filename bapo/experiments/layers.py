@@ -66,7 +66,7 @@ def _merge(config: DictConfig, path: Path) -> None:
 
 
 def _method_file(name: str) -> DictConfig:
-    """``method/NAME.yaml`` over the files of its defaults list: other methods, and ``/GROUP@_here_: NAME``."""
+    """Merge ``method/NAME.yaml`` over the files of its defaults list: other methods, and ``/GROUP@_here_: NAME``."""
     path = _path("method", name)
     package, content = _read(path)
     if package:
