@@ -56,6 +56,8 @@ def differences(before: Any, after: Any, where: str = "") -> Iterator[str]:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}):
             yield from differences(before.get(key), after.get(key), f"{where}/{key}")
+    elif isinstance(before, list) and isinstance(after, list) and before != after:
+        yield f"{where}: without {sorted({*before} - {*after})}, with {sorted({*after} - {*before})} as well"
     elif before != after:
         yield f"{where}: {before} is now {after}"
 
