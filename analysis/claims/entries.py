@@ -15,8 +15,8 @@ from analysis.claims.queries import QUERIES
 from analysis.claims.registry import names
 from bapo import validate
 from bapo.errors import UserError, unknown
+from bapo.experiments import products
 from bapo.experiments.places import options
-from bapo.experiments.products import MAIN
 from bapo.validate import REQUIRED, one_of, setting, wrong
 
 
@@ -128,7 +128,7 @@ def read(folder: Path = FOLDER) -> list[Claim]:
             where = f"{path}: entry '{entry['id']}'"
             if entry["id"] in claims:
                 raise wrong(where, "id", None, f"is in {claims[entry['id']][0]} already; choose another")
-            claim = validate.read(Claim, {"studies": [MAIN], **entry} if entry.get("query") else entry, where)
+            claim = validate.read(Claim, products.with_studies(entry), where)
             _check(claim, where)
             claims[claim.id] = (path.name, claim)
     return [claim for _, claim in claims.values()]

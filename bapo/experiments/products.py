@@ -262,8 +262,13 @@ def figures_of(study: str) -> list[str]:
 def claimed() -> list[str]:
     """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
     claims = [claim for path in sorted(CLAIMS.glob("*.yaml")) for claim in _read(path, list)]
-    named = (c.get("studies", [MAIN] if "query" in c else []) for c in claims if isinstance(c, dict))
-    return list(dict.fromkeys(study for studies in named for study in studies or []))
+    named = (with_studies(claim).get("studies") or [] for claim in claims if isinstance(claim, dict))
+    return list(dict.fromkeys(study for studies in named for study in studies))
+
+
+def with_studies(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a claim with its default: a query reads the runs of Table 1 where no studies are named."""
+    return {"studies": [MAIN], **claim} if claim.get("query") else dict(claim)
 
 
 def at_scale(studies: Iterable[str], scale: str) -> list[str]:

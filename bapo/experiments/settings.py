@@ -17,8 +17,8 @@ from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
 from bapo.experiments.cells import Cell, unknown_name
 from bapo.experiments.places import options
-from bapo.experiments.schema import ScaleConfig
-from bapo.validate import Rule, hints_of, parse_yaml, read, setting
+from bapo.experiments.schema import Config, ScaleConfig, TrackingConfig
+from bapo.validate import NOT_EMPTY, ONE, Rule, hints_of, parse_yaml, read, rules_of, setting
 
 
 def _key(default: Any, meaning: str, *rules: Rule) -> Any:
@@ -36,13 +36,11 @@ class Settings:
     """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``."""
 
     scale: str = _key("laptop", "the name of a file in experiments/scale/, for example laptop, smoke or paper")
-    engine: str | None = _key(
-        None, "torch or verl (default the scale's usual one)", Rule(lambda value: value in ("torch", "verl"), "")
-    )
-    device: str | None = _key(None, "auto, cpu or cuda", Rule(lambda value: value in ("auto", "cpu", "cuda"), ""))
-    results: str = _key("results", "a folder", Rule(bool, ""))
-    data_folder: str | None = _key(None, "a folder with local copies of the hub's data sets", Rule(bool, ""))
-    tracking: str | None = _key(None, "wandb or none", Rule(lambda value: value in ("wandb", "none"), ""))
+    engine: str | None = _key(None, "torch or verl (default the scale's usual one)", *rules_of(Config, "engine"))
+    device: str | None = _key(None, "auto, cpu or cuda", *rules_of(Config, "device"))
+    results: str = _key("results", "a folder", NOT_EMPTY)
+    data_folder: str | None = _key(None, "a folder with local copies of the hub's data sets", NOT_EMPTY)
+    tracking: str | None = _key(None, "wandb or none", *rules_of(TrackingConfig, "kind"))
     methods: tuple[str, ...] = _key(
         (), "a list of files in experiments/method/, for example methods=[grpo,bapo] (default the study's)"
     )
@@ -51,11 +49,9 @@ class Settings:
         "a list of integers of 0 or more, for example seeds=[1,2,3] (default the study's)",
         _each(lambda seed: seed >= 0),
     )
-    trials: int | None = _key(
-        None, "an integer of 1 or more, the trials of a free sweep (default the sweep's)", Rule(lambda n: n >= 1, "")
-    )
+    trials: int | None = _key(None, "an integer of 1 or more, the trials of a free sweep (default the sweep's)", ONE)
     storage: str | None = _key(
-        None, "the URL of an Optuna storage for the sweeps' studies (default a journal file)", Rule(bool, "")
+        None, "the URL of an Optuna storage for the sweeps' studies (default a journal file)", NOT_EMPTY
     )
     set: tuple[str, ...] = _key(
         (),
