@@ -209,7 +209,7 @@ def _explain(error: Exception) -> str:
 
 
 def _require_effect(config: DictConfig, overrides: Sequence[str]) -> None:
-    """Raise UserError naming a variant that changes nothing in what its choice stands for.
+    """Raise UserError naming a variant that changes nothing in the run.
 
     It would train the same run again, into a folder that claims another. A configuration is compared with the one
     without its last variant, itself checked so.
@@ -219,10 +219,8 @@ def _require_effect(config: DictConfig, overrides: Sequence[str]) -> None:
         shorter, _, variant = value.rpartition("+")
         if group not in VARIED or not shorter:
             continue
-        identity = {"model": base_identity, "method": train_identity}[group]
         others = (*overrides[:at], f"{group}={shorter}", *overrides[at + 1 :])
-        # all methods share what a model starts from, so one of them is enough
-        if identity(config) == identity(_composed(_of_base(others) if group == "model" else others)):
+        if train_identity(config) == train_identity(_composed(others)):
             raise UserError(
                 f"{override}: the variant '{variant}' changes nothing in {shorter} here; leave it out, or take another"
             )

@@ -185,7 +185,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     base: BaseConfig = field(default_factory=BaseConfig)
     regimes: dict[str, int] = field(default_factory=dict)  # base.iterations of weaker bases: experiments/variant/hard
-    #: base.iterations, learning rate and steps at which a task starts and drifts like the paper's: docs/matched.md
+    #: iterations of the base, temperature, learning_rate and steps: experiments/variant/matched, docs/matched.md
     matched: dict[str, Any] = field(default_factory=dict)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

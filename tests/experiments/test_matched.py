@@ -19,10 +19,16 @@ MATCHED = "qwen2-112k+matched"
 )
 def test_the_setting_says_what_is_matched(scale: str, task: str) -> None:
     plain, matched = (run_config(scale, task, model, "bapo", 1) for model in ("qwen2-112k", MATCHED))
-    given = (matched.base.iterations, matched.train.learning_rate, matched.train.steps)
-    assert given == (plain.matched.iterations, plain.matched.learning_rate, plain.matched.steps)
+    base, train, sampling = matched.base, matched.train, matched.sampling
+    assert plain.matched == {
+        "iterations": base.iterations,
+        "temperature": sampling.temperature,
+        "learning_rate": train.learning_rate,
+        "steps": train.steps,
+    }
+    assert matched.evaluation.temperature == sampling.temperature
     assert data_identity(matched) == data_identity(plain)  # one folder of problems for both
-    assert base_identity(matched) != base_identity(plain)
+    assert train_identity(matched) != train_identity(plain)
     assert str(run_directory(matched)).endswith(f"{scale}/{task}/{MATCHED}/bapo/seed1")
     assert matched.model.title.endswith(", matched to the paper")
 
