@@ -112,6 +112,24 @@ class Comparison:
         return self.differ and self.difference.several_seeds
 
 
+@dataclass(frozen=True)
+class Paired:
+    """a minus b in one column, seeds paired by their number. by_seed: the differences, as fractions."""
+
+    difference: statistics.SeedDifference
+    by_seed: Mapping[int, float]
+
+
+def paired(a: Result, b: Result, column: str) -> Paired | None:
+    """Return the difference over the seeds that two rows share; None where they share none."""
+    common = sorted(set(a.seeds) & set(b.seeds))
+    if not common or a.is_base or b.is_base:
+        return None
+    x, y = ([t[[row.seeds.index(s) for s in common]] for t in row.column(column)] for row in (a, b))
+    each = np.mean([(i - j).mean(axis=1) for i, j in zip(x, y, strict=True)], axis=0)
+    return Paired(statistics.paired_over_seeds(x, y), dict(zip(common, map(float, each), strict=True)))
+
+
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
     """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
     pairs = list(combinations(results, 2))

@@ -246,6 +246,17 @@ def difference_over_seeds(
     )
 
 
+def paired_over_seeds(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> SeedDifference:
+    """Mean of a minus mean of b: problems paired, and training seeds too, in the order given.
+
+    Each benchmark becomes a table [S, n] of differences, seed by seed and problem by problem; its mean has the error of
+    a crossed design. What two runs of one seed share (base, prompts, their order) cancels. a, b: as in
+    :func:`difference_over_seeds`, with the same S.
+    """
+    mean = mean_over_seeds(*(_table(x) - _table(y) for x, y in zip(a, b, strict=True)))
+    return SeedDifference(mean.problems, mean.both, mean.falling)
+
+
 def average_standard_error(errors: Sequence[float]) -> float:
     """Standard error of the average of B independent benchmarks: sqrt(sum SE_b^2) / B."""
     errors = np.asarray(errors, dtype=np.float64)

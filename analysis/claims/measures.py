@@ -46,17 +46,23 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
 
 
 def of_two(
-    result: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
+    result: SeedDifference | SeedMean,
+    seeds: int,
+    unit: str,
+    scale: float = 1.0,
+    note: str = "",
+    one_freedom: bool = False,
 ) -> Measure:
     """Return a mean or a difference over problems and seeds.
 
-    scale: 100 turns fractions into points; given: one side of the difference is one model, so only the other has seeds.
+    scale: 100 turns fractions into points; one_freedom: a seed more is one degree of freedom and not two, as the seeds
+    are paired, or one side is a single model.
     """
     both, problems, used = result.both, result.problems, result.tested
     estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
     stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
-    freedom = 2.0 if isinstance(result, SeedDifference) and not given else 1.0
+    freedom = 2.0 if isinstance(result, SeedDifference) and not one_freedom else 1.0
     return Measure(estimate, unit, seeds, scale**2 * stays, scale**2 * falls * seeds / 2, note, freedom)
 
 

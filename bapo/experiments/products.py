@@ -160,14 +160,23 @@ def drawn(scale: str) -> list[Product]:
     return [replace(FIGURES[name], studies=(study,)) for name, study in figure_studies(scale).items()]
 
 
-def ledger(scale: str) -> Product:
-    """Return the ledger of the studies that have runs at ``scale``; of the others it says that there are none."""
-    return replace(LEDGER, studies=tuple(at_scale(claimed(), scale)))
+def ledger(scale: str, home: Path | None = None) -> Product:
+    """Return the ledger of the studies that have runs at ``scale``; of the others it says that there are none.
+
+    A study beyond the paper takes hours: the ledger reads it where its comparison is in ``home``, and does not ask.
+    """
+    further = set(beyond(scale))
+    asked = [s for s in at_scale(claimed(), scale) if s not in further or (home and _compared(home, s))]
+    return replace(LEDGER, studies=tuple(asked))
 
 
-def page(scale: str) -> Product:
-    """Return the page. What it shows is made first, all of the paper's; of the rest it shows what there is."""
-    return replace(PAGE, shown=(*TABLES.values(), *drawn(scale), ledger(scale)))
+def _compared(home: Path, study: str) -> bool:
+    return (home / next(iter(comparison(study).files))).exists()
+
+
+def page(scale: str, home: Path | None = None) -> Product:
+    """Return the page. What it shows is made first, all of the paper's; of the rest it shows what is in ``home``."""
+    return replace(PAGE, shown=(*TABLES.values(), *drawn(scale), ledger(scale, home)))
 
 
 # ------------------------------------------------------------------------------------------------ beyond the paper
@@ -205,15 +214,15 @@ def unasked(home: Path, scale: str) -> list[Path]:
 # ------------------------------------------------------------------------------------------------ targets
 
 
-def of_target(target: str, scale: str, sweeps: Iterable[str] = ()) -> list[Product]:
+def of_target(target: str, scale: str, sweeps: Iterable[str] = (), home: Path | None = None) -> list[Product]:
     """Return the products that a target of the workflow asks for; none for the runs of a study.
 
-    sweeps: those with runs at the scale, for the target ``sweep``.
+    sweeps: those with runs at the scale, for the target ``sweep``; home: the scale's folder, as in :func:`ledger`.
     """
     if target in ("all", "report"):
-        return [page(scale)]
+        return [page(scale, home)]
     if target == "claims":
-        return [ledger(scale)]
+        return [ledger(scale, home)]
     if target == "figures":
         return drawn(scale)
     if target == "tables":

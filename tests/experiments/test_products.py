@@ -25,6 +25,7 @@ def test_every_study_is_drawn_or_compared() -> None:
     assert drawn.isdisjoint(products.beyond("laptop"))
     assert sorted([*drawn, *products.beyond("laptop")]) == options("study")
     assert names(products.of_target("comparisons", "laptop")) == [
+        "comparison_bases",
         "comparison_controls",
         "comparison_fidelity",
         "comparison_offpolicy",
