@@ -11,7 +11,7 @@ from pathlib import Path
 from analysis import figures, tables
 from bapo.errors import UserError
 from bapo.experiments import products
-from bapo.experiments.products import FIGURES, LEDGER, PAGE, TABLES, Product
+from bapo.experiments.products import ALSO, FIGURES, LEDGER, PAGE, TABLES, Product
 from bapo.store import provenance
 
 STUDY_FORMAT = """\
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     special = f"of the study {products.REGIMES} also {products.REGIMES}.csv, .md, .tex and a figure"
     of_study("comparison", f"every method of a study beside its reference: {compared}; {special}")
     one = of_study("figure", "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
-    one.add_argument("name", choices=list(FIGURES), metavar="NAME", help="one of " + ", ".join(FIGURES))
+    one.add_argument("name", choices=[*FIGURES, *ALSO], metavar="NAME", help="one of " + ", ".join([*FIGURES, *ALSO]))
     every = of_study("figures", "all figures of the study that the file names")
     for sub in (one, every):
         sub.add_argument(

@@ -120,14 +120,25 @@ class Paired:
     by_seed: Mapping[int, float]
 
 
+def shared_seeds(a: Result, b: Result) -> list[int]:
+    """Return the training seeds that two rows share, in order."""
+    return [] if a.is_base or b.is_base else sorted(set(a.seeds) & set(b.seeds))
+
+
+def paired_tables(a: Result, b: Result, column: str) -> list[np.ndarray]:
+    """Return a minus b on the seeds that they share, [S, n] of each benchmark of a column."""
+    places = [[row.seeds.index(s) for s in shared_seeds(a, b)] for row in (a, b)]
+    return [x[places[0]] - y[places[1]] for x, y in zip(a.column(column), b.column(column), strict=True)]
+
+
 def paired(a: Result, b: Result, column: str) -> Paired | None:
     """Return the difference over the seeds that two rows share; None where they share none."""
-    common = sorted(set(a.seeds) & set(b.seeds))
-    if not common or a.is_base or b.is_base:
+    seeds = shared_seeds(a, b)
+    if not seeds:
         return None
-    x, y = ([t[[row.seeds.index(s) for s in common]] for t in row.column(column)] for row in (a, b))
-    each = np.mean([(i - j).mean(axis=1) for i, j in zip(x, y, strict=True)], axis=0)
-    return Paired(statistics.paired_over_seeds(x, y), dict(zip(common, map(float, each), strict=True)))
+    tables = paired_tables(a, b, column)
+    each = np.mean([t.mean(axis=1) for t in tables], axis=0)
+    return Paired(statistics.paired_over_seeds(tables), dict(zip(seeds, map(float, each), strict=True)))
 
 
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:

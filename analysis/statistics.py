@@ -246,14 +246,12 @@ def difference_over_seeds(
     )
 
 
-def paired_over_seeds(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> SeedDifference:
-    """Mean of a minus mean of b: problems paired, and training seeds too, in the order given.
+def paired_over_seeds(tables: Sequence[np.ndarray]) -> SeedDifference:
+    """Mean of differences with problems paired, and training seeds too: each table [S, n] holds those of one benchmark.
 
-    Each benchmark becomes a table [S, n] of differences, seed by seed and problem by problem; its mean has the error of
-    a crossed design. What two runs of one seed share (base, prompts, their order) cancels. a, b: as in
-    :func:`difference_over_seeds`, with the same S.
+    The error is that of a crossed design. What two runs of one seed share (base, prompts, their order) cancels.
     """
-    mean = mean_over_seeds(*(_table(x) - _table(y) for x, y in zip(a, b, strict=True)))
+    mean = mean_over_seeds(*tables)
     return SeedDifference(mean.problems, mean.both, mean.falling)
 
 

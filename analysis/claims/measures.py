@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import Estimate, SeedDifference, SeedMean
+from analysis.statistics import Estimate, SeedDifference, SeedMean, clustered
 
 #: what `over` may name beside methods: the model before training; what two samplings of that model show
 BASE, CHANCE = "base", "chance"
@@ -24,7 +24,7 @@ class Measure:
     seeds: training seeds behind it (of the side that has fewest). problem_variance: the part of its squared standard
     error that more seeds do not lower; seed_variance: of one seed of one side, NaN where one seed cannot tell; freedom:
     degrees of freedom that one more seed adds; these three as ``variance.seeds_needed`` takes them. note: the numbers
-    that it was made of, for the reader.
+    that it was made of, for the reader. bases: base models of one kind whose differences are in the error.
     """
 
     estimate: Estimate
@@ -34,6 +34,13 @@ class Measure:
     seed_variance: float = float("nan")
     note: str = ""
     freedom: float = 2.0
+    bases: int = 1
+
+    @property
+    def varies(self) -> str:
+        """Return what the interval lets vary, in words; the rest is given."""
+        parts = {"problems": self.problem_variance > 0, "seeds": self.seeds > 1, "bases": self.bases > 1}
+        return ", ".join(name for name, does in parts.items() if does)
 
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
@@ -80,7 +87,7 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
         se, df = float(np.mean([m.estimate.se for m in ms])), min(m.estimate.df for m in ms)
         kept = [float(np.mean([getattr(m, f) for m in ms])) for f in ("problem_variance", "seed_variance")]
         few, freedom = min(m.seeds for m in ms), min(m.freedom for m in ms)
-        return Measure(Estimate(mean, se, df), ms[0].unit, few, *kept, freedom=freedom)
+        return Measure(Estimate(mean, se, df), ms[0].unit, few, *kept, freedom=freedom, bases=min(m.bases for m in ms))
     parts = [(m.estimate.se**2 / len(ms) ** 2, m.estimate.df) for m in ms]
     total = sum(v for v, _ in parts)
     weights = sum(v**2 / df for v, df in parts if v > 0)
@@ -94,7 +101,20 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
         sum(m.problem_variance for m in ms) / len(ms) ** 2,
         sum(of_seeds),
         freedom=sum(of_seeds) ** 2 / spread if spread > 0 else min(m.freedom for m in ms),
+        bases=min(m.bases for m in ms),
     )
+
+
+def mean_of_bases(measures: Iterable[Measure]) -> Measure:
+    """Return the mean over base models of one kind: with the wider of two intervals.
+
+    One holds the bases as given, as :func:`mean_of` of what is not independent; the other is the t interval over the
+    bases' own numbers, B - 1 degrees of freedom.
+    """
+    ms = list(measures)
+    given = replace(mean_of(ms, independent=False), bases=len(ms))
+    over = clustered(np.array([m.estimate.mean for m in ms]))
+    return replace(given, estimate=over) if over.half_width > given.estimate.half_width else given
 
 
 def share_table(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:

@@ -150,6 +150,11 @@ FIGURES = {
         _figure("figure16_ppo", "PPO against BA-PPO", curves=True),
     )
 }
+#: figures beyond the paper that a study may name under ``also``: they stand with its comparison
+ALSO = {
+    "x2_admission": "X2's admission against sampling alone",
+    "drift": "Accuracy against drift from the rollout policy",
+}
 _LEDGER = _files("claims", "md csv json", "claims", "md csv")
 LEDGER = Product("claims", "Ledger of claims", ("claims",), _LEDGER, "Claims")
 PAGE = Product("report", "Report", ("report",), {"report.html": "report/page.rst"}, "Report")
@@ -185,12 +190,16 @@ def page(scale: str, home: Path | None = None) -> Product:
 def comparison(study: str) -> Product:
     """Return the table of a study beyond the paper's."""
     compared = f"comparison_{study}"
+    drawn_too: dict[str, str] = {}
+    for name in also(study):
+        drawn_too |= _files(f"tables/{also_file(study, name)}", "csv pdf png svg", "", "")
     if study == REGIMES:
         files = _files(f"tables/{study}", "md csv tex", study, "md")
         files |= _files(f"tables/{compared}", "csv md tex", "", "")
         files |= _files(f"tables/{study}_figure", "csv pdf png svg", "", "")
+        files |= drawn_too
         return Product(study, "Difficulty regimes", ("comparison",), files, "Comparisons", studies=(study,))
-    files = _files(f"tables/{compared}", "md csv tex", "comparison", "md")
+    files = _files(f"tables/{compared}", "md csv tex", "comparison", "md") | drawn_too
     return Product(compared, f"Comparison: {study}", ("comparison",), files, "Comparisons", studies=(study,))
 
 
@@ -266,6 +275,16 @@ def figure_studies(scale: str) -> dict[str, str]:
 def figures_of(study: str) -> list[str]:
     """Return the figures that are drawn from a study's runs."""
     return list(_study(study).get("figures") or [])
+
+
+def also(study: str) -> list[str]:
+    """Return the figures of ALSO that a study names; none for a study that experiments/ does not have."""
+    return list(_study(study).get("also") or []) if study in options("study") else []
+
+
+def also_file(study: str, figure: str) -> str:
+    """Return the name, without a suffix, of a figure beyond the paper."""
+    return f"comparison_{study}_{figure}"
 
 
 def claimed() -> list[str]:

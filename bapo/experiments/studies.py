@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from bapo import tasks
 from bapo.errors import UserError, unknown
-from bapo.experiments import places
+from bapo.experiments import places, products
 from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import base_directory, options, run_directory
 from bapo.experiments.settings import Settings, read_settings
@@ -48,6 +48,7 @@ class StudyFile:
     scales: dict[str, list[Runs]] = setting(REQUIRED, NOT_EMPTY)
     reference: str = "grpo"  # the method that the others are compared with
     figures: list[str] = field(default_factory=list)  # of the paper, drawn from these runs
+    also: list[str] = field(default_factory=list)  # figures beyond the paper, with its comparison: products.ALSO
     curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
 
 
@@ -139,6 +140,11 @@ def _parsed(name: str, path: Path, text: str) -> StudyFile:
                     require_name(path, f"{where}.{group}s", group, value)
     for method in content.curves:
         require_name(path, "curves", "method", method)
+    for figure in content.also:
+        if figure not in products.ALSO:
+            raise UserError(f"{path}: " + unknown("also", f"no figure '{figure}'", figure, list(products.ALSO)))
+    if content.also and content.figures:
+        raise UserError(f"{path}: also: a study with figures of the paper has no comparison for these to stand with")
     return content
 
 

@@ -27,7 +27,7 @@ def accuracy_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE
     def against(a: str, b: str):
         if paired and b != BASE:
             x, y, seeds = view.paired(a, b, column)
-            difference = statistics.paired_over_seeds(x, y)
+            difference = statistics.paired_over_seeds([i - j for i, j in zip(x, y, strict=True)])
         else:
             x, y, seeds = view.accuracy(a, column), view.accuracy(b, column), view.seeds(a, b)
             difference = statistics.difference_over_seeds(x, y, (False, b == BASE))

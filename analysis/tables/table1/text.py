@@ -110,6 +110,7 @@ def notes(sections: list[Section], study: Study) -> list[str]:
         "(within a model). "
         "No mark: no such difference was found." + (alone if single else "")
     )
+    lines.append(text.what_varies(seeds))
     titles = list(dict.fromkeys(s.paper.title for s in sections if s.paper))
     if titles:
         lines.append(

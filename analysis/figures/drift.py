@@ -1,0 +1,118 @@
+"""Accuracy against how far the policy drifts from its rollout policy, a curve a learning rate: beyond the paper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import reading, results, style, text
+from analysis.figures.common import legend_above, same_scale, seed_words
+from analysis.results import AVERAGE
+from bapo.errors import UserError
+from bapo.store.files import STEPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from analysis.study import Block, Study
+
+DRIFT = "tv_x1"
+PANEL = 2.4
+LOOKS = (
+    (style.SKY, "v"),
+    (style.BLUE, "o"),
+    (style.ORANGE, "s"),
+    (style.VERMILLION, "^"),
+    (style.PURPLE, "D"),
+    (style.GREEN, "P"),
+)
+
+
+def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Return the figure and its data, a row a run. Raises UserError where no run can be compared with the reference."""
+    import pandas as pd
+
+    reading.require_runs(study)
+    frame = pd.DataFrame([row for block in study.blocks for row in _rows(block, study)])
+    if frame.empty:
+        raise UserError(f"study {study.name}: no run has a partner of {study.reference} with the same seed")
+    rates = sorted(frame["rate"].unique())
+    looks = {rate: LOOKS[i % len(LOOKS)] for i, rate in enumerate(rates)}
+    places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
+    caption = (
+        "Average accuracy of the last checkpoint minus that of the reference's run of the same seed (and learning "
+        f"rate, where the study has one), against the total variation ({DRIFT}) between the policy and its rollout "
+        "policy on fresh groups, mean over the run. Small: one run; large: mean over seeds, bar: 95% interval over problems and "
+        "training seeds, seeds paired. Lines join the runs of one learning rate; "
+        f"{seed_words(study.blocks)}. {study.note}"
+    )
+    fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.75, left=0.6, wspace=0.2)
+    for axes, (task, model, family) in zip(panels, places, strict=True):
+        here = frame[(frame["task"] == task) & (frame["model"] == model) & (frame["family"] == family)]
+        _panel(axes, here, looks)
+        axes.set_title(here["family_title"].iloc[0], loc="left")
+    same_scale(panels)
+    panels[0].set_ylabel("minus the reference (points)")
+    legend_above(fig, panels)
+    return fig, frame
+
+
+def partner(block: Block, method: str, study: Study) -> str:
+    """Return the reference's method with the learning rate of ``method``; without one the reference itself."""
+    rates = {m: _rate(block, m, study) for m in block.methods}
+    same = [m for m in block.methods if m.split("+")[0] == study.reference and rates[m] == rates[method]]
+    return min(same, key=len, default=study.reference)
+
+
+def _rate(block: Block, method: str, study: Study) -> float:
+    return float(reading.config(block.methods[method][0], study).get("train", {}).get("learning_rate", np.nan))
+
+
+def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
+    rows_of = {r.method: r for r in results.collect(block, study)}
+    rows = []
+    for method in block.methods:
+        other = partner(block, method, study)
+        pair = results.paired(rows_of[method], rows_of[other], AVERAGE) if other in rows_of else None
+        if method.split("+")[0] == study.reference or pair is None:
+            continue
+        family = method.split("+")[0]
+        title = block.plain_title(family) if family in block.methods else family
+        for cell in block.methods[method]:
+            if cell.seed not in pair.by_seed:
+                continue
+            moved = reading.table(cell, STEPS, study, [DRIFT])[DRIFT]
+            rows.append(
+                {
+                    **block.keys(method),
+                    "title": block.plain_title(method),
+                    "family": family,
+                    "family_title": f"{title}\n{block.title}",
+                    "rate": _rate(block, method, study),
+                    "minus": other,
+                    "seed": cell.seed,
+                    "drift": float(moved.mean()),
+                    "difference": 100 * pair.by_seed[cell.seed],
+                    "mean": 100 * pair.difference.mean,
+                    **text.points(pair.difference.tested, "low", "high", prefix="mean_"),
+                }
+            )
+    return rows
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[float, tuple[str, str]]) -> None:
+    """Draw one method's runs, a curve a learning rate."""
+    axes.axhline(0, color="#444444", linewidth=0.8)
+    for rate, of_rate in rows.groupby("rate"):
+        colour, marker = looks[rate]
+        axes.scatter(of_rate["drift"], of_rate["difference"], s=6, color=colour, alpha=0.5, linewidths=0)
+        means = of_rate.groupby("method").agg({k: "mean" for k in ("drift", "mean", "mean_low", "mean_high")})
+        means = means.sort_values("drift")
+        spread = [means["mean"] - means["mean_low"], means["mean_high"] - means["mean"]]
+        look = {"color": colour, "capsize": 2, "markersize": 4.5, "linewidth": 1.1, "label": f"rate {rate:g}"}
+        axes.errorbar(means["drift"], means["mean"], yerr=spread, fmt=f"{marker}-", **look)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("total variation from the rollout policy")
