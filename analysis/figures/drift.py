@@ -9,7 +9,6 @@ import numpy as np
 from analysis import reading, results, style, text
 from analysis.figures.common import legend_above, same_scale, seed_words
 from analysis.results import AVERAGE
-from bapo.errors import UserError
 from bapo.store.files import STEPS
 
 if TYPE_CHECKING:
@@ -32,21 +31,21 @@ LOOKS = (
 
 
 def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Return the figure and its data, a row a run. Raises UserError where no run can be compared with the reference."""
+    """Return the figure and its data, a row a run."""
     import pandas as pd
 
     reading.require_runs(study)
     frame = pd.DataFrame([row for block in study.blocks for row in _rows(block, study)])
     if frame.empty:
-        raise UserError(f"study {study.name}: no run has a partner of {study.reference} with the same seed")
+        return style.nothing(f"No run of this study has a partner of {study.reference} with the same seed.")
     rates = sorted(frame["rate"].unique())
     looks = {rate: LOOKS[i % len(LOOKS)] for i, rate in enumerate(rates)}
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
     caption = (
         "Average accuracy of the last checkpoint minus that of the reference's run of the same seed (and learning "
-        f"rate, where the study has one), against the total variation ({DRIFT}) between the policy and its rollout "
-        "policy on fresh groups, mean over the run. Small: one run; large: mean over seeds, bar: 95% interval over problems and "
-        "training seeds, seeds paired. Lines join the runs of one learning rate; "
+        "rate, where the study has one), against the total variation between the policy and its rollout policy on "
+        f"fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% interval over "
+        "problems and training seeds, seeds paired. Lines join the runs of one learning rate; "
         f"{seed_words(study.blocks)}. {study.note}"
     )
     fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.75, left=0.6, wspace=0.2)
@@ -57,7 +56,7 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     same_scale(panels)
     panels[0].set_ylabel("minus the reference (points)")
     legend_above(fig, panels)
-    return fig, frame
+    return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))
 
 
 def partner(block: Block, method: str, study: Study) -> str:

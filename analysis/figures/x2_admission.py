@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from analysis import admission, style
 from analysis.figures.common import legend_above
 from analysis.reading import require_runs
-from bapo.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +24,7 @@ ROW = 0.3  # inches
 
 
 def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
-    """Return the figure and its data, in percent. Raises UserError where no run re-evaluates a stored prompt."""
+    """Return the figure and its data, in percent."""
     import pandas as pd
 
     require_runs(study)
@@ -37,7 +36,7 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
                 names = block.keys(method) | {"title": f"{block.plain_title(method)}\n{block.title}"}
                 rows += [names | _row(a, next(iter(runs.values())).size) for a in admission.admissions(runs)]
     if not rows:
-        raise UserError(f"study {study.name}: no run re-evaluates a stored prompt, so there is no X2 to show")
+        return style.nothing("No run of this study re-evaluates a stored prompt, so there is no X2 to show.")
     frame = pd.DataFrame(rows)
     kinds, titles = list(dict.fromkeys(frame["stored"])), list(dict.fromkeys(frame["title"]))
     caption = (

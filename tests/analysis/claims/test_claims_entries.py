@@ -77,6 +77,7 @@ MISTAKES = [
         "query.over: query 'cost_ratio' cannot be asked over base",
     ),
     ({"query": {"name": "accuracy_difference", "of": "a", "over": "chance"}}, "cannot be asked over chance"),
+    ({"query": {"name": "cost_ratio", "of": "a", "over": "b", "quantity": "seconds"}}, "is wall-clock time"),
     ({"rule": {"above": 0, "below": 1}}, "rule: must have exactly one of"),
     ({"rule": {"within": [3, 2]}}, "rule.within=(3, 2): must be two numbers"),
     ({"rule": {"atop": 0}}, "rule.atop: no such field"),
