@@ -28,6 +28,7 @@ def test_every_study_is_drawn_or_compared() -> None:
         "comparison_bases",
         "comparison_controls",
         "comparison_fidelity",
+        "comparison_matched",
         "comparison_offpolicy",
         "regimes",
     ]
