@@ -130,12 +130,15 @@ def windows(version: np.ndarray, fewest: int = FEWEST) -> np.ndarray:
 
 
 def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
-    """Return the re-evaluations of one run's groups.parquet; None where there is none."""
+    """Return the re-evaluations of one run's groups.parquet.
+
+    None where there is none, or where fresh groups are not whole (a filter that keeps single responses).
+    """
     correct = groups["rewards"].map(lambda r: round(float(np.sum(r)))).to_numpy()
     origin, step = groups["origin"].to_numpy(), groups["step"].to_numpy()
     sizes = groups["rewards"].map(len).to_numpy()
     is_fresh, is_again = origin == FRESH, origin == REEVALUATED
-    if not is_again.any() or not is_fresh.any():
+    if not is_again.any() or len(set(sizes[is_fresh])) != 1:
         return None
     size = int(sizes[is_fresh][0])
     names, place = np.unique(groups["prompt_id"].to_numpy(str), return_inverse=True)

@@ -38,14 +38,18 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     frame = pd.DataFrame([row for block in study.blocks for row in _rows(block, study)])
     if frame.empty:
         return style.nothing(f"No run of this study has a partner of {study.reference} with the same seed.")
-    rates = sorted(frame["rate"].unique())
-    looks = {rate: LOOKS[i % len(LOOKS)] for i, rate in enumerate(rates)}
+    curves = sorted(set(zip(frame["rate"], frame["steps"], strict=True)))
+    longer = len({steps for _, steps in curves}) > 1
+    looks = {
+        (rate, steps): (*LOOKS[i % len(LOOKS)], f"rate {rate:g}" + (f", {steps} steps" if longer else ""))
+        for i, (rate, steps) in enumerate(curves)
+    }
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
     caption = (
         "Average accuracy of the last checkpoint minus that of the reference's run of the same seed (and learning "
-        "rate, where the study has one), against the total variation between the policy and its rollout policy on "
-        f"fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% interval over "
-        "problems and training seeds, seeds paired. Lines join the runs of one learning rate; "
+        "rate and steps, where the study has one), against the total variation between the policy and its rollout "
+        f"policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% interval "
+        "over problems and training seeds, seeds paired. Lines join the runs of one learning rate and number of steps; "
         f"{seed_words(study.blocks)}. {study.note}"
     )
     fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.75, left=0.6, wspace=0.2)
@@ -60,14 +64,23 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
 
 
 def partner(block: Block, method: str, study: Study) -> str:
-    """Return the reference's method with the learning rate of ``method``; without one the reference itself."""
-    rates = {m: _rate(block, m, study) for m in block.methods}
-    same = [m for m in block.methods if m.split("+")[0] == study.reference and rates[m] == rates[method]]
-    return min(same, key=len, default=study.reference)
+    """Return the reference's method with the learning rate and steps of ``method``; without one the reference itself.
+
+    A run that ends with a budget has the steps that the setting gives, not those it took.
+    """
+    wanted = _setting(block, method, study)
+    ours = [m for m in block.methods if _family(m) == study.reference]
+    return min((m for m in ours if _setting(block, m, study) == wanted), key=len, default=study.reference)
 
 
-def _rate(block: Block, method: str, study: Study) -> float:
-    return float(reading.config(block.methods[method][0], study).get("train", {}).get("learning_rate", np.nan))
+def _family(method: str) -> str:
+    return method.split("+")[0]
+
+
+def _setting(block: Block, method: str, study: Study) -> tuple[float, int]:
+    """(learning rate, steps) of a method's configuration."""
+    train = reading.config(block.methods[method][0], study).get("train", {})
+    return float(train.get("learning_rate", np.nan)), int(train.get("steps") or 0)
 
 
 def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
@@ -76,9 +89,10 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
     for method in block.methods:
         other = partner(block, method, study)
         pair = results.paired(rows_of[method], rows_of[other], AVERAGE) if other in rows_of else None
-        if method.split("+")[0] == study.reference or pair is None:
+        family = _family(method)
+        if family == study.reference or pair is None:
             continue
-        family = method.split("+")[0]
+        rate, steps = _setting(block, method, study)
         title = block.plain_title(family) if family in block.methods else family
         for cell in block.methods[method]:
             if cell.seed not in pair.by_seed:
@@ -90,7 +104,8 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
                     "title": block.plain_title(method),
                     "family": family,
                     "family_title": f"{title}\n{block.title}",
-                    "rate": _rate(block, method, study),
+                    "rate": rate,
+                    "steps": steps,
                     "minus": other,
                     "seed": cell.seed,
                     "drift": float(moved.mean()),
@@ -102,16 +117,16 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
     return rows
 
 
-def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[float, tuple[str, str]]) -> None:
-    """Draw one method's runs, a curve a learning rate."""
+def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[tuple[float, int], tuple[str, str, str]]) -> None:
+    """Draw one method's runs, a curve a learning rate and number of steps."""
     axes.axhline(0, color="#444444", linewidth=0.8)
-    for rate, of_rate in rows.groupby("rate"):
-        colour, marker = looks[rate]
-        axes.scatter(of_rate["drift"], of_rate["difference"], s=6, color=colour, alpha=0.5, linewidths=0)
-        means = of_rate.groupby("method").agg({k: "mean" for k in ("drift", "mean", "mean_low", "mean_high")})
+    for curve, runs in rows.groupby(["rate", "steps"]):
+        colour, marker, label = looks[curve]
+        axes.scatter(runs["drift"], runs["difference"], s=6, color=colour, alpha=0.5, linewidths=0)
+        means = runs.groupby("method").agg({k: "mean" for k in ("drift", "mean", "mean_low", "mean_high")})
         means = means.sort_values("drift")
         spread = [means["mean"] - means["mean_low"], means["mean_high"] - means["mean"]]
-        look = {"color": colour, "capsize": 2, "markersize": 4.5, "linewidth": 1.1, "label": f"rate {rate:g}"}
+        look = {"color": colour, "capsize": 2, "markersize": 4.5, "linewidth": 1.1, "label": label}
         axes.errorbar(means["drift"], means["mean"], yerr=spread, fmt=f"{marker}-", **look)
     axes.set_xlim(left=0)
     axes.set_xlabel("total variation from the rollout policy")

@@ -68,6 +68,7 @@ def test_the_stored_group_is_the_latest_hard_one_before() -> None:
     assert [c.tolist() for c in columns] == [[0, 1, 1], [0, 1, 3], [4, 4, 8], [False, True, False]]
     assert tries.size == 4 and {tries.prompts[p] for p in tries.prompt} == {"a"}
     assert tries_of(pd.DataFrame([row(1, "a", "fresh", 1)]), 0.25) is None
+    assert tries_of(pd.DataFrame([*rows, row(2, "d", "fresh", 1, size=3)]), 0.25) is None  # a part of a group
 
 
 def runs(rng: np.random.Generator, gain: float, steps: int = 30, batch: int = 32) -> pd.DataFrame:

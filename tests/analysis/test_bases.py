@@ -32,7 +32,7 @@ def config(model: str, method: str) -> dict[str, object]:
         "data": {"seed": 0},
         "model": {"name": model, "title": model, "architecture": {"hidden_size": 8}},
         "base": {"seed": seed, "iterations": iterations},
-        "train": {"learning_rate": RATES[method]},
+        "train": {"learning_rate": RATES[method], "steps": 2},
         "method": {"algorithm": "grpo"} if method.startswith("grpo") else {"algorithm": "bapo", "c1": 0.25},
     }
 

@@ -27,6 +27,8 @@ def test_every_study_is_drawn_or_compared() -> None:
     assert names(products.of_target("comparisons", "laptop")) == [
         "comparison_bases",
         "comparison_controls",
+        "comparison_deciding",
+        "comparison_drift",
         "comparison_fidelity",
         "comparison_matched",
         "comparison_offpolicy",
