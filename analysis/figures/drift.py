@@ -48,9 +48,9 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     caption = (
         "Average accuracy of the last checkpoint minus that of the reference's run of the same seed (and learning "
         "rate and steps, where the study has one), against the total variation between the policy and its rollout "
-        f"policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% interval "
-        "over problems and training seeds, seeds paired. Lines join the runs of one learning rate and number of steps; "
-        f"{seed_words(study.blocks)}. {study.note}"
+        f"policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% "
+        "interval over problems and training seeds, seeds paired. Lines join the runs of one learning rate and number "
+        f"of steps; {seed_words(study.blocks)}. {study.note}"
     )
     fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.75, left=0.6, wspace=0.2)
     for axes, (task, model, family) in zip(panels, places, strict=True):
