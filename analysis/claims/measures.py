@@ -24,7 +24,8 @@ class Measure:
     seeds: training seeds behind it (of the side that has fewest). problem_variance: the part of its squared standard
     error that more seeds do not lower; seed_variance: of one seed of one side, NaN where one seed cannot tell; freedom:
     degrees of freedom that one more seed adds; these three as ``variance.seeds_needed`` takes them. note: the numbers
-    that it was made of, for the reader. bases: base models of one kind whose differences are in the error.
+    that it was made of, for the reader. bases: base models of one kind whose differences are in the error; prompts:
+    whether the choice of training prompts is.
     """
 
     estimate: Estimate
@@ -35,11 +36,17 @@ class Measure:
     note: str = ""
     freedom: float = 2.0
     bases: int = 1
+    prompts: bool = False
 
     @property
     def varies(self) -> str:
         """Return what the interval lets vary, in words; the rest is given."""
-        parts = {"problems": self.problem_variance > 0, "seeds": self.seeds > 1, "bases": self.bases > 1}
+        parts = {
+            "prompts": self.prompts,
+            "problems": self.problem_variance > 0,
+            "seeds": self.seeds > 1,
+            "bases": self.bases > 1,
+        }
         return ", ".join(name for name, does in parts.items() if does)
 
 
@@ -87,7 +94,9 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
         se, df = float(np.mean([m.estimate.se for m in ms])), min(m.estimate.df for m in ms)
         kept = [float(np.mean([getattr(m, f) for m in ms])) for f in ("problem_variance", "seed_variance")]
         few, freedom = min(m.seeds for m in ms), min(m.freedom for m in ms)
-        return Measure(Estimate(mean, se, df), ms[0].unit, few, *kept, freedom=freedom, bases=min(m.bases for m in ms))
+        return Measure(
+            Estimate(mean, se, df), ms[0].unit, few, *kept, freedom=freedom, bases=_least(ms), prompts=_every(ms)
+        )
     parts = [(m.estimate.se**2 / len(ms) ** 2, m.estimate.df) for m in ms]
     total = sum(v for v, _ in parts)
     weights = sum(v**2 / df for v, df in parts if v > 0)
@@ -101,8 +110,17 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
         sum(m.problem_variance for m in ms) / len(ms) ** 2,
         sum(of_seeds),
         freedom=sum(of_seeds) ** 2 / spread if spread > 0 else min(m.freedom for m in ms),
-        bases=min(m.bases for m in ms),
+        bases=_least(ms),
+        prompts=_every(ms),
     )
+
+
+def _least(measures: Iterable[Measure]) -> int:
+    return min(m.bases for m in measures)
+
+
+def _every(measures: Iterable[Measure]) -> bool:
+    return all(m.prompts for m in measures)
 
 
 def mean_of_bases(measures: Iterable[Measure]) -> Measure:

@@ -140,7 +140,7 @@ def x2_admission(view: View, *, of: Any, stored: int | None = None) -> Answer:
         note = f"{a.count} re-evaluations of {a.prompts} prompts: admitted {text.percent(a.admitted)}%, "
         note += f"expected of the unchanged policy {text.percent(a.expected)}%"
         e = Estimate(100 * a.difference.mean, 100 * a.difference.se, a.difference.df)
-        return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0)
+        return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
 
     return answers(methods_with_runs(view, of), alone)
 

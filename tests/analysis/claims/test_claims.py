@@ -120,6 +120,7 @@ def test_paired_seeds_and_what_an_interval_varies(study: Path) -> None:
         replace_table(folder, "groups.parquet", pd.DataFrame(values, columns=names))
     every, zero = lines(study, asked, {**asked, "id": "zero", "query": {**asked["query"], "stored": 0}})
     assert "36 re-evaluations of 12 prompts: admitted 50.0" in every.measure.note and every.measure.seeds == 3
+    assert ledger.as_dictionary(every)["varies"] == "prompts, seeds"
     assert every.measure.estimate.mean > 0 > zero.measure.estimate.mean
 
 
