@@ -185,6 +185,8 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     base: BaseConfig = field(default_factory=BaseConfig)
     regimes: dict[str, int] = field(default_factory=dict)  # base.iterations of weaker bases: experiments/variant/hard
+    #: base.iterations, learning rate and steps at which a task starts and drifts like the paper's: docs/matched.md
+    matched: dict[str, Any] = field(default_factory=dict)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
@@ -192,6 +194,8 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
+    #: method -> the variants that tuning chose for it, or null: bapo/experiments/tuned.py
+    tuned: dict[str, list[str]] | None = field(default_factory=dict)
     variant: dict[str, str] = field(default_factory=dict)  # what experiments/variant/ laid over it: name -> title
     verl: dict[str, Any] = field(default_factory=dict)  # how verl runs a job: bapo/engines/verl/verl_config.py
     method: Any = None

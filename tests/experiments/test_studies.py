@@ -120,7 +120,7 @@ def test_every_cell_has_a_complete_configuration_and_a_meaning_of_its_own(scale:
     """Over all studies: runs that two studies share are the same cell, and no two cells are the same run."""
     settings = Settings(scale=scale)
     meanings: dict[str, Cell] = {}
-    for name in STUDIES:
+    for name in products.at_scale(STUDIES, scale):
         for cell in study_of(name, settings).cells:
             config = settings.run(cell)  # composing checks every value
             assert (config.task.name, config.model.name, config.method.name) == (cell.task, cell.model, cell.method)
