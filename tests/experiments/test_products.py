@@ -26,6 +26,8 @@ def test_every_study_is_drawn_or_compared() -> None:
     assert sorted([*drawn, *products.beyond("laptop")]) == options("study")
     assert names(products.of_target("comparisons", "laptop")) == [
         "comparison_controls",
+        "comparison_deciding",
+        "comparison_drift",
         "comparison_fidelity",
         "comparison_offpolicy",
         "regimes",

@@ -141,3 +141,18 @@ def test_a_run_without_a_configuration_has_no_edge(study: Path, tmp_path: Path) 
     read = load(study)
     (block,) = read.blocks
     assert [t.edge for t in tuning.tune(block, read)] == ["", ""]
+
+
+def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path) -> None:
+    from analysis.claims import view
+
+    studies = []
+    for name, seeds, tuned in (("first", (1, 2), []), ("second", (2, 3), ["rate 4e-4"]), ("third", (3,), [])):
+        content = read_json(write_study(tmp_path, [("tiny", "bapo", seed) for seed in seeds], name=name))
+        content["cells"] = [cell | {"tuned": tuned} for cell in content["cells"]]
+        write_json(tmp_path / f"{name}.json", content)
+        studies.append(load(tmp_path / f"{name}.json"))
+    (block,) = view.merged(studies).blocks
+    assert [(cell.seed, cell.tuned) for cell in block.methods["bapo"]] == [(1, ()), (2, ()), (3, ())]
+    (block,) = view.merged(studies[1:]).blocks
+    assert [cell.seed for cell in block.methods["bapo"]] == [2, 3]
