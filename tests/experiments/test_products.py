@@ -29,6 +29,7 @@ def test_every_study_is_drawn_or_compared() -> None:
         "comparison_deciding",
         "comparison_drift",
         "comparison_fidelity",
+        "comparison_matched",
         "comparison_offpolicy",
         "regimes",
         "tuning",
