@@ -22,6 +22,7 @@ MODULES = {
     "variance": "variance",
     "theory": "theory.monitor",
     "comparison": "comparison",
+    "tuning": "tuning",
 }
 
 
