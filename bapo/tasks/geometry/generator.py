@@ -17,7 +17,7 @@ from bapo.validate import read
 #: Share of all diagrams that each split owns; there are far more than any split needs.
 SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
 #: With ``held_out: angles``, share of all combinations of angles of a kind; base and train hold the same ones.
-ANGLE_SHARES = {"taught": 0.6, "probe": 0.1, "diagrams_val": 0.15, "diagrams_test": 0.15}
+ANGLE_SHARES = {"taught": 0.75, "probe": 0.07, "diagrams_val": 0.08, "diagrams_test": 0.10}
 TAUGHT_SHARES = {"base": 0.75, "train": 0.25}  # of the diagrams of those that are taught
 #: Questions about each kind of diagram.
 QUESTIONS = {"triangle": ("third", "exterior", "difference"), "quadrilateral": ("fourth",), "parallels": ("other",)}
