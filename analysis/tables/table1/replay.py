@@ -24,11 +24,14 @@ class Replay:
 
 
 def replays(block: Block, study: Study) -> dict[str, Replay]:
-    """Return it for every method that replays; a run without recorded groups (an imported one) says nothing."""
+    """Return it for every method that is off policy, none replayed included, and for any other that replays.
+
+    A run without recorded groups (an imported one) says nothing.
+    """
     found = {}
     for method, cells in block.methods.items():
         seeds = [seed for cell in cells if (seed := _of_seed(cell, study))]
-        if seeds and any(seed.share for seed in seeds):
+        if seeds and (cells[0].kind == "off" or any(seed.share for seed in seeds)):
             found[method] = Replay(*np.mean([(s.steps, s.of, s.share) for s in seeds], axis=0).tolist())
     return found
 
@@ -44,7 +47,7 @@ def _of_seed(cell: Cell, study: Study) -> Replay | None:
 
 
 def sentences(by_method: dict[str, Replay], titles: Sequence[tuple[str, str]]) -> list[str]:
-    """Say it in one sentence, or in none where no method replays. titles: (method, title) in the order of the rows."""
+    """Say it in a sentence, or in none where there is no such method. titles: (method, title) in the rows' order."""
     parts = [
         f"{title.lstrip('+')} {100 * r.share:.1f}% ({r.steps:.0f} of {r.of:.0f} steps)"
         for method, title in titles
@@ -54,5 +57,5 @@ def sentences(by_method: dict[str, Replay], titles: Sequence[tuple[str, str]]) -
         return []
     return [
         "Replayed responses, stored before the step or an expert's, as a share of all that were trained on, and the "
-        f"steps that had any: {', '.join(parts)}. The rest of each run is on the step's own rollout."
+        f"steps that had any: {', '.join(parts)}. The rest was sampled in the step itself."
     ]

@@ -129,15 +129,17 @@ def test_sentence_of_each_claim(written: Path) -> None:
     assert said == pytest.approx([min(seeds), max(seeds)], abs=0.0501)
 
 
-def test_what_a_method_replays_is_counted_in_its_groups(small: Path, tmp_path: Path) -> None:
-    """4 steps of two fresh groups of 8 each: seed 1 adds a stored group of 4 at two steps, seed 2 at one."""
-    for seed, steps in ((1, (2, 4)), (2, (3,))):
+def test_what_a_method_replays_is_counted_in_its_groups(tmp_path: Path) -> None:
+    """4 steps of two fresh groups of 8 each: BAPO's seed 1 adds a stored group of 4 at two steps, seed 2 at one."""
+    small = write_study(tmp_path, methods=("grpo", "grpo_v5", "bapo"), seeds=(1, 2), steps=4, problems=12, samples=4)
+    replaying = {("bapo", 1): (2, 4), ("bapo", 2): (3,), ("grpo_v5", 1): (), ("grpo_v5", 2): ()}
+    for (method, seed), steps in replaying.items():
         rows = []
         for step in range(1, 5):
             kept = fresh(step, [4, 4, 0])
             stored = [group("old", 2, 1, size=4)] if step in steps else []
             rows += group_rows(step, Batch(kept[:2] + Method.replayed(stored), [(kept[2], "no signal in X1")]))
-        folder = run_of(small, "bapo", seed)
+        folder = run_of(small, method, seed)
         write_parquet(folder / GROUPS, pd.DataFrame(rows))
         summary = json.loads((folder / SUMMARY).read_text())
         summary["files"] |= fingerprints(folder, [GROUPS])
@@ -149,7 +151,7 @@ def test_what_a_method_replays_is_counted_in_its_groups(small: Path, tmp_path: P
     assert row.replaying_steps == 1.5
     assert frame.loc[("grpo", "avg"), ["replayed", "replaying_steps"]].tolist() == [0, 0]
     line = next(x for x in (tmp_path / "out" / "table1.md").read_text().splitlines() if "Replayed responses" in x)
-    assert "BAPO (Ours) 8.5% (2 of 4 steps)." in line and "GRPO" not in line
+    assert "GRPO (v = 5) 0.0% (0 of 4 steps), BAPO (Ours) 8.5% (2 of 4 steps)." in line and "DAPO" not in line
 
 
 def test_notes_say_what_the_numbers_are(written: Path) -> None:
