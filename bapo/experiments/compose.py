@@ -189,10 +189,12 @@ def _typed(node: DictConfig) -> bool:
 def _explain(error: Exception) -> str:
     """Say Hydra's and OmegaConf's errors in one sentence that begins with the key."""
     text = " ".join(f"{error} {error.__cause__ or ''}".split())  # Hydra hides the reason in the cause
-    if weaker := re.search(r"Interpolation key 'regimes\.(\w+)'", text):
+    if lacking := re.search(r"Interpolation key '(regimes|matched)\.(\w+)'", text):
+        kind, name = lacking.groups()
+        variant, what = (name, "weaker bases") if kind == "regimes" else (kind, "conditions matched to the paper's")
         return (
-            f"model=...+{weaker[1]}: this task has no weaker bases at this scale; for a model trained from scratch add "
-            f"regimes.{weaker[1]}, its base.iterations, to experiments/setting/"
+            f"model=...+{variant}: this task has no {what} at this scale; for a model trained from scratch add "
+            f"{kind}.{name} to experiments/setting/, as laptop_countdown.yaml does"
         )
     key, file = re.search(r"full_key: ([\w.]+)", text), re.search(r"In '([\w/.-]+)':", text)
     text = text.split(" Config search path")[0].split(" full_key")[0]

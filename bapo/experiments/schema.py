@@ -185,6 +185,8 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     base: BaseConfig = field(default_factory=BaseConfig)
     regimes: dict[str, int] = field(default_factory=dict)  # base.iterations of weaker bases: experiments/variant/hard
+    #: base.iterations, learning rate and steps at which a task starts and drifts like the paper's: docs/matched.md
+    matched: dict[str, Any] = field(default_factory=dict)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)

@@ -27,6 +27,7 @@ def test_every_study_is_drawn_or_compared() -> None:
     assert names(products.of_target("comparisons", "laptop")) == [
         "comparison_controls",
         "comparison_fidelity",
+        "comparison_matched",
         "comparison_offpolicy",
         "regimes",
     ]
