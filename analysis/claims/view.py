@@ -30,13 +30,18 @@ def load_studies(files: Sequence[Path]) -> dict[str, Study]:
 
 
 def merged(studies: Sequence[Study]) -> Study:
-    """Return one study with the runs of all: a block a task and model, each run once."""
+    """Return one study with the runs of all: a block a task and model, each run once.
+
+    A method that is tuned in one study and not in another is two methods: the runs of the first study count.
+    """
     blocks: dict[tuple[str, str], Block] = {}
     for block in (b for s in studies for b in s.blocks):
         known = blocks.get((block.task, block.model))
         if known:
             methods = dict(known.methods)
             for name, cells in block.methods.items():
+                if name in methods and methods[name][0].tuned != cells[0].tuned:
+                    continue
                 by_seed = {c.seed: c for c in (*methods.get(name, ()), *cells)}
                 methods[name] = tuple(by_seed[s] for s in sorted(by_seed))
             block = replace(known, base=known.base or block.base, methods=methods)

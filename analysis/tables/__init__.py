@@ -21,6 +21,7 @@ MODULES = {
     "variance": "variance",
     "theory": "theory.monitor",
     "comparison": "comparison",
+    "tuning": "tuning",
 }
 
 

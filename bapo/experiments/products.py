@@ -27,6 +27,8 @@ TRIALS = "trials.json"
 MAIN = "table1"
 #: the study whose comparison has a page of its own
 REGIMES = "regimes"
+#: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
+TUNING = "tuning"
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,9 @@ def comparison(study: str) -> Product:
         files |= _files(f"tables/{compared}", "csv md tex", "", "")
         files |= _files(f"tables/{study}_figure", "csv pdf png svg", "", "")
         return Product(study, "Difficulty regimes", ("comparison",), files, "Comparisons", studies=(study,))
+    if study == TUNING:
+        files = _files(f"tables/{study}", "md csv tex", study, "md csv")
+        return Product(study, "Hyper-parameters on held-out problems", (study,), files, "Comparisons", studies=(study,))
     files = _files(f"tables/{compared}", "md csv tex", "comparison", "md")
     return Product(compared, f"Comparison: {study}", ("comparison",), files, "Comparisons", studies=(study,))
 

@@ -58,6 +58,22 @@ def run_of(study: Path, method: str, seed: int) -> Path:
     return next(Path(c["run"]) for c in cells if (c["method"], c["seed"]) == (method, seed))
 
 
+# ------------------------------------------------------------------------------------------------ tuned rows
+
+
+def test_table_1_says_which_rows_are_tuned_with_what(small: Path) -> None:
+    out = small.parent / "tables"
+    assert main(["table1", "--study", str(small), "--out", str(out)]) == 0
+    assert "no method is tuned at this scale" in (out / "table1.md").read_text()
+    content = json.loads(small.read_text())
+    for cell in content["cells"]:
+        cell |= {"tuned": ["v = 2", "rate 4e-4"]} if cell["method"] == "bapo" else {}
+    small.write_text(json.dumps(content))
+    assert main(["table1", "--study", str(small), "--out", str(out)]) == 0
+    (line,) = (s for s in (out / "table1.md").read_text().splitlines() if s.startswith("- Hyper-parameters:"))
+    assert "BAPO (v = 2, rate 4e-4). All other rows keep the setting's values." in line and "GRPO" not in line
+
+
 # ------------------------------------------------------------------------------------------------ numbers
 
 
