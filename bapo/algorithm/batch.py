@@ -25,17 +25,27 @@ def range_filter(groups: list[Group]) -> list[Group]:
     return [g for g in groups if informative(g)]
 
 
-def gaussian_filter(groups: list[Group], mean: float, std: float, rng: np.random.Generator) -> list[Group]:
-    """Keep each informative group with probability N(mu | mean, std) / N(mean | mean, std) (mode 2).
+def gaussian_filter(
+    groups: list[Group], mean: float, std: float, rng: np.random.Generator, share: float | None = None
+) -> list[Group]:
+    """Prefer informative groups with accuracy near ``mean``: a group's weight is exp(-((mu - mean) / std)^2 / 2) (mode
+    2). Keeps their order.
+
+    share: of all ``groups``, so many are drawn without replacement with these weights, or every informative one if
+    there are fewer; None: each is kept with its weight as probability, however many that makes.
 
     The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
+    A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, the measure of mode 3's 60%.
     """
-    draws = rng.random(len(groups))
-    return [
-        g
-        for g, u in zip(groups, draws, strict=True)
-        if informative(g) and u < np.exp(-0.5 * ((g.mean - mean) / std) ** 2)
-    ]
+    exponents = np.array([-0.5 * ((g.mean - mean) / std) ** 2 for g in groups])
+    candidates = [i for i, g in enumerate(groups) if informative(g)]
+    if share is None:
+        draws = rng.random(len(groups))
+        return [groups[i] for i in candidates if draws[i] < np.exp(exponents[i])]
+    # the largest of log weight + Gumbel noise are a weighted draw without replacement; a weight may be as good as 0
+    keys = exponents + rng.gumbel(size=len(groups))
+    chosen = sorted(candidates, key=lambda i: -keys[i])[: round(share * len(groups))]
+    return [groups[i] for i in sorted(chosen)]
 
 
 def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) -> list[Group]:

@@ -7,6 +7,7 @@ import numpy as np
 from analysis import results, text
 from analysis.results import AVERAGE, Comparison
 from analysis.study import Study
+from analysis.tables.table1 import replay
 from analysis.tables.table1.numbers import Section
 
 #: (a, b): the comparisons that the paper's claims rest on, one sentence each below the table
@@ -17,7 +18,8 @@ LEARNERS = ("grpo", "dapo")
 
 def sentences(section: Section) -> list[str]:
     """Return everything that is said below a part of the table about one block."""
-    return claim_sentences(section) + learning_sentences(section)
+    titles = [(r.method, r.title) for r in section.rows]
+    return claim_sentences(section) + learning_sentences(section) + replay.sentences(section.replays, titles)
 
 
 def _interval(c: Comparison) -> str:
