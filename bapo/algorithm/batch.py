@@ -26,22 +26,17 @@ def range_filter(groups: list[Group]) -> list[Group]:
 
 
 def gaussian_filter(
-    groups: list[Group], mean: float, std: float, rng: np.random.Generator, share: float | None = None
+    groups: list[Group], mean: float, std: float, share: float, rng: np.random.Generator
 ) -> list[Group]:
-    """Prefer informative groups with accuracy near ``mean``: a group's weight is exp(-((mu - mean) / std)^2 / 2) (mode
-    2). Keeps their order.
+    """Draw informative groups with weights exp(-((mu - mean) / std)^2 / 2), without replacement (mode 2).
 
-    share: of all ``groups``, so many are drawn without replacement with these weights, or every informative one if
-    there are fewer; None: each is kept with its weight as probability, however many that makes.
+    share: of all ``groups``, so many are drawn, or every informative one if there are fewer. Keeps their order.
 
     The paper gives mean 0.5 and std 0.2 (Table 3) but no formula; its glossary calls the density a sampling weight.
     A.3 says that modes 1 and 2 retain about 40% to 60% of the fresh samples, the measure of mode 3's 60%.
     """
     exponents = np.array([-0.5 * ((g.mean - mean) / std) ** 2 for g in groups])
     candidates = [i for i, g in enumerate(groups) if informative(g)]
-    if share is None:
-        draws = rng.random(len(groups))
-        return [groups[i] for i in candidates if draws[i] < np.exp(exponents[i])]
     # the largest of log weight + Gumbel noise are a weighted draw without replacement; a weight may be as good as 0
     keys = exponents + rng.gumbel(size=len(groups))
     chosen = sorted(candidates, key=lambda i: -keys[i])[: round(share * len(groups))]

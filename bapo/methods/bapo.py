@@ -97,7 +97,7 @@ class BAPO(Method):
         """Select X1: 1/G <= mu <= (G-1)/G, or another filter of A.3."""
         c = self.config
         if c.online_filter == "gaussian":
-            return gaussian_filter(fresh, c.filter_mean, c.filter_std, self.random("x1", step))
+            return gaussian_filter(fresh, c.filter_mean, c.filter_std, c.filter_share, self.random("x1", step))
         if c.online_filter == "uniform":
             return uniform_filter(fresh, c.filter_share, self.random("x1", step))
         if c.online_filter == "quota":

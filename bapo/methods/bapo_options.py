@@ -52,7 +52,7 @@ class BAPOConfig(MethodConfig):
     online_filter: str = setting("range", one_of("range", "gaussian", "uniform", "quota"))
     filter_mean: float = 0.5  # gaussian
     filter_std: float = setting(0.2, POSITIVE)  # gaussian
-    filter_share: float = setting(0.6, within(0, 1, "(0, 1]"))  # uniform
+    filter_share: float = setting(0.6, within(0, 1, "(0, 1]"))  # uniform; gaussian, at most
     quota_share: float = setting(0.75, within(0, 1, "(0, 1]"))  # quota: of all responses, at most
     quota_std: float = setting(2.0, POSITIVE)  # quota: in bins of 1/G
 

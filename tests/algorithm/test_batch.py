@@ -58,8 +58,8 @@ def test_repo_keeps_a_prompts_fresh_and_replayed_groups_together() -> None:
 # ------------------------------------------------------------------------------------------------ the Gaussian filter
 
 
-def gaussian(corrects: list[int], share: float | None, seed: int = 1, std: float = 0.2) -> list[float]:
-    return [g.mean for g in gaussian_filter(fresh(1, corrects), 0.5, std, np.random.default_rng(seed), share)]
+def gaussian(corrects: list[int], share: float, seed: int = 1, std: float = 0.2) -> list[float]:
+    return [g.mean for g in gaussian_filter(fresh(1, corrects), 0.5, std, share, np.random.default_rng(seed))]
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.4, 8), (0.6, 12), (0.5, 10), (0.02, 0), (0.03, 1)])
@@ -79,10 +79,3 @@ def test_the_gaussian_filter_draws_with_the_density_as_weight() -> None:
     assert abs(firsts / 2000 - 0.6860) < 0.032  # three standard errors
     # weights that no float holds: exp(-703) and exp(-1250)
     assert gaussian([1, 1, 2, 2], 0.5, std=0.01) == [0.25, 0.25]
-
-
-def test_without_a_share_each_group_has_its_own_chance() -> None:
-    """exp(-(0.375 / 0.2)^2 / 2) = 0.1724 of the groups with 1 of 8, and all of those at the mean."""
-    counts = [gaussian([1] * 20 + [4] * 4, None, seed) for seed in range(200)]
-    assert all(kept.count(0.5) == 4 for kept in counts)
-    assert abs(sum(kept.count(0.125) for kept in counts) / 4000 - 0.1724) < 0.018

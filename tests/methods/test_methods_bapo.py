@@ -545,15 +545,17 @@ def test_impossible_values_are_refused_by_name(options, message):
 def test_online_filters():
     groups = fresh(1, [0, 1, 4, 7, 8] * 400)
     range_, gaussian, uniform = (
-        bapo(online_filter=f, filter_mean=0.5, filter_std=0.2, filter_share=0.6).filtered_fresh(1, groups)
-        for f in ("range", "gaussian", "uniform")
+        bapo(online_filter=f, filter_mean=0.5, filter_std=0.2, filter_share=share).filtered_fresh(1, groups)
+        for f, share in (("range", 0.6), ("gaussian", 0.4), ("uniform", 0.6))
     )
     assert {g.mean for g in range_} == {0.125, 0.5, 0.875} and len(range_) == 1200
     kept = {m: sum(g.mean == m for g in gaussian) for m in (0.0, 0.125, 0.5, 0.875, 1.0)}
-    # exp(-0.5 ((0.125 - 0.5) / 0.2)^2) = 0.1724: 69 of 400, standard deviation 7.6; at the mean all are kept
-    assert kept[0.0] == kept[1.0] == 0 and kept[0.5] == 400
-    assert 46 <= kept[0.125] <= 92 and 46 <= kept[0.875] <= 92
-    narrow = bapo(online_filter="gaussian", filter_mean=0.875, filter_std=0.01).filtered_fresh(1, groups)
+    # 800 drawn with weights 1 and exp(-0.5 ((0.125 - 0.5) / 0.2)^2) = 0.1724: with x such that
+    # 1 - e^-x + 2 (1 - e^(-0.1724 x)) = 2, so x = 4.115, 98.4% of the middle and 50.8% of each side
+    assert kept[0.0] == kept[1.0] == 0 and sum(kept.values()) == 800
+    assert 380 <= kept[0.5] <= 400 and 170 <= kept[0.125] <= 236 and 170 <= kept[0.875] <= 236
+    narrow = bapo(online_filter="gaussian", filter_mean=0.875, filter_std=0.01, filter_share=0.2)
+    narrow = narrow.filtered_fresh(1, groups)
     assert {g.mean for g in narrow} == {0.875} and len(narrow) == 400
     assert len(uniform) == 1200 and {g.mean for g in uniform} == {0.0, 0.125, 0.5, 0.875, 1.0}
     assert len(bapo(online_filter="uniform", filter_share=0.25).filtered_fresh(1, groups)) == 500
