@@ -57,11 +57,11 @@ class Candidate:
 
 
 def behind(best: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Return (difference, its standard error) of two candidates, [S, n] each, on the same prompts.
+    """Return (difference, its standard error) of two candidates, [S, n] each, of the same seeds and prompts.
 
     The error is that of new problems and new training seeds, or of new problems alone where there is one seed.
     """
-    d = statistics.difference_over_seeds([best], [other])
+    d = statistics.paired_over_seeds([best - other])
     return d.mean, d.tested.se
 
 
@@ -222,7 +222,7 @@ def notes(study: Study, tuned: Sequence[Tuned]) -> list[str]:
         f"and no test benchmark holds, mean over {text.counted(counts, 'training seed')} ({seeds}); sd: between seeds. "
         "The seeds are those of no other study.",
         "Minus the highest: difference in points to the method's highest mean and its standard error, paired on the "
-        "same problems, over problems and seeds. near: behind by no more than that.",
+        "same problems and by seed, over problems and seeds. near: behind by no more than that.",
         "chosen: of the highest and those near it the one with the fewest values other than the setting's, then the "
         "higher mean. An ablation or a variant of a method takes the choice of that method. named: what the setting "
         "names, and the studies with `tuned: true` run.",
