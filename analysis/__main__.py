@@ -11,7 +11,7 @@ from pathlib import Path
 from analysis import figures, tables
 from bapo.errors import UserError
 from bapo.experiments import products
-from bapo.experiments.products import FIGURES, LEDGER, PAGE, TABLES, Product
+from bapo.experiments.products import ALSO, FIGURES, LEDGER, PAGE, TABLES, Product
 from bapo.store import provenance
 
 STUDY_FORMAT = """\
@@ -26,8 +26,10 @@ The study file (JSON; the workflow writes it) says which runs to compare. Paths 
  "cells": [{"task": "countdown", "task_title": "Countdown", "model": "qwen2-112k", "model_title": "Qwen2 112k",
             "method": "bapo", "method_title": "+BAPO (Ours)", "kind": "off", "seed": 1,
             "run": "results/laptop/countdown/qwen2-112k/bapo/seed1",
+            "tuned": ["rate 4e-4"],   # optional: what was chosen on held-out problems for the run, in words
             "paper_model": "qwen2.5-math-1.5b"}],   # optional; else the model's own key, else the task's first model
  "bases": [{"task": "countdown", "model": "qwen2-112k", "model_title": "Qwen2 112k", "run": ".../qwen2-112k/base"}],
+ "chosen": {"countdown": {"bapo": ["rate_4e-4"]}},   # optional, for `tuning`: what the settings name
  "benchmarks": {"countdown": [["cd34", "CD-34"], ["cd4", "CD-4"]]}   # a third entry: the paper's benchmark that it
                                          # stands for, where the name differs: ["steps_5", "5 steps", "aime24"]
 }
@@ -64,8 +66,9 @@ def parser() -> argparse.ArgumentParser:
     compared = _names(products.comparison("STUDY"))
     special = f"of the study {products.REGIMES} also {products.REGIMES}.csv, .md, .tex and a figure"
     of_study("comparison", f"every method of a study beside its reference: {compared}; {special}")
+    of_study(products.TUNING, _described(products.comparison(products.TUNING)))
     one = of_study("figure", "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
-    one.add_argument("name", choices=list(FIGURES), metavar="NAME", help="one of " + ", ".join(FIGURES))
+    one.add_argument("name", choices=[*FIGURES, *ALSO], metavar="NAME", help="one of " + ", ".join([*FIGURES, *ALSO]))
     every = of_study("figures", "all figures of the study that the file names")
     for sub in (one, every):
         sub.add_argument(

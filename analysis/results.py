@@ -112,6 +112,35 @@ class Comparison:
         return self.differ and self.difference.several_seeds
 
 
+@dataclass(frozen=True)
+class Paired:
+    """a minus b in one column, seeds paired by their number. by_seed: the differences, as fractions."""
+
+    difference: statistics.SeedDifference
+    by_seed: Mapping[int, float]
+
+
+def shared_seeds(a: Result, b: Result) -> list[int]:
+    """Return the training seeds that two rows share, in order."""
+    return [] if a.is_base or b.is_base else sorted(set(a.seeds) & set(b.seeds))
+
+
+def paired_tables(a: Result, b: Result, column: str) -> list[np.ndarray]:
+    """Return a minus b on the seeds that they share, [S, n] of each benchmark of a column."""
+    places = [[row.seeds.index(s) for s in shared_seeds(a, b)] for row in (a, b)]
+    return [x[places[0]] - y[places[1]] for x, y in zip(a.column(column), b.column(column), strict=True)]
+
+
+def paired(a: Result, b: Result, column: str) -> Paired | None:
+    """Return the difference over the seeds that two rows share; None where they share none."""
+    seeds = shared_seeds(a, b)
+    if not seeds:
+        return None
+    tables = paired_tables(a, b, column)
+    each = np.mean([t.mean(axis=1) for t in tables], axis=0)
+    return Paired(statistics.paired_over_seeds(tables), dict(zip(seeds, map(float, each), strict=True)))
+
+
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
     """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
     pairs = list(combinations(results, 2))

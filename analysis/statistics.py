@@ -246,6 +246,15 @@ def difference_over_seeds(
     )
 
 
+def paired_over_seeds(tables: Sequence[np.ndarray]) -> SeedDifference:
+    """Mean of differences with problems paired, and training seeds too: each table [S, n] holds those of one benchmark.
+
+    The error is that of a crossed design. What two runs of one seed share (base, prompts, their order) cancels.
+    """
+    mean = mean_over_seeds(*tables)
+    return SeedDifference(mean.problems, mean.both, mean.falling)
+
+
 def average_standard_error(errors: Sequence[float]) -> float:
     """Standard error of the average of B independent benchmarks: sqrt(sum SE_b^2) / B."""
     errors = np.asarray(errors, dtype=np.float64)

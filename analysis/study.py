@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Cell:
     model_title: str = ""
     method_title: str = ""
     kind: str = ""  # "on" or "off", the paper's Type column
+    tuned: tuple[str, ...] = ()  # what was chosen on held-out problems for this run, in words; (): nothing
     paper_model: str | None = None  # key in analysis/paper/table1.yaml; None: chosen by the task
 
 
@@ -61,6 +62,8 @@ class StudyFile:
     reference: str = "grpo"  # the method that the others are compared with
     config: tuple[str, ...] | None = None  # what the workflow was given after --config
     curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
+    #: of a study that chooses: task -> method -> the variants that the setting names for it
+    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = setting({})
 
 
 def read_file(path: Path) -> StudyFile:
@@ -111,6 +114,7 @@ class Study:
     name: str = ""
     reference: str = "grpo"
     title: str = ""
+    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def command(self) -> str:
@@ -148,7 +152,7 @@ def load(path: Path, target: str | None = None) -> Study:
     if config is None:
         config = (f"scale={file.scale}",) if file.scale not in ("", "laptop") else ()
     return Study(
-        **{key: getattr(file, key) for key in ("scale", "note", "curves", "name", "reference", "title")},
+        **{key: getattr(file, key) for key in ("scale", "note", "curves", "name", "reference", "title", "chosen")},
         blocks=tuple(_block(file, task, model, path) for task, model in places),
         target=target or (f"runs_{file.name}" if file.name else "figures"),
         config=config,

@@ -132,6 +132,15 @@ def panels(
     return fig, grid
 
 
+def nothing(words: str) -> tuple[Figure, pd.DataFrame]:
+    """Return a figure that says in words why it shows nothing, and its data: none."""
+    import pandas as pd
+
+    fig = figure(caption_height(words) + 0.1)
+    caption(fig, words)
+    return fig, pd.DataFrame({"nothing": [words]})
+
+
 def smooth(values: np.ndarray, window: int) -> np.ndarray:
     """Centred moving average of [T] or [S, T] along the last axis; shorter at the ends, so that no step is lost."""
     values = np.asarray(values, dtype=np.float64)

@@ -60,6 +60,17 @@ def counted(values: Sequence[int], noun: str) -> str:
     return f"{span(values)} {noun}{'' if max(values) == 1 else 's'}"
 
 
+def what_varies(seeds: Sequence[int], bases: bool = False) -> str:
+    """Say what the intervals of differences let vary. seeds: of the rows; bases: whether some rows are pooled."""
+    over = "the test problems and the training seeds" if max(seeds) > 1 else "the test problems alone"
+    over += " (where there is one seed, the problems alone)" if min(seeds) < 2 <= max(seeds) else ""
+    other = "; rows pooled over base models vary these too" if bases else ""
+    return (
+        f"What varies in the intervals of differences: {over}. The base model and the training problems do not: what "
+        f"is said of a block is said of its one base{other}."
+    )
+
+
 def percent(estimate: Estimate) -> str:
     """Return a share and the half-width of its 95% interval in percent: "31.2 ± 1.4"."""
     return f"{number(100 * estimate.mean)} ± {number(100 * estimate.half_width)}"

@@ -49,6 +49,7 @@ ARROWS = {
     "bapo.plan": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.sweeps", "bapo.evaluation"},
     "analysis": READ_A_RUN,
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
+    "analysis.admission": READ_A_RUN | {"bapo.algorithm"},
     "analysis.tables.theory": READ_A_RUN | {"bapo.algorithm"},
     "analysis.imports": READ_A_RUN | {"bapo.algorithm", "bapo.methods"},
 }

@@ -221,7 +221,7 @@ def sweep_slots(wildcards):
 PRODUCTS = [
     product
     for target in ("tables", "figures", "claims", "report", "comparisons", "sweep")
-    for product in user_errors(products.of_target)(target, SETTINGS.scale, SWEEPS_HERE)
+    for product in user_errors(products.of_target)(target, SETTINGS.scale, SWEEPS_HERE, SCALE)
 ]
 #: targets that are no product's own name
 TARGETS = ["all", products.MAIN, "figures", "tables", "comparisons", "theory", "sweep"]
@@ -231,7 +231,7 @@ TARGETS += [f"sweep_{name}" for name in SWEEPS_HERE]
 
 def files_of(target):
     """List the files that a target asks for."""
-    asked = products.of_target(target, SETTINGS.scale, SWEEPS_HERE)
+    asked = products.of_target(target, SETTINGS.scale, SWEEPS_HERE, SCALE)
     return [SCALE / file for product in asked for file in product.files]
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from analysis.claims import FOLDER
 from analysis.claims.queries import QUERIES
+from analysis.claims.queries.training import SECONDS
 from analysis.claims.registry import names
 from bapo import validate
 from bapo.errors import UserError, unknown
@@ -148,6 +149,9 @@ def _check(claim: Claim, where: str) -> None:
         _check_rule(claim.rule or Rule(), where, claim.paper)
         if not claim.studies:
             raise wrong(where, "studies", None, "is missing; name the studies whose runs the query reads")
+        if claim.query.get("quantity") == SECONDS and (claim.scales or not claim.not_testable):
+            cure = "is wall-clock time, which depends on what else the machine did: take flops, or say in not_testable "
+            raise wrong(where, "query.quantity", SECONDS, cure + "that it is only shown, and name no scales")
     if claim.scales and not claim.not_testable:
         raise wrong(where, "not_testable", None, "is missing; say why only the runs of scales are judged")
     if not claim.query and not claim.not_testable:

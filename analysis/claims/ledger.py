@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from analysis import statistics
+from analysis import bases, statistics
 from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Claim
-from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of
+from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of, mean_of_bases
 from analysis.claims.queries import QUERIES
 from analysis.claims.registry import names
 from analysis.claims.verdicts import Verdict, judge
@@ -88,7 +88,7 @@ def _lines(claim: Claim, studies: dict[str, Study], kept: dict[tuple[Any, ...], 
         if task not in {block.task for block in blocks}
     ]
     if claim.overall != "none" and len(lines) > 1 and any(line.parts for line in lines):
-        lines.append(_overall(claim, lines, how))
+        lines.append(_overall(claim, lines, how, {(b.task, b.model): bases.kind(b, study) for b in blocks}))
     return lines
 
 
@@ -143,8 +143,11 @@ def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -
     return replace(verdict, reason=f"{verdict.reason}; {what}")
 
 
-def _overall(claim: Claim, lines: list[Line], how: str) -> Line:
-    """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown."""
+def _overall(claim: Claim, lines: list[Line], how: str, kinds: Mapping[tuple[str, str], str]) -> Line:
+    """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown.
+
+    kinds: (task, model) -> what the bases of one kind share.
+    """
     judged = [line for line in lines if line.parts]
     absent = [_place(line) for line in lines if not line.parts and not _not_of(claim, line)]
     unknown = [what for line in judged for what in line.unknown]
@@ -157,7 +160,7 @@ def _overall(claim: Claim, lines: list[Line], how: str) -> Line:
         verdict = Verdict(outcome, f"in every task at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
         verdict = _with_unknown(verdict, [*unknown, *absent])
         return Line(claim, ALL, "", verdict, worst.measure, {}, paper, runs, how, unknown=(*unknown, *absent))
-    parts = {part: _mean_over_tasks(part, judged) for part in judged[0].parts}
+    parts = {part: _mean_over_tasks(part, judged, kinds) for part in judged[0].parts}
     verdict = _with_unknown(judge(parts, claim.rule, paper), [*unknown, *absent], firm=not absent)
     return Line(claim, ALL, "", verdict, parts[verdict.part], parts, paper, runs, how, unknown=(*unknown, *absent))
 
@@ -171,12 +174,17 @@ def _not_of(claim: Claim, line: Line) -> bool:
     return claim.rule.kind == "near" and line.paper is None
 
 
-def _mean_over_tasks(part: str, lines: list[Line]) -> Measure:
-    """Average over tasks, each counted once: models of a task answer the same problems, so they are averaged first."""
-    tasks: dict[str, list[Measure]] = {}
+def _mean_over_tasks(part: str, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Measure:
+    """Average over tasks, each counted once: models of a task answer the same problems, so they are averaged first.
+
+    Of these, base models of one kind are draws of it, so that their differences are part of the error.
+    """
+    tasks: dict[str, dict[str, list[Measure]]] = {}
     for line in lines:
-        tasks.setdefault(line.task, []).append(line.parts[part])
-    return mean_of([mean_of(of_one, independent=False) for of_one in tasks.values()])
+        kind = kinds.get((line.task, line.model)) or line.model
+        tasks.setdefault(line.task, {}).setdefault(kind, []).append(line.parts[part])
+    means = [[ms[0] if len(ms) == 1 else mean_of_bases(ms) for ms in of_task.values()] for of_task in tasks.values()]
+    return mean_of([mean_of(of_one, independent=False) for of_one in means])
 
 
 def _weakest(lines: list[Line]) -> tuple[str, Line, float]:
@@ -224,10 +232,10 @@ def as_dictionary(line: Line) -> dict[str, Any]:
 
 def _numbers(measure: Measure | None) -> dict[str, Any]:
     if measure is None:
-        return {"estimate": None, "low": None, "high": None, "unit": "", "n_seeds": 0}
+        return {"estimate": None, "low": None, "high": None, "unit": "", "n_seeds": 0, "varies": ""}
     e = measure.estimate
     ends = {"estimate": _number(e.mean), "low": _number(e.low), "high": _number(e.high)}
-    return {**ends, "unit": measure.unit, "n_seeds": measure.seeds}
+    return {**ends, "unit": measure.unit, "n_seeds": measure.seeds, "varies": measure.varies}
 
 
 def _number(value: float | None) -> float | None:

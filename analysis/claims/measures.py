@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from analysis.statistics import Estimate, SeedDifference, SeedMean
+from analysis.statistics import Estimate, SeedDifference, SeedMean, clustered
 
 #: what `over` may name beside methods: the model before training; what two samplings of that model show
 BASE, CHANCE = "base", "chance"
@@ -24,7 +24,8 @@ class Measure:
     seeds: training seeds behind it (of the side that has fewest). problem_variance: the part of its squared standard
     error that more seeds do not lower; seed_variance: of one seed of one side, NaN where one seed cannot tell; freedom:
     degrees of freedom that one more seed adds; these three as ``variance.seeds_needed`` takes them. note: the numbers
-    that it was made of, for the reader.
+    that it was made of, for the reader. bases: base models of one kind whose differences are in the error; prompts:
+    whether the choice of training prompts is.
     """
 
     estimate: Estimate
@@ -34,6 +35,19 @@ class Measure:
     seed_variance: float = float("nan")
     note: str = ""
     freedom: float = 2.0
+    bases: int = 1
+    prompts: bool = False
+
+    @property
+    def varies(self) -> str:
+        """Return what the interval lets vary, in words; the rest is given."""
+        parts = {
+            "prompts": self.prompts,
+            "problems": self.problem_variance > 0,
+            "seeds": self.seeds > 1,
+            "bases": self.bases > 1,
+        }
+        return ", ".join(name for name, does in parts.items() if does)
 
 
 def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
@@ -46,17 +60,23 @@ def of_seeds(values: Sequence[float], unit: str, note: str = "") -> Measure:
 
 
 def of_two(
-    result: SeedDifference | SeedMean, seeds: int, unit: str, scale: float = 1.0, note: str = "", given: bool = False
+    result: SeedDifference | SeedMean,
+    seeds: int,
+    unit: str,
+    scale: float = 1.0,
+    note: str = "",
+    one_freedom: bool = False,
 ) -> Measure:
     """Return a mean or a difference over problems and seeds.
 
-    scale: 100 turns fractions into points; given: one side of the difference is one model, so only the other has seeds.
+    scale: 100 turns fractions into points; one_freedom: a seed more is one degree of freedom and not two, as the seeds
+    are paired, or one side is a single model.
     """
     both, problems, used = result.both, result.problems, result.tested
     estimate = Estimate(scale * used.mean, abs(scale) * used.se, used.df)
     stays = max(0.0, problems.se**2 - (result.falling if np.isfinite(result.falling) else 0.0))
     falls = max(0.0, both.se**2 - stays) if np.isfinite(both.se) else float("nan")
-    freedom = 2.0 if isinstance(result, SeedDifference) and not given else 1.0
+    freedom = 2.0 if isinstance(result, SeedDifference) and not one_freedom else 1.0
     return Measure(estimate, unit, seeds, scale**2 * stays, scale**2 * falls * seeds / 2, note, freedom)
 
 
@@ -74,7 +94,9 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
         se, df = float(np.mean([m.estimate.se for m in ms])), min(m.estimate.df for m in ms)
         kept = [float(np.mean([getattr(m, f) for m in ms])) for f in ("problem_variance", "seed_variance")]
         few, freedom = min(m.seeds for m in ms), min(m.freedom for m in ms)
-        return Measure(Estimate(mean, se, df), ms[0].unit, few, *kept, freedom=freedom)
+        return Measure(
+            Estimate(mean, se, df), ms[0].unit, few, *kept, freedom=freedom, bases=_least(ms), prompts=_every(ms)
+        )
     parts = [(m.estimate.se**2 / len(ms) ** 2, m.estimate.df) for m in ms]
     total = sum(v for v, _ in parts)
     weights = sum(v**2 / df for v, df in parts if v > 0)
@@ -88,7 +110,29 @@ def mean_of(measures: Iterable[Measure], independent: bool = True) -> Measure:
         sum(m.problem_variance for m in ms) / len(ms) ** 2,
         sum(of_seeds),
         freedom=sum(of_seeds) ** 2 / spread if spread > 0 else min(m.freedom for m in ms),
+        bases=_least(ms),
+        prompts=_every(ms),
     )
+
+
+def _least(measures: Iterable[Measure]) -> int:
+    return min(m.bases for m in measures)
+
+
+def _every(measures: Iterable[Measure]) -> bool:
+    return all(m.prompts for m in measures)
+
+
+def mean_of_bases(measures: Iterable[Measure]) -> Measure:
+    """Return the mean over base models of one kind: with the wider of two intervals.
+
+    One holds the bases as given, as :func:`mean_of` of what is not independent; the other is the t interval over the
+    bases' own numbers, B - 1 degrees of freedom.
+    """
+    ms = list(measures)
+    given = replace(mean_of(ms, independent=False), bases=len(ms))
+    over = clustered(np.array([m.estimate.mean for m in ms]))
+    return replace(given, estimate=over) if over.half_width > given.estimate.half_width else given
 
 
 def share_table(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import reading, statistics
+from analysis import admission, reading, statistics
+from analysis.admission import Admission
 from analysis.claims.measures import BASE, CHANCE, NotTestable
 from analysis.results import AVERAGE
 from analysis.study import Base, Block, Cell, Study, load
@@ -30,13 +31,18 @@ def load_studies(files: Sequence[Path]) -> dict[str, Study]:
 
 
 def merged(studies: Sequence[Study]) -> Study:
-    """Return one study with the runs of all: a block a task and model, each run once."""
+    """Return one study with the runs of all: a block a task and model, each run once.
+
+    A method that is tuned in one study and not in another is two methods: the runs of the first study count.
+    """
     blocks: dict[tuple[str, str], Block] = {}
     for block in (b for s in studies for b in s.blocks):
         known = blocks.get((block.task, block.model))
         if known:
             methods = dict(known.methods)
             for name, cells in block.methods.items():
+                if name in methods and methods[name][0].tuned != cells[0].tuned:
+                    continue
                 by_seed = {c.seed: c for c in (*methods.get(name, ()), *cells)}
                 methods[name] = tuple(by_seed[s] for s in sorted(by_seed))
             block = replace(known, base=known.base or block.base, methods=methods)
@@ -103,6 +109,16 @@ class View:
             tables.append(table)
         return tables
 
+    def paired(self, a: str, b: str, column: str = AVERAGE) -> tuple[list[np.ndarray], list[np.ndarray], int]:
+        """Return :meth:`accuracy` of two methods on the seeds that both have, in their order, and how many."""
+        seeds = [[c.seed for c in self.block.methods[m]] for m in (a, b)]
+        common = sorted(set(seeds[0]) & set(seeds[1]))
+        if not common:
+            raise NotTestable(f"{self.title(a)} and {self.title(b)} have no training seed in common")
+        picked = [[own.index(s) for s in common] for own in seeds]
+        x, y = ([t[p] for t in self.accuracy(m, column)] for m, p in zip((a, b), picked, strict=True))
+        return x, y, len(common)
+
     def _evaluated(self, cells: Sequence[Cell | Base], benchmark: str) -> tuple[tuple[str, ...], np.ndarray]:
         outcomes = reading.evaluations(cells, benchmark, self.study)
         return outcomes.problems, outcomes.correct.mean(axis=2)
@@ -150,6 +166,15 @@ class View:
         cells = self.cells(method)
         key = ("totals", *(str(c.run) for c in cells))
         return self._once(key, lambda: {c.seed: reading.summary(c.run, self.study).get("totals", {}) for c in cells})
+
+    def admissions(self, method: str) -> list[Admission]:
+        """X2's admission beside that of an unchanged policy. Raises NotTestable where nothing was re-evaluated."""
+        cells = self.cells(method)
+        key = ("admissions", *(str(c.run) for c in cells))
+        runs = self._once(key, lambda: admission.of_method(self.block, method, self.study))
+        if not runs:
+            raise NotTestable(f"the runs of {self.title(method)} re-evaluate no stored prompt")
+        return self._once((*key, "measured"), lambda: admission.admissions(runs))
 
     def config(self, method: str) -> dict[str, Any]:
         return reading.config(self.cells(method)[0], self.study)

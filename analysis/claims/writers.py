@@ -23,7 +23,8 @@ on the other, **underpowered** otherwise; a claim about a size or a band likewis
 paper gives a size for a direction, it is compared in words: at laptop scale the mechanism is tested, not the magnitude.
 Every verdict is one claim's, at 95%, without correction for the number of claims; "p Holm" is corrected over all lines
 that have a p value, and a firm verdict that would not survive it is marked with (*). "Overall" is the mean over tasks,
-or, where the reason says so, all tasks at once.
+or, where the reason says so, all tasks at once. "Varies" names what an interval lets vary: problems, training seeds,
+base models. What it does not name is given: a line without bases speaks of its one base model.
 """
 
 
@@ -118,11 +119,12 @@ def _claim(rows: Sequence[dict[str, Any]]) -> str:
                     text.p_number(r["p"]),
                     text.p_number(r["p_holm"]),
                     str(r["n_seeds"]),
+                    r["varies"] or "nothing",
                     reason,
                 ]
             )
-        head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Why, and each part"]
-        lines += ["", markdown_table(head, body, "llllllrl").rstrip()]
+        head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Varies", "Why, and each part"]
+        lines += ["", markdown_table(head, body, "llllllrll").rstrip()]
     else:
         lines += ["", *(f"- {r['task'] or 'all tasks'}: **{r['verdict']}**: {r['reason']}" for r in rows)]
     if any(r["missing"] for r in rows):

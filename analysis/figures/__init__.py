@@ -17,6 +17,8 @@ ONE_METHOD = ("figure15_migration",)
 
 def function(name: str) -> Any:
     """Return what draws a figure, from the file called by its content; PPO's are test curves too."""
+    if name in products.ALSO:
+        return getattr(import_module(f"analysis.figures.{name}"), name)
     content = name.partition("_")[2]
     return getattr(import_module(f"analysis.figures.{'test_curves' if content == 'ppo' else content}"), name)
 
@@ -27,14 +29,15 @@ def of_study(name: str) -> list[str]:
     return known or products.figures_of(products.MAIN)
 
 
-def draw(name: str, study: Study, out: Path, method: str | None = None) -> list[Path]:
-    """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv to ``out``. method: of a figure that shows one.
+def draw(name: str, study: Study, out: Path, method: str | None = None, stem: str = "") -> list[Path]:
+    """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv to ``out``. method: of a figure that shows one; stem: not NAME.
 
     Raises UserError naming the runs that are missing and the command that makes them.
     """
     from analysis import style
 
-    figure = products.FIGURES[name]
+    figure = products.FIGURES.get(name)
+    title = f"{figure.number}: {figure.title}" if figure else products.ALSO[name]
     with style.settings():
         fig, frame = function(name)(study, method) if name in ONE_METHOD else function(name)(study)
-        return style.save(fig, frame, out, name, f"{figure.number}: {figure.title}")
+        return style.save(fig, frame, out, stem or name, title)

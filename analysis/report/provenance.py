@@ -86,13 +86,14 @@ def collect(results: Path) -> Provenance:
 
 def _named(entry: Base | Cell) -> Run:
     trained = isinstance(entry, Cell)
+    tuned = entry.tuned if trained else ()
     return Run(
         folder=str(entry.run),
         task=entry.task,
         model=entry.model,
         method=entry.method if trained else BASE,
         seed=entry.seed if trained else None,
-        title=(entry.method_title or f"+{entry.method}") if trained else "before training",
+        title=", ".join((entry.method_title or f"+{entry.method}", *tuned)) if trained else "before training",
         task_title=entry.task_title or entry.task,
         model_title=entry.model_title or entry.model,
         studies=[],

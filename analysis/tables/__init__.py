@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from analysis import figures
 from bapo.experiments import products
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ MODULES = {
     "variance": "variance",
     "theory": "theory.monitor",
     "comparison": "comparison",
+    "tuning": "tuning",
 }
 
 
@@ -33,4 +35,7 @@ def write(command: str, study: Study, out: Path) -> list[Path]:
     modules = [MODULES[command]]
     if command == "comparison" and study.name == products.REGIMES:
         modules.append("regimes.files")
-    return [path for name in modules for path in import_module(f"analysis.tables.{name}").write(study, out)]
+    files = [path for name in modules for path in import_module(f"analysis.tables.{name}").write(study, out)]
+    for figure in products.also(study.name) if command == "comparison" else ():
+        files += figures.draw(figure, study, out, stem=products.also_file(study.name, figure))
+    return files

@@ -12,7 +12,7 @@ from analysis import reading, results, statistics, text
 from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
-from analysis.tables import hyperparameters
+from analysis.tables import hyperparameters, pooled
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")
@@ -22,10 +22,14 @@ SHOWN_CHANGES = 4
 
 @dataclass(frozen=True)
 class Against:
-    """A row minus the reference in one column. adjusted: Holm's p over the rows of the block in that column."""
+    """A row minus the reference in one column. adjusted: Holm's p over the rows of the block in that column.
+
+    paired: seeds that both have, which the difference is over; 0 where they share none and count as independent.
+    """
 
     difference: statistics.SeedDifference
     adjusted: float
+    paired: int
 
     @property
     def verdict(self) -> str:
@@ -68,9 +72,16 @@ def compare(block: Block, study: Study) -> Compared:
 
 def _column(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
     others = [r for r in rows if r.method != reference.method and not r.is_base]
-    differences = [statistics.difference_over_seeds(r.column(column), reference.column(column)) for r in others]
-    adjusted = statistics.holm([d.tested.p for d in differences])
-    return {r.method: Against(d, float(p)) for r, d, p in zip(others, differences, adjusted, strict=True)}
+    found = [_difference(r, reference, column) for r in others]
+    adjusted = statistics.holm([d.tested.p for d, _ in found])
+    return {r.method: Against(d, float(p), n) for r, (d, n), p in zip(others, found, adjusted, strict=True)}
+
+
+def _difference(row: Result, reference: Result, column: str) -> tuple[statistics.SeedDifference, int]:
+    """Return a row minus the reference and how many seeds are paired: all that both have."""
+    if pair := results.paired(row, reference, column):
+        return pair.difference, len(pair.by_seed)
+    return statistics.difference_over_seeds(row.column(column), reference.column(column)), 0
 
 
 # ------------------------------------------------------------------------------------------------ what changed
@@ -154,7 +165,7 @@ def table(compared: Compared) -> Table:
     return Table(compared.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
 
 
-def notes(study: Study) -> list[str]:
+def notes(study: Study, over_bases: bool = False) -> list[str]:
     seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
     few = "With one seed the test does not cover the variance between training seeds. " if min(seeds) < 2 else ""
     return [
@@ -162,10 +173,12 @@ def notes(study: Study) -> list[str]:
         f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}; ±: half-width of the 95% t interval "
         "for new problems, the trained models given; sd: standard deviation between seeds. Avg: every benchmark with "
         "the same weight.",
-        "Minus the reference: difference in points with its 95% interval, paired on the same problems, seeds taken as "
-        f"independent, error over problems and seeds; not corrected. {few}p: after Holm's correction for all rows of "
+        "Minus the reference: difference in points with its 95% interval, paired on the same problems and by training "
+        "seed, over the seeds that both rows have (independent where they share none); error of a crossed design over "
+        f"problems and seeds; not corrected. {few}p: after Holm's correction for all rows of "
         f"the block in that column; 'above' and 'below' below {results.LEVEL:.2g}, else 'no real difference' was "
         "found, which is not the same as none.",
+        text.what_varies(seeds, over_bases),
         "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds. Changed: options of the "
         "runs' config.yaml that differ from the reference's, of those that both have.",
     ]
@@ -197,6 +210,7 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                     "difference_se": 100 * d.se if d else None,
                     "difference_low": 100 * d.low if d else None,
                     "difference_high": 100 * d.high if d else None,
+                    "paired_seeds": test.paired if test else None,
                     "p": d.p if d else None,
                     "p_holm": test.adjusted if test else None,
                     "verdict": test.verdict if test else "",
@@ -214,7 +228,10 @@ def write(study: Study, out: Path) -> list[Path]:
     import pandas as pd
 
     blocks = [compare(block, study) for block in study.blocks]
-    frame = pd.DataFrame([row for c in blocks for row in long_rows(c)])
+    kinds = [same for same in pooled.groups(blocks, study) if pooled.methods(same)]
+    rows = [row for c in blocks for row in long_rows(c)] + [row for same in kinds for row in pooled.long_rows(same)]
+    frame = pd.DataFrame(rows)
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
-    page = Page(heading, [table(c) for c in blocks], notes(study))
+    tables = [*map(table, blocks), *map(pooled.table, kinds)]
+    page = Page(heading, tables, notes(study, bool(kinds)))
     return page.write(out, f"comparison_{study.name}" if study.name else "comparison", frame)

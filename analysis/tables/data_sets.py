@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,18 +30,23 @@ COLUMNS = {
     "Paper's set": "{paper_set}",
     "Paper": "{paper}",
 }
-#: columns of table4_overlap.csv
-OVERLAP = ["task", "first", "second", "rows_of_second", "same_id", "same_content"]
+#: whose overlap with any other split is shown, even where there is none
+TRAINED_ON = ("train", "base")
+#: columns of table4_overlap.csv; same_form is empty where problems have no form
+OVERLAP = ["task", "first", "second", "rows_of_second", "same_id", "same_content", "same_form"]
 
 
 @dataclass(frozen=True)
 class Split:
-    """One problem file, in its order. prompts: the users' messages; contents: a prompt and its diagrams, to compare."""
+    """One problem file, in its order. prompts: the users' messages; contents: a prompt and its diagrams, to compare;
+    forms: what is asked, whatever it looks like, of a task that tells these apart; else ().
+    """
 
     name: str
     ids: tuple[str, ...]
     prompts: tuple[str, ...]
     contents: tuple[str, ...]
+    forms: tuple[str, ...] = ()
 
     @property
     def repeated(self) -> tuple[int, int]:
@@ -74,16 +80,17 @@ def _split(path: Path) -> Split:
     from pyarrow import parquet
 
     names = parquet.read_schema(path).names
-    images = ["images"] if "images" in names else []
+    more = [name for name in ("images", "form") if name in names]
     if "extra_info" in names:
-        frame = read_table(path, columns=["prompt", "extra_info", *images])
+        frame = read_table(path, columns=["prompt", "extra_info", *more])
         prompts = ["\n".join(m["content"] for m in messages if m["role"] == "user") for messages in frame["prompt"]]
         ids = [str(info["id"]) for info in frame["extra_info"]]
     else:
-        frame = read_table(path, columns=["id", "prompt", *images])
+        frame = read_table(path, columns=["id", "prompt", *more])
         prompts, ids = [str(p) for p in frame["prompt"]], [str(i) for i in frame["id"]]
-    marks = [_digest(row) for row in frame["images"]] if images else [""] * len(frame)
-    return Split(path.stem, tuple(ids), tuple(prompts), tuple(p + m for p, m in zip(prompts, marks, strict=True)))
+    marks = [_digest(row) for row in frame["images"]] if "images" in more else [""] * len(frame)
+    contents = tuple(p + m for p, m in zip(prompts, marks, strict=True))
+    return Split(path.stem, tuple(ids), tuple(prompts), contents, tuple(frame["form"]) if "form" in more else ())
 
 
 def _digest(images: Any) -> str:
@@ -92,10 +99,18 @@ def _digest(images: Any) -> str:
     return hashlib.sha256(content).hexdigest() if content else ""
 
 
-def overlap(first: Split, second: Split) -> tuple[int, int]:
-    """Return how many rows of the second split have an id, and a content, that stands in the first one too."""
-    ids, contents = set(first.ids), set(first.contents)
-    return sum(i in ids for i in second.ids), sum(c in contents for c in second.contents)
+def overlap(first: Split, second: Split) -> tuple[int, int, int | None]:
+    """Return how many rows of the second split have an id, a content and a form that stands in the first one too.
+
+    None: the two have no forms.
+    """
+    forms = (first.forms, second.forms) if first.forms and second.forms else None
+    return _shared(first.ids, second.ids), _shared(first.contents, second.contents), _shared(*forms) if forms else None
+
+
+def _shared(first: Sequence[str], second: Sequence[str]) -> int:
+    known = set(first)
+    return sum(entry in known for entry in second)
 
 
 # ------------------------------------------------------------------------------------------------ one task
@@ -169,15 +184,15 @@ def rows(block: Block, study: Study) -> list[dict[str, Any]]:
 
 
 def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
-    """Return every ordered pair of problem splits that share an id or a text, and every test split against training."""
+    """Return every ordered pair of splits that share an id, a content or a form, and every split against training."""
     every = list(splits(data_folder(block, study)).values())
     result = []
     for i, first in enumerate(every):
         for second in every[i + 1 :]:
             a, b = (second, first) if second.name == "train" else (first, second)
-            ids, contents = overlap(a, b)
-            if ids or contents or a.name == "train":
-                values = (block.task, a.name, b.name, len(b.ids), ids, contents)
+            counts = overlap(a, b)
+            if any(counts) or a.name in TRAINED_ON:
+                values = (block.task, a.name, b.name, len(b.ids), *counts)
                 result.append(dict(zip(OVERLAP, values, strict=True)))
     return result
 
@@ -194,17 +209,27 @@ def _tables(block: Block, study: Study, splits_of: list[dict[str, Any]], pairs: 
     decisions = removed(data_folder(block, study))[1]
     below += [f"Decisions on the rows of the real sets: {', '.join(decisions)}."] if decisions else []
     tables = [Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below)]
-    shared = [[p["first"], p["second"], *(f"{p[k]:,}" for k in OVERLAP[3:])] for p in pairs]
-    header = ["In", "Also in", "Rows of the second", "With an id of the first", "With a content of the first"]
-    return [*tables, Table(f"{block.task_title}: overlap between splits", header, shared, "llrrr")]
+    shared = [
+        [p["first"], p["second"], *(text.MISSING if p[k] is None else f"{p[k]:,}" for k in OVERLAP[3:])] for p in pairs
+    ]
+    header = [
+        "In",
+        "Also in",
+        "Rows of the second",
+        "With an id of the first",
+        "With a content of it",
+        "With a form of it",
+    ]
+    return [*tables, Table(f"{block.task_title}: overlap between splits", header, shared, "llrrrr")]
 
 
 def notes(study: Study) -> list[str]:
     return [
         "Counted in the parquet files that the runs read; each was checked against its fingerprint. Repeated: rows "
         "whose id, or whose content (the prompt with its diagrams), stood in the file before.",
-        "Overlap: rows of the second split whose id or content is in the first. Pairs without any are left out, those "
-        "with train excepted. Near-duplicates are in cleaning.md, where the set is a real one.",
+        "Overlap: rows of the second split whose id, content or form is in the first. Pairs without any are left out, "
+        "those with train and base excepted. Form: of a drawn diagram its kind, its angles and the question, whatever "
+        "its pose; other problems have none. Near-duplicates are in cleaning.md, where the set is a real one.",
         f"The paper's counts: {paper.read('table4')['source']}. A stand-in's split stands beside the set whose "
         "part it plays. base: documents that a small base model is made of, which the paper does not have; a problem "
         "may stand in several.",

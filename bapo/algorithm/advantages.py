@@ -28,6 +28,16 @@ def group_relative(
     return (centred / scale).astype(np.float32)
 
 
+def relative_to(rewards: np.ndarray, mean: float, eps: float = 1e-6) -> np.ndarray:
+    """Return (r - mean) / (std + eps) for rewards of 0 or 1 and a stored mean of such rewards, float32 [G].
+
+    The standard deviation is that of rewards with this mean, sqrt(mean (1 - mean)), at least 1e-6:
+    ``compute_grpo_off_policy_advantage`` of waunx/BAPO_ICLR at 5a4e246.
+    """
+    std = max(np.sqrt(mean * (1 - mean)), 1e-6)
+    return ((np.asarray(rewards, dtype=np.float64) - mean) / (std + eps)).astype(np.float32)
+
+
 def gae(
     rewards: np.ndarray, values: np.ndarray, mask: np.ndarray, gamma: float = 1.0, lam: float = 1.0
 ) -> tuple[np.ndarray, np.ndarray]:

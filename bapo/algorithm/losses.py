@@ -69,6 +69,16 @@ def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
     return torch.exp((logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
 
 
+def old_logprobs(inputs: LossInputs) -> Tensor:
+    """Return log-probabilities [N, T] under pi_k, the policy at the start of the step; replayed rows keep theirs.
+
+    verl and the authors' code recompute them for what was sampled in this step and store them with what is replayed.
+    """
+    if inputs.step_logprobs is None:
+        raise ValueError("the step policy's log-probabilities are missing: Method.needs_step_policy must ask for them")
+    return torch.where(inputs.replayed[:, None], inputs.behaviour_logprobs, inputs.step_logprobs)
+
+
 def sequence_ratio(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -> Tensor:
     """Return GSPO's ratio [N, T]: exp of the sequence's mean log-ratio, with each token's log-probability gradient.
 
@@ -141,3 +151,18 @@ def aggregate(
         means = (values * mask).sum(1) / mask.sum(1).clamp(min=1.0)
         return means.sum() / (nominal_sequences or len(means))
     raise ValueError(f"unknown aggregation {kind!r}: one of 'sequence-mean', 'token-mean'")
+
+
+def sum_of_parts(values: Tensor, inputs: LossInputs, kind: str, weights: tuple[float, float]) -> Tensor:
+    """Reduce [N, T] to the weighted sum of two means, over the fresh and over the ``replayed`` sequences.
+
+    The denominators are ``part_sequences`` and ``part_tokens`` where set; a part without rows adds nothing.
+    """
+    parts = []
+    for part, weight in enumerate(weights):
+        rows = inputs.replayed if part else ~inputs.replayed
+        if bool(rows.any()):
+            sequences = inputs.part_sequences[part] if inputs.part_sequences else None
+            tokens = inputs.part_tokens[part] if inputs.part_tokens else None
+            parts.append(weight * aggregate(values[rows], inputs.mask[rows], kind, sequences, tokens))
+    return sum(parts[1:], parts[0])

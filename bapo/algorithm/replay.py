@@ -4,25 +4,42 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from bapo.algorithm.rollouts import Group, Prompt, between
+import numpy as np
+
+from bapo.algorithm.rollouts import Group, Prompt
+
+#: re-evaluations whose mean is an entry's latest accuracy: the authors' code keeps the last 32 rewards, 4 groups of 8
+RECENT = 4
 
 
 @dataclass(frozen=True)
 class HardPrompt:
-    """An entry of B_bad: the prompt and the mean reward of the group that brought it in."""
+    """An entry of B_bad: the prompt, and mean reward and step of the group that brought it in.
+
+    again: mean rewards of its re-evaluations since. group: the one that brought it in, where X3 may replay it.
+    """
 
     key: str
     prompt: Prompt
-    mean: float
+    mean: float = 0.0
+    step: int = 0
+    again: tuple[float, ...] = ()
+    group: Group | None = None
+
+    @property
+    def latest(self) -> float:
+        """Return the mean reward of the last re-evaluations, or of the group that brought the prompt in."""
+        recent = self.again[-RECENT:]
+        return sum(recent) / len(recent) if recent else self.mean
 
 
 class HardPrompts:
     """B_bad (paper, section 3.2): prompts with a group mean of at most c1, first in, first out.
 
-    A prompt has one entry and moves to the back when it is seen again. Only prompts are kept, since X2 regenerates
-    their responses with the current policy (eq. 6).
+    A key has one entry and moves to the back when it is added again. X2 regenerates responses with the current policy
+    (eq. 6), so an entry needs none.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -35,21 +52,27 @@ class HardPrompts:
     def __iter__(self) -> Iterator[HardPrompt]:
         return iter(self._entries.values())
 
-    def add(self, prompt: Prompt, mean: float = 0.0, key: str | None = None) -> None:
-        """Put a prompt at the back. key: identifies its entry (default: the prompt's id)."""
-        entry = HardPrompt(key or prompt.id, prompt, mean)
+    def add(self, entry: HardPrompt) -> None:
+        """Put an entry at the back; beyond the capacity the front falls out."""
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
         while len(self._entries) > self.capacity:
             self._entries.popitem(last=False)
 
+    def note(self, key: str, mean: float) -> None:
+        """Record the mean reward of a re-evaluation; the entry stays where it is."""
+        entry = self._entries[key]
+        self._entries[key] = replace(entry, again=(*entry.again, mean)[-RECENT:])
+
     def discard(self, key: str) -> None:
         self._entries.pop(key, None)
 
-    def candidates(self, limit: int, order: str = "oldest") -> list[HardPrompt]:
-        """Return at most ``limit`` entries to re-evaluate, from the front ("oldest") or back ("newest") of it."""
+    def candidates(self, limit: int, order: str = "oldest", rng: np.random.Generator | None = None) -> list[HardPrompt]:
+        """Return at most ``limit`` entries to re-evaluate: from the front ("oldest"), the back, or drawn by ``rng``."""
         entries = list(self._entries.values())
-        return entries[:limit] if order == "oldest" else entries[::-1][:limit]
+        if order == "random" and len(entries) > limit:
+            return [entries[i] for i in sorted(rng.choice(len(entries), size=limit, replace=False))]
+        return entries[::-1][:limit] if order == "newest" else entries[:limit]
 
 
 class HighQuality:
@@ -80,7 +103,7 @@ class HighQuality:
     def drop_stale(self, step: int) -> None:
         """Drop groups generated before step ``step - steps``: with 3 steps, those of t-3 .. t-1 remain at step t.
 
-        With ``eviction="overflow"`` (the authors' code) age counts only when the buffer exceeds its capacity.
+        With ``eviction="overflow"`` age counts only when the buffer exceeds its capacity, with "capacity" never.
         """
         if self.eviction == "age":
             self._drop_before(step - self.steps)
@@ -88,10 +111,6 @@ class HighQuality:
     def _drop_before(self, step: int) -> None:
         while self._groups and self._groups[0].step < step:
             self._groups.popleft()
-
-    def within(self, low: float, high: float) -> list[Group]:
-        """Return the groups whose *stored* mean reward lies in [low, high] (eq. 5, third term)."""
-        return [g for g in self._groups if between(g.mean, low, high)]
 
     def remove(self, groups: Iterable[Group]) -> None:
         gone = {id(g) for g in groups}

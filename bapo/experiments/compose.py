@@ -115,13 +115,7 @@ def _checked_variants(override: str, variants: list[str]) -> list[str]:
         if variant not in options("variant"):
             raise UserError(unknown(override, f"unknown variant '{variant}'", variant, options("variant")))
     for one, other in combinations(variants, 2):
-        shared = [
-            a
-            for a in sorted(layers.keys_of(one))
-            for b in layers.keys_of(other)
-            if a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.")
-        ]
-        if shared:
+        if shared := layers.set_twice(layers.keys_of(one), layers.keys_of(other)):
             raise UserError(f"{override}: the variants '{one}' and '{other}' both set {shared[0]}; keep one of them")
     return variants
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,20 @@ def _method_file(name: str) -> DictConfig:
     return OmegaConf.merge(*below, stated)
 
 
+def parent_of(method: str) -> str | None:
+    """Return the method that another one begins with, the first of its defaults list; None where it stands alone."""
+    first = next(iter(_read(_path("method", method))[1].get("defaults", ())), None)
+    return first if isinstance(first, str) and first != "_self_" else None
+
+
+def stated_by(method: str) -> frozenset[str]:
+    """Return the dotted keys in which a method's file differs from its parent's."""
+    parent = parent_of(method)
+    below = OmegaConf.to_container(_method_file(parent)) if parent else {}
+    stated = OmegaConf.to_container(_method_file(method))
+    return frozenset(f"method.{key}" for key, value in stated.items() if key not in below or below[key] != value)
+
+
 def _path(group: str, name: str) -> Path:
     """Return the file of a choice. Raises UserError listing those that exist."""
     if name not in options(group):
@@ -115,3 +129,9 @@ def keys_of(variant: str) -> frozenset[str]:
         return [key for name, value in node.items() for key in flat(value, f"{prefix}.{name}" if prefix else str(name))]
 
     return frozenset(flat(OmegaConf.to_container(_read(_path("variant", variant))[1]), ""))
+
+
+def set_twice(one: Iterable[str], other: Iterable[str]) -> list[str]:
+    """Return the dotted keys of ``one`` that ``other`` sets too, whole or in part."""
+    other = list(other)
+    return [a for a in sorted(one) if any(a == b or a.startswith(f"{b}.") or b.startswith(f"{a}.") for b in other)]

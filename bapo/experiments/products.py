@@ -27,6 +27,8 @@ TRIALS = "trials.json"
 MAIN = "table1"
 #: the study whose comparison has a page of its own
 REGIMES = "regimes"
+#: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
+TUNING = "tuning"
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,11 @@ FIGURES = {
         _figure("figure16_ppo", "PPO against BA-PPO", curves=True),
     )
 }
+#: figures beyond the paper that a study may name under ``also``: they stand with its comparison
+ALSO = {
+    "x2_admission": "X2's admission against sampling alone",
+    "drift": "Accuracy against drift from the rollout policy",
+}
 _LEDGER = _files("claims", "md csv json", "claims", "md csv")
 LEDGER = Product("claims", "Ledger of claims", ("claims",), _LEDGER, "Claims")
 PAGE = Product("report", "Report", ("report",), {"report.html": "report/page.rst"}, "Report")
@@ -160,14 +167,23 @@ def drawn(scale: str) -> list[Product]:
     return [replace(FIGURES[name], studies=(study,)) for name, study in figure_studies(scale).items()]
 
 
-def ledger(scale: str) -> Product:
-    """Return the ledger of the studies that have runs at ``scale``; of the others it says that there are none."""
-    return replace(LEDGER, studies=tuple(at_scale(claimed(), scale)))
+def ledger(scale: str, home: Path | None = None) -> Product:
+    """Return the ledger of the studies that have runs at ``scale``; of the others it says that there are none.
+
+    A study beyond the paper takes hours: the ledger reads it where its comparison is in ``home``, and does not ask.
+    """
+    further = set(beyond(scale))
+    asked = [s for s in at_scale(claimed(), scale) if s not in further or (home and _compared(home, s))]
+    return replace(LEDGER, studies=tuple(asked))
 
 
-def page(scale: str) -> Product:
-    """Return the page. What it shows is made first, all of the paper's; of the rest it shows what there is."""
-    return replace(PAGE, shown=(*TABLES.values(), *drawn(scale), ledger(scale)))
+def _compared(home: Path, study: str) -> bool:
+    return (home / next(iter(comparison(study).files))).exists()
+
+
+def page(scale: str, home: Path | None = None) -> Product:
+    """Return the page. What it shows is made first, all of the paper's; of the rest it shows what is in ``home``."""
+    return replace(PAGE, shown=(*TABLES.values(), *drawn(scale), ledger(scale, home)))
 
 
 # ------------------------------------------------------------------------------------------------ beyond the paper
@@ -176,12 +192,19 @@ def page(scale: str) -> Product:
 def comparison(study: str) -> Product:
     """Return the table of a study beyond the paper's."""
     compared = f"comparison_{study}"
+    drawn_too: dict[str, str] = {}
+    for name in also(study):
+        drawn_too |= _files(f"tables/{also_file(study, name)}", "csv pdf png svg", "", "")
     if study == REGIMES:
         files = _files(f"tables/{study}", "md csv tex", study, "md")
         files |= _files(f"tables/{compared}", "csv md tex", "", "")
         files |= _files(f"tables/{study}_figure", "csv pdf png svg", "", "")
+        files |= drawn_too
         return Product(study, "Difficulty regimes", ("comparison",), files, "Comparisons", studies=(study,))
-    files = _files(f"tables/{compared}", "md csv tex", "comparison", "md")
+    if study == TUNING:
+        files = _files(f"tables/{study}", "md csv tex", study, "md csv")
+        return Product(study, "Hyper-parameters on held-out problems", (study,), files, "Comparisons", studies=(study,))
+    files = _files(f"tables/{compared}", "md csv tex", "comparison", "md") | drawn_too
     return Product(compared, f"Comparison: {study}", ("comparison",), files, "Comparisons", studies=(study,))
 
 
@@ -205,15 +228,15 @@ def unasked(home: Path, scale: str) -> list[Path]:
 # ------------------------------------------------------------------------------------------------ targets
 
 
-def of_target(target: str, scale: str, sweeps: Iterable[str] = ()) -> list[Product]:
+def of_target(target: str, scale: str, sweeps: Iterable[str] = (), home: Path | None = None) -> list[Product]:
     """Return the products that a target of the workflow asks for; none for the runs of a study.
 
-    sweeps: those with runs at the scale, for the target ``sweep``.
+    sweeps: those with runs at the scale, for the target ``sweep``; home: the scale's folder, as in :func:`ledger`.
     """
     if target in ("all", "report"):
-        return [page(scale)]
+        return [page(scale, home)]
     if target == "claims":
-        return [ledger(scale)]
+        return [ledger(scale, home)]
     if target == "figures":
         return drawn(scale)
     if target == "tables":
@@ -257,6 +280,16 @@ def figure_studies(scale: str) -> dict[str, str]:
 def figures_of(study: str) -> list[str]:
     """Return the figures that are drawn from a study's runs."""
     return list(_study(study).get("figures") or [])
+
+
+def also(study: str) -> list[str]:
+    """Return the figures of ALSO that a study names; none for a study that experiments/ does not have."""
+    return list(_study(study).get("also") or []) if study in options("study") else []
+
+
+def also_file(study: str, figure: str) -> str:
+    """Return the name, without a suffix, of a figure beyond the paper."""
+    return f"comparison_{study}_{figure}"
 
 
 def claimed() -> list[str]:

@@ -194,6 +194,8 @@ class Config:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     paths: PathsConfig = field(default_factory=PathsConfig)
+    #: method -> the variants that tuning chose for it, or null: bapo/experiments/tuned.py
+    tuned: dict[str, list[str]] | None = field(default_factory=dict)
     variant: dict[str, str] = field(default_factory=dict)  # what experiments/variant/ laid over it: name -> title
     verl: dict[str, Any] = field(default_factory=dict)  # how verl runs a job: bapo/engines/verl/verl_config.py
     method: Any = None

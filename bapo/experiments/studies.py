@@ -9,8 +9,8 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from bapo import tasks
 from bapo.errors import UserError, unknown
-from bapo.experiments import places
+from bapo.experiments import compose, places, products, tuned
 from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import base_directory, options, run_directory
 from bapo.experiments.settings import Settings, read_settings
@@ -31,11 +31,12 @@ from bapo.validate import NOT_EMPTY, REQUIRED, parse_yaml, read, setting
 
 @dataclass(kw_only=True)
 class Runs:
-    """Every method with every seed from every model of one task."""
+    """Every method with every seed from every model of one task, alone and with each of the variants."""
 
     task: str = setting()
     models: list[str] = setting(REQUIRED, NOT_EMPTY)
     methods: list[str] = setting(REQUIRED, NOT_EMPTY)
+    variants: list[str] = field(default_factory=list)
     seeds: list[int] = setting(REQUIRED, NOT_EMPTY)
 
 
@@ -48,11 +49,19 @@ class StudyFile:
     scales: dict[str, list[Runs]] = setting(REQUIRED, NOT_EMPTY)
     reference: str = "grpo"  # the method that the others are compared with
     figures: list[str] = field(default_factory=list)  # of the paper, drawn from these runs
+    also: list[str] = field(default_factory=list)  # figures beyond the paper, with its comparison: products.ALSO
     curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
+    tuned: bool = False  # each method with the variants that its task's setting names under tuned
+    evaluated: bool = True  # on the test benchmarks; else it shows what training itself has recorded
 
 
 @dataclass(frozen=True)
 class Study:
+    """A study's runs at one scale.
+
+    plain: of a run that carries a tuned choice, the method as the study's file names it, and as readers see it.
+    """
+
     name: str
     title: str
     scale: str
@@ -60,6 +69,12 @@ class Study:
     figures: tuple[str, ...] = ()
     reference: str = "grpo"
     curves: tuple[str, ...] = ()
+    evaluated: bool = True
+    plain: Mapping[Cell, str] = field(default_factory=dict)
+
+    def method_of(self, cell: Cell) -> str:
+        """Return the method that a run stands for."""
+        return self.plain.get(cell, cell.method)
 
     @property
     def models(self) -> list[tuple[str, str]]:
@@ -69,10 +84,15 @@ class Study:
     @property
     def curved(self) -> list[Cell]:
         """Return the runs whose kept checkpoints are all evaluated."""
-        return [cell for cell in self.cells if cell.method in self.curves]
+        return [cell for cell in self.cells if self.method_of(cell) in self.curves]
 
     def summaries(self, home: Path, curves: bool) -> list[str]:
-        """Return the summary of every run and base model in ``home`` and of its evaluations; curves: of the curves."""
+        """Return the summary of every run and base model in ``home`` and of its evaluations; curves: of the curves.
+
+        Of a study that evaluates nothing: of its runs alone.
+        """
+        if not self.evaluated:
+            return [f"{places.run_folder(home, **vars(cell))}/{SUMMARY}" for cell in self.cells]
         folders = [places.run_folder(home, **vars(cell)) for cell in self.cells]
         folders += [places.base_folder(home, *start) for start in self.models]
         files = [f"{folder}/{name}" for folder in folders for name in (SUMMARY, f"eval/{SUMMARY}")]
@@ -80,34 +100,55 @@ class Study:
         return [*files, *(f"{run}/curve/{SUMMARY}" for run in runs)]
 
 
-def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
+def load_study(
+    name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = (), overrides: Sequence[str] = ()
+) -> Study:
     """Load the study ``name`` at ``scale``.
 
-    methods, seeds: replace those of the file where not empty. Raises UserError naming the file, the field and what is
-    allowed.
+    methods, seeds: replace those of the file where not empty. overrides: of the settings that name tuned variants.
+    Raises UserError naming the file, the field and what is allowed.
     """
     content = _read(name)
     blocks = content.scales
     if scale not in blocks:
         where = _path(name)
         raise UserError(f"{where}: scales has no '{scale}'; it has {', '.join(blocks)}: add the runs of this scale")
-    cells = [
-        Cell(block.task, model, method, seed)
+    named = [
+        Cell(block.task, model, "+".join((method, *variant)), seed)
         for block in blocks[scale]
         for model in block.models
         for method in (methods or block.methods)
+        for variant in ((), *((v,) for v in block.variants))
         for seed in (seeds or block.seeds)
     ]
+    named = list(dict.fromkeys(named)) if methods else named  # which replace those of every block
+    cells = _tuned(named, scale, tuple(overrides)) if content.tuned else named
     for cell, count in Counter(cells).items():
         if count > 1:
             raise UserError(f"{_path(name)}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
-    curves = tuple(m for m in content.curves if any(cell.method == m for cell in cells))
-    return Study(name, content.title or name, scale, tuple(cells), tuple(content.figures), content.reference, curves)
+    return Study(
+        name,
+        content.title or name,
+        scale,
+        tuple(cells),
+        tuple(content.figures),
+        content.reference,
+        curves=tuple(m for m in content.curves if any(cell.method == m for cell in named)),
+        evaluated=content.evaluated,
+        plain={run: cell.method for run, cell in zip(cells, named, strict=True) if run != cell},
+    )
+
+
+def _tuned(named: Sequence[Cell], scale: str, overrides: tuple[str, ...]) -> list[Cell]:
+    """Return the runs that the cells of a tuned study stand for."""
+    starts = dict.fromkeys((cell.task, cell.model) for cell in named)
+    choices = {start: tuned.of_setting(compose.run_config(scale, *start, "", 0, overrides)) for start in starts}
+    return [replace(cell, method=tuned.applied(choices[cell.task, cell.model], cell.method)) for cell in named]
 
 
 def study_of(name: str, settings: Settings) -> Study:
-    """Load the study ``name`` at the scale, and with the methods and seeds, of the settings."""
-    return load_study(name, settings.scale, settings.methods, settings.seeds)
+    """Load the study ``name`` at the scale, and with the methods, seeds and overrides, of the settings."""
+    return load_study(name, settings.scale, settings.methods, settings.seeds, settings.overrides_of(""))
 
 
 def _path(name: str) -> Path:
@@ -134,11 +175,17 @@ def _parsed(name: str, path: Path, text: str) -> StudyFile:
         for number, block in enumerate(blocks):
             where = f"scales.{scale}[{number}]"
             require_name(path, f"{where}.task", "task", block.task)
-            for group, names in (("model", block.models), ("method", block.methods)):
+            groups = {"model": block.models, "method": block.methods, "variant": block.variants}
+            for group, names in groups.items():
                 for value in names:
                     require_name(path, f"{where}.{group}s", group, value)
     for method in content.curves:
         require_name(path, "curves", "method", method)
+    for figure in content.also:
+        if figure not in products.ALSO:
+            raise UserError(f"{path}: " + unknown("also", f"no figure '{figure}'", figure, list(products.ALSO)))
+    if content.also and content.figures:
+        raise UserError(f"{path}: also: a study with figures of the paper has no comparison for these to stand with")
     return content
 
 
@@ -146,8 +193,13 @@ def _parsed(name: str, path: Path, text: str) -> StudyFile:
 
 
 def study_content(study: Study, settings: Settings) -> dict[str, Any]:
-    """Describe a study for the analysis: every run with its titles and its folder."""
+    """Describe a study for the analysis: every run with its titles and its folder.
+
+    A tuned run goes by the name and title of the method that it stands for; "tuned" says what was chosen for it. Of a
+    study that chooses, "chosen" holds what the settings name: task -> method -> variants.
+    """
     cells: list[dict[str, Any]] = []
+    chosen: dict[str, dict[str, list[str]]] = {}
     bases: dict[tuple[str, str], dict[str, Any]] = {}
     benchmarks: dict[str, list[list[str]]] = {}
     note = ""
@@ -155,6 +207,7 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
     for cell in study.cells:
         if (cell.task, cell.model, cell.method) not in configs:
             configs[cell.task, cell.model, cell.method] = settings.run(cell)
+            chosen.setdefault(cell.task, tuned.of_setting(configs[cell.task, cell.model, cell.method]))
         config = configs[cell.task, cell.model, cell.method]
         config.seed = cell.seed  # all that differs
         note = config.scale.note
@@ -173,6 +226,7 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
                 "seed": cell.seed,
                 "run": str(run_directory(config)),
             }
+            | _plain(study, cell, config, settings)
         )
         bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
         task = tasks.get(cell.task)
@@ -190,6 +244,20 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
         "bases": list(bases.values()),
         "benchmarks": benchmarks,
         "curves": list(study.curves),
+        **({} if study.evaluated else {"chosen": chosen}),
+    }
+
+
+def _plain(study: Study, cell: Cell, config: DictConfig, settings: Settings) -> dict[str, Any]:
+    """Describe a tuned run as the method that it stands for; {} for any other run."""
+    if cell not in study.plain:
+        return {}
+    method = study.method_of(cell)
+    own = method.split("+")
+    return {
+        "method": method,
+        "method_title": settings.run(replace(cell, method=method)).method.title,
+        "tuned": [config.variant[v] for v in cell.method.split("+") if v not in own],
     }
 
 

@@ -36,6 +36,7 @@ _BUILT_IN = {
     "bapo": "bapo.methods.bapo:BAPO",
     "bapo_without_x2": "bapo.methods.bapo_without_x2:BAPOWithoutX2",
     "bapo_without_x3": "bapo.methods.bapo_without_x3:BAPOWithoutX3",
+    "bapo_x1": "bapo.methods.bapo_x1:BAPOWithX1Only",
     "bapo_duplicates": "bapo.methods.bapo_duplicates:BAPODuplicates",
     "bapo_shuffled": "bapo.methods.bapo_shuffled:BAPOShuffled",
     "grpo_random_reward": "bapo.methods.grpo_random_reward:RandomReward",

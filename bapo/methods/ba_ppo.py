@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bapo.methods.bapo import BAPO, BAPOConfig
+from bapo.methods.bapo import BAPO
+from bapo.methods.bapo_options import BAPOConfig
 from bapo.methods.ppo import PPO, PPOConfig
 
 

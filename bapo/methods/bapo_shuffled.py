@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from bapo.algorithm.rollouts import Group
-from bapo.methods.bapo import BAPO
+from bapo.methods.bapo import BAPO, Keys
 from bapo.methods.base import Sampler
 
 
@@ -19,8 +19,10 @@ class BAPOShuffled(BAPO):
     summary = "control: BAPO whose replayed responses are shuffled between prompts"
     source = "control of paper eq. 5"
 
-    def high_quality(self, step: int, c2: float, c3: float, room: int, sampler: Sampler) -> list[Group]:
-        chosen = super().high_quality(step, c2, c3, room, sampler)
+    def high_quality(
+        self, step: int, c2: float, c3: float, room: int, sampler: Sampler, taken: Keys = ()
+    ) -> list[Group]:
+        chosen = super().high_quality(step, c2, c3, room, sampler, taken)
         if len(chosen) < 2:
             return []
         order = self.random("shuffled", step).permutation(len(chosen))

@@ -14,5 +14,5 @@ class BAPOWithoutX2(BAPO):
     source = "paper section 5.2, Table 1"
     cost = "1 x rollouts, fewer updates"
 
-    def improved_hard(self, step: int, sampler: Sampler) -> tuple[list[Group], list[Group]]:
+    def improved_hard(self, step: int, sampler: Sampler, room: int) -> tuple[list[Group], list[Group]]:
         return [], []

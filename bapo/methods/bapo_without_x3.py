@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bapo.algorithm.rollouts import Group
-from bapo.methods.bapo import BAPO
+from bapo.methods.bapo import BAPO, Keys
 from bapo.methods.base import Sampler
 
 
@@ -13,5 +13,7 @@ class BAPOWithoutX3(BAPO):
     summary = "BAPO with X1 and X2 only"
     source = "paper section 5.2, Table 1"
 
-    def high_quality(self, step: int, c2: float, c3: float, room: int, sampler: Sampler) -> list[Group]:
+    def high_quality(
+        self, step: int, c2: float, c3: float, room: int, sampler: Sampler, taken: Keys = ()
+    ) -> list[Group]:
         return []

@@ -46,8 +46,8 @@ class Sampler(Protocol):
     def draw(self, count: int) -> list[Prompt]:
         """Draw the next ``count`` prompts of the training stream (shuffled epochs, each prompt once per epoch)."""
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
-        """Sample G new responses to each prompt from the CURRENT policy pi_theta_t and grade them."""
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
+        """Sample G new responses to each prompt from the CURRENT policy pi_theta_t, or "rollout": alpha. Grade them."""
 
     def resume(self, groups: list[Group]) -> list[Group]:
         """Continue the groups' unfinished responses with the CURRENT policy and grade those that end.
@@ -96,9 +96,10 @@ class MethodConfig:
     dual_clip: float = setting(3.0, Rule(lambda bound: bound == 0 or bound > 1, "0 (off) or above 1"))
     #: one: [1 - low, 1 + high]; step-policy: centred at pi_k / alpha
     clip_centre: str = setting("one", one_of("one", "step-policy"))
-    #: behaviour: pi / alpha (eq. 3); truncated: pi / pi_k, weighted by min(pi_k / alpha, ratio_cap); sequence: GSPO's
-    #: geometric mean of pi / alpha over the response
-    ratio: str = setting("behaviour", one_of("behaviour", "truncated", "sequence"))
+    #: behaviour: pi / alpha (eq. 3); step-policy: pi / pi_k, as in verl's GRPO, whatever engine sampled (a replayed
+    #: response keeps its pi / alpha_B); truncated: pi / pi_k, weighted by min(pi_k / alpha, ratio_cap); sequence:
+    #: GSPO's geometric mean of pi / alpha over the response
+    ratio: str = setting("behaviour", one_of("behaviour", "step-policy", "truncated", "sequence"))
     ratio_cap: float = setting(3.0, POSITIVE)
     kl_coef: float = setting(0.001, at_least(0))  # beta, Table 3
     #: reference (eq. 1), rollout (alpha, eq. 3), step-policy (pi_k), or a mixture that the method defines
@@ -171,6 +172,10 @@ class Method:
         """Return the weight of a group's loss."""
         return 1.0
 
+    def historical(self, group: Group) -> np.ndarray:
+        """Mark the responses that the loss gets as ``LossInputs.replayed``, bool [G]."""
+        return group.replayed
+
     def units(self, groups: list[Group]) -> list[list[Group]]:
         """Split the batch into units that mini-batches keep together: by default, each group alone."""
         return [[g] for g in groups]
@@ -223,7 +228,7 @@ class Method:
     def needs_step_policy(self) -> bool:
         """Return whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
         c = self.config
-        return "step-policy" in (c.clip_centre, c.kl_to) or c.ratio == "truncated" or c.kl_to == "mixture"
+        return "step-policy" in (c.clip_centre, c.kl_to, c.ratio) or c.ratio == "truncated" or c.kl_to == "mixture"
 
     @property
     def needs_entropy(self) -> bool:
@@ -234,9 +239,13 @@ class Method:
         from bapo.algorithm import losses
 
         c = self.config
-        # "truncated" (the authors' code) is pi / pi_k; pi_k / alpha enters as a bounded constant weight
+        # "truncated" (the authors' later code) is pi / pi_k; pi_k / alpha enters as a bounded constant weight
         truncated = c.ratio == "truncated"
-        old = inputs.step_logprobs if truncated else inputs.behaviour_logprobs
+        old = inputs.behaviour_logprobs
+        if truncated:
+            old = inputs.step_logprobs
+        elif c.ratio == "step-policy":
+            old = losses.old_logprobs(inputs)
         if c.ratio == "sequence":
             ratio = losses.sequence_ratio(inputs.logprobs, old, inputs.mask)
         else:
@@ -274,6 +283,8 @@ class Method:
         if self.config.kl_to == "mixture":
             raise NotImplementedError(f"{self.config.algorithm} defines no mixture of KL divergences")
         others = {"reference": inputs.reference_logprobs, "step-policy": inputs.step_logprobs}
+        if self.config.ratio == "step-policy":  # the policy that the ratio has below the line
+            others["step-policy"] = losses.old_logprobs(inputs)
         return losses.low_variance_kl(inputs.logprobs, others.get(self.config.kl_to, inputs.behaviour_logprobs))
 
     def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:

@@ -115,15 +115,7 @@ class RePO(Method):
         """Return on + weight * off, each averaged over its sequences."""
         from bapo.algorithm import losses
 
-        parts = []
-        for part, weight in ((0, 1.0), (1, self.config.off_policy_weight)):
-            rows = inputs.replayed if part else ~inputs.replayed
-            if bool(rows.any()):
-                sequences = inputs.part_sequences[part] if inputs.part_sequences else None
-                tokens = inputs.part_tokens[part] if inputs.part_tokens else None
-                value = losses.aggregate(values[rows], inputs.mask[rows], self.config.aggregation, sequences, tokens)
-                parts.append(weight * value)
-        return sum(parts[1:], parts[0])
+        return losses.sum_of_parts(values, inputs, self.config.aggregation, (1.0, self.config.off_policy_weight))
 
     def units(self, groups: list[Group]) -> list[list[Group]]:
         """Keep a prompt's fresh and replayed responses in one mini-batch, so the number of updates stays B / mini."""

@@ -70,7 +70,7 @@ def wanted(target: str, settings: Settings) -> Wanted:
     if target not in targets():
         raise UserError(unknown(f"plan {target}", "no such target", target, targets()))
     sweeps = sweep_files.at_scale(settings.scale) if target == "sweep" else []
-    asked = products.of_target(target, settings.scale, sweeps)
+    asked = products.of_target(target, settings.scale, sweeps, settings.home)
     made: list[Product] = [p for product in asked for p in (*product.shown, product)]
     alone = [target.removeprefix("runs_")] if target.startswith("runs_") else []
     inputs = [file for p in made if not p.shown for file in p.inputs]
@@ -89,11 +89,12 @@ def jobs(target: str, settings: Settings) -> list[Job]:
     """Return every job of ``target``, done or not. Raises UserError for what the names or files have wrong."""
     want = wanted(target, settings)
     studies = {name: study_of(name, settings) for name in want.runs}
-    evaluated = list(dict.fromkeys(cell for study in studies.values() for cell in study.cells))
+    trained = list(dict.fromkeys(cell for study in studies.values() for cell in study.cells))
+    evaluated = list(dict.fromkeys(cell for study in studies.values() if study.evaluated for cell in study.cells))
     curved = dict.fromkeys(cell for name in want.curves for cell in studies[name].curved)
     listed = _List(settings)
-    cells = dict.fromkeys([*evaluated, *(cell for sweep in want.sweeps for cell in collect.needed_cells(sweep))])
-    for cell in evaluated:  # a run that ends with another's budget needs that run
+    cells = dict.fromkeys([*trained, *(cell for sweep in want.sweeps for cell in collect.needed_cells(sweep))])
+    for cell in trained:  # a run that ends with another's budget needs that run
         while (budget := listed.config(cell).train.budget).unit != "steps":
             cell = dataclasses.replace(cell, method=budget.like)
             cells[cell] = None

@@ -21,23 +21,26 @@ class Problem:
     """One problem. ``id`` is persistent: the same problem has the same id in every split, epoch and run.
 
     prompt: the content of the user's message, with one ``<image>`` for each of ``images``, the bytes of PNG or JPEG
-    files; ground_truth: JSON text that only the task's verifier reads.
+    files; ground_truth: JSON text that only the task's verifier reads; form: what several problems that differ in their
+    looks alone have in common; "" where no two problems are that close.
     """
 
     id: str
     prompt: str
     ground_truth: str
     images: tuple[bytes, ...] = ()
+    form: str = ""
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text of supervised training: a response to the prompt of the problem called ``id``."""
+    """One text of supervised training: a response to the prompt of the problem called ``id``, with its form."""
 
     id: str
     prompt: str
     response: str
     images: tuple[bytes, ...] = ()
+    form: str = ""
 
 
 class Task:

@@ -21,7 +21,8 @@ PLACEHOLDER = "<image>"
 def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ability: str, split: str) -> None:
     """Write one split: data_source, prompt (one user message), ability, reward_model and extra_info, a row a problem.
 
-    Problems with images have a column ``images``, a list of {"bytes", "path"} a row (the hub's image feature).
+    Problems with images have a column ``images``, a list of {"bytes", "path"} a row (the hub's image feature), and
+    problems with a form a column ``form``.
     Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
@@ -50,7 +51,7 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
 def write_documents(path: Path, documents: Sequence[Document]) -> None:
     """Write supervised documents: id (of the problem in the prompt), prompt and response, a row a document.
 
-    Images as in :func:`write_problems`. Raises UserError if the file cannot be written.
+    Images and forms as in :func:`write_problems`. Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
 
@@ -110,7 +111,7 @@ def check_images(problem: Problem, where: str) -> None:
 def _write(
     path: Path, fields: Mapping[str, pa.DataType], rows: Sequence[dict[str, Any]], sources: Sequence[Problem | Document]
 ) -> None:
-    """Write rows, with the images of the problems or documents that they come from."""
+    """Write rows, with the images and the forms of the problems or documents that they come from."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -118,6 +119,10 @@ def _write(
         fields = {**fields, "images": pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))}
         for row, source in zip(rows, sources, strict=True):
             row["images"] = [{"bytes": image, "path": None} for image in source.images]
+    if any(source.form for source in sources):
+        fields = {**fields, "form": pa.string()}
+        for row, source in zip(rows, sources, strict=True):
+            row["form"] = source.form
     try:
         with atomic(path) as temporary:
             pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), temporary, compression="zstd")

@@ -1,13 +1,14 @@
-"""How a batch is cut into mini-batches."""
+"""The Gaussian filter of X1, and how a batch is cut into mini-batches."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from omegaconf import OmegaConf
 from support.scripted import fresh, ids
 
 from bapo import methods
-from bapo.algorithm.batch import mini_batches
+from bapo.algorithm.batch import gaussian_filter, mini_batches
 
 GRPO = methods.build({"algorithm": "grpo"}, batch_size=8, seed=1)
 
@@ -52,3 +53,29 @@ def test_repo_keeps_a_prompts_fresh_and_replayed_groups_together() -> None:
     assert [len(p) for p in parts] == [8, 8]  # two updates, as without replay
     for part in parts:
         assert all(ids(part).count(i) == 2 for i in ids(part))
+
+
+# ------------------------------------------------------------------------------------------------ the Gaussian filter
+
+
+def gaussian(corrects: list[int], share: float, seed: int = 1, std: float = 0.2) -> list[float]:
+    return [g.mean for g in gaussian_filter(fresh(1, corrects), 0.5, std, share, np.random.default_rng(seed))]
+
+
+@pytest.mark.parametrize(("share", "count"), [(0.4, 8), (0.6, 12), (0.5, 10), (0.02, 0), (0.03, 1)])
+def test_the_gaussian_filter_keeps_a_share_of_all_fresh_groups(share: float, count: int) -> None:
+    kept = gaussian([1, 4, 2, 7] * 4 + [0, 8] * 2, share)
+    assert len(kept) == count and not {0.0, 1.0} & set(kept)
+
+
+def test_the_gaussian_filter_keeps_every_informative_group_where_the_share_asks_for_more() -> None:
+    assert gaussian([0, 4, 8, 1], 0.9) == [0.5, 0.125]  # 2 of 4, in their order
+    assert gaussian([0, 8], 0.4) == []
+
+
+def test_the_gaussian_filter_draws_with_the_density_as_weight() -> None:
+    """One of two groups: mu = 0.5 has weight 1, mu = 0.25 has exp(-(0.25 / 0.2)^2 / 2) = 0.4578, so 1 / 1.4578."""
+    firsts = sum(gaussian([4, 2], 0.5, seed) == [0.5] for seed in range(2000))
+    assert abs(firsts / 2000 - 0.6860) < 0.032  # three standard errors
+    # weights that no float holds: exp(-703) and exp(-1250)
+    assert gaussian([1, 1, 2, 2], 0.5, std=0.01) == [0.25, 0.25]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from support.scripted import group, ids
 
-from bapo.algorithm.replay import HardPrompts, HighQuality, ResponseCache
-from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
+from bapo.algorithm.rollouts import Group, Prompt, Samples, between
 
 
 def prompts(*names):
-    return [Prompt(n) for n in names]
+    return [HardPrompt(n, Prompt(n)) for n in names]
 
 
 def order(hard):
@@ -31,7 +31,7 @@ def test_a_prompt_seen_again_moves_to_the_back_and_is_kept_once():
     for p in prompts("a", "b", "c", "a"):
         hard.add(p)
     assert order(hard) == ["b", "c", "a"]
-    hard.add(Prompt("d"))  # so b, not a, is the oldest
+    hard.add(*prompts("d"))  # so b, not a, is the oldest
     assert order(hard) == ["c", "a", "d"]
 
 
@@ -42,7 +42,20 @@ def test_candidates_from_either_end_leave_the_buffer_as_it_is():
     assert [e.prompt.id for e in hard.candidates(2)] == ["a", "b"]
     assert [e.prompt.id for e in hard.candidates(3, "newest")] == ["d", "c", "b"]
     assert [e.prompt.id for e in hard.candidates(9)] == ["a", "b", "c", "d"]
+    drawn = [[e.key for e in hard.candidates(2, "random", np.random.default_rng(s))] for s in range(40)]
+    assert {key for keys in drawn for key in keys} == {"a", "b", "c", "d"}
+    assert all(len(set(keys)) == 2 for keys in drawn)
     assert len(hard) == 4
+
+
+def test_the_latest_mean_is_that_of_the_last_four_re_evaluations():
+    hard = HardPrompts(2)
+    for p in prompts("a", "b"):
+        hard.add(p)
+    for mean in (1.0, 0.5, 0.0, 0.25, 0.25):
+        hard.note("a", mean)
+    # 1.0 is forgotten: (0.5 + 0 + 0.25 + 0.25) / 4; the place stays
+    assert [(e.key, e.latest) for e in hard] == [("a", 0.25), ("b", 0.0)]
 
 
 def test_discard():
@@ -85,19 +98,26 @@ def test_capacity_and_age_whichever_is_tighter(capacity, left):
     assert ids(high) == left
 
 
-def test_within_is_closed_at_both_ends():
-    high = HighQuality(3)
-    high.add([group(f"p{k}", k) for k in range(9)])
-    assert ids(high.within(2 / 8, 4 / 8)) == ["p2", "p3", "p4"]
-    assert ids(high.within(0.3125, 0.4375)) == ["p3"]
-    assert high.within(0.3, 0.35) == []
+def test_capacity_alone_forgets_no_age():
+    high = HighQuality(3, 2, "capacity")
+    high.add([group("1a", 4, 1)])
+    high.drop_stale(50)
+    high.add([group("50a", 4, 50)])
+    assert ids(high) == ["1a", "50a"]
+    high.add([group("51a", 4, 51)])
+    assert ids(high) == ["50a", "51a"]
 
 
-def test_within_takes_thirds_that_are_not_exact_in_binary():
-    high = HighQuality(3)
-    high.add([group("third", 1, size=3)])
-    assert ids(high.within(0.1, 1 / 3)) == ["third"]
-    assert ids(high.within(1 / 3, 0.5)) == ["third"]
+def test_between_is_closed_at_both_ends():
+    means = [group(f"p{k}", k).mean for k in range(9)]
+    assert [m for m in means if between(m, 2 / 8, 4 / 8)] == [0.25, 0.375, 0.5]
+    assert [m for m in means if between(m, 0.3125, 0.4375)] == [0.375]
+    assert [m for m in means if between(m, 0.3, 0.35)] == []
+
+
+def test_between_takes_thirds_that_are_not_exact_in_binary():
+    third = group("third", 1, size=3).mean
+    assert between(third, 0.1, 1 / 3) and between(third, 1 / 3, 0.5)
 
 
 def test_removal_is_of_the_very_group_not_of_its_prompt():

@@ -60,8 +60,11 @@ def test_a_variant_is_laid_over_the_method_and_names_its_folder():
 
 
 def test_every_variant_changes_the_meaning_of_a_run_and_has_a_title():
+    own = {"grpo_v5": ["one_centre", "kl_rollout"], "repo": ["replay_variance"], "remix": ["share_20"]}
+    hosts = {name: method for method, names in own.items() for name in names}
     for name in options("variant"):
-        plain, varied = compose_config(["method=bapo"]), compose_config([f"method=bapo+{name}"])
+        method = hosts.get(name, "bapo")
+        plain, varied = compose_config([f"method={method}"]), compose_config([f"method={method}+{name}"])
         assert varied.variant[name], name
         assert train_identity(plain) != train_identity(varied), name
         # nothing but the variant's own keys: the same keys, and the same problems

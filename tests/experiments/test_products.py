@@ -25,11 +25,16 @@ def test_every_study_is_drawn_or_compared() -> None:
     assert drawn.isdisjoint(products.beyond("laptop"))
     assert sorted([*drawn, *products.beyond("laptop")]) == options("study")
     assert names(products.of_target("comparisons", "laptop")) == [
+        "comparison_bases",
         "comparison_controls",
+        "comparison_deciding",
+        "comparison_drift",
         "comparison_fidelity",
         "comparison_matched",
         "comparison_offpolicy",
         "regimes",
+        "tuning",
+        "comparison_untuned",
     ]
 
 
@@ -103,7 +108,7 @@ def test_the_table_imports_nothing_slow() -> None:
 def test_every_table_has_a_module_that_writes_it() -> None:
     from analysis import tables
 
-    commands = {*(table.command[0] for table in products.TABLES.values()), "comparison"}
+    commands = {*(table.command[0] for table in products.TABLES.values()), "comparison", products.TUNING}
     assert set(tables.MODULES) == commands
     for name in tables.MODULES.values():
         assert callable(importlib.import_module(f"analysis.tables.{name}").write)

@@ -120,7 +120,7 @@ def test_every_cell_has_a_complete_configuration_and_a_meaning_of_its_own(scale:
     """Over all studies: runs that two studies share are the same cell, and no two cells are the same run."""
     settings = Settings(scale=scale)
     meanings: dict[str, Cell] = {}
-    for name in STUDIES:
+    for name in products.at_scale(STUDIES, scale):
         for cell in study_of(name, settings).cells:
             config = settings.run(cell)  # composing checks every value
             assert (config.task.name, config.model.name, config.method.name) == (cell.task, cell.model, cell.method)
@@ -144,7 +144,7 @@ def test_a_model_whose_context_is_too_short_for_the_task_is_refused() -> None:
         ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[2].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
         ("[grpo, dapo, grpo_v5, repo, bapo]", "[grpo, bpo]", ["scales.paper[0].methods", "did you mean 'bapo'?"]),
         ("seeds: [1, 2]", "seeds: [1, x]", ["scales.smoke[1].seeds", "=x: must be an integer"]),
-        ("seeds: [1, 2]", "sedes: [1, 2]", ["scales.smoke[1].sedes", "task, models, methods, seeds"]),
+        ("seeds: [1, 2]", "sedes: [1, 2]", ["scales.smoke[1].sedes", "task, models, methods, variants, seeds"]),
         ("seeds: [1, 2]", "seeds: []", ["scales.smoke[1].seeds=[]: must name at least one"]),
         ("seeds: [1, 2]", "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
         ("      seeds: [1, 2]\n", "", ["scales.smoke[1].seeds: has no value"]),

@@ -15,6 +15,7 @@ from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
 from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Prompt
 from bapo.methods import MethodError
 from bapo.methods.bapo import BAPO
@@ -57,22 +58,25 @@ def test_ten_steps_of_algorithm_1():
         sampler.step = step
         seen[step] = method.build_batch(step, fresh(step, MIXED), sampler)
 
-    # each step replays the one group of 3/8 that the step before left
+    # each step replays the groups of 3/8 that the three steps before left, as far as X1 and X2 leave room
     x2 = {5: ["2a"], 10: ["7b", "8a"]}
     for step, batch in seen.items():
-        x3 = [f"{step - 1}c"] if step > 1 else []
-        assert parts(batch) == ([f"{step}b", f"{step}c", f"{step}d"], x2.get(step, []), x3), step
+        x3 = [f"{s}c" for s in range(max(1, step - 3), step)]
+        room = 3 - len(x2.get(step, []))
+        assert parts(batch)[:2] == ([f"{step}b", f"{step}c", f"{step}d"], x2.get(step, [])), step
+        replayed = parts(batch)[2]
+        assert replayed == x3 if room >= len(x3) else len(replayed) == room and set(replayed) < set(x3), step
         assert batch.metrics["c2"] == 0.3125 and batch.metrics["c3"] == 0.4375 and batch.metrics["r_tot"] == 0.5
         assert batch.metrics["reevaluated_prompts"] == (3 if step in (5, 10) else 0)
-        assert batch.metrics["high_buffer"] == 1
+        assert batch.metrics["high_buffer"] == min(step, 4) + (step == 10)  # 8a came back with 3/8
         assert batch.metrics["bad_buffer"] == min(2 * step, 6)
     assert sampler.asked == [["2a", "2b", "3a"], ["7a", "7b", "8a"]]
 
     # why the others are not in the batch
     assert reasons(seen[4]) == {"4a": "no signal in X1", "4e": "no signal in X1", "4f": "no signal in X1"}
     assert reasons(seen[5])["2b"] == "all correct" and reasons(seen[5])["3a"] == "not improved"
-    # 7b and 8a have left B_bad, 7a has not; then 10a and 10b came in
-    assert bad(method) == ["7a", "8b", "9a", "9b", "10a", "10b"]
+    # 7b and 8a have left B_bad, 7a went to the back; then 10a and 10b came in
+    assert bad(method) == ["8b", "9a", "9b", "7a", "10a", "10b"]
 
 
 def test_b_bad_after_the_re_evaluation_of_step_5():
@@ -82,8 +86,8 @@ def test_b_bad_after_the_re_evaluation_of_step_5():
         method.build_batch(step, fresh(step, MIXED), NoSampler())
     assert bad(method) == ["2a", "2b", "3a", "3b", "4a", "4b"]  # capacity B = 6: 1a and 1b fell out
     method.build_batch(5, fresh(5, MIXED), sampler)
-    # 2a was admitted, 2b solved: both gone; 3a stays where it was
-    assert bad(method) == ["3a", "3b", "4a", "4b", "5a", "5b"]
+    # 2a was admitted, 2b solved: both gone; 3a waits for its next turn
+    assert bad(method) == ["3b", "4a", "4b", "3a", "5a", "5b"]
 
 
 # ---------------------------------------------------------------- X1
@@ -121,7 +125,7 @@ def test_c1(c1, stored):
 def with_bad(names, **options) -> BAPO:
     method = bapo(**options)
     for name in names:
-        method.bad.add(Prompt(name))
+        method.bad.add(HardPrompt(name, Prompt(name)))
     return method
 
 
@@ -241,8 +245,7 @@ def test_x3_fills_what_is_left_of_the_batch(second, x1, x3):
     got = parts(batch)
     assert len(got[0]) == x1 and len(got[2]) == x3
     assert len(set(got[2])) == x3 and set(got[2]) <= {"1a", "1b", "1c", "1d"}  # without replacement
-    left = {g.prompt.id for g in method.high if g.step == 1}
-    assert left == {"1a", "1b", "1c", "1d"} - set(got[2])
+    assert {g.prompt.id for g in method.high if g.step == 1} == {"1a", "1b", "1c", "1d"}  # to be replayed again
 
 
 def test_x2_takes_room_before_x3_and_the_batch_may_overflow():
@@ -406,7 +409,7 @@ def test_without_x2_never_generates():
     for step in range(1, 11):
         batch = method.build_batch(step, fresh(step, MIXED), NoSampler())
         x1, x2, x3 = parts(batch)
-        assert len(x1) == 3 and x2 == [] and x3 == ([f"{step - 1}c"] if step > 1 else [])
+        assert len(x1) == 3 and x2 == [] and x3 == [f"{s}c" for s in range(max(1, step - 3), step)]
         assert batch.metrics["reevaluated_prompts"] == 0
 
 
@@ -542,15 +545,17 @@ def test_impossible_values_are_refused_by_name(options, message):
 def test_online_filters():
     groups = fresh(1, [0, 1, 4, 7, 8] * 400)
     range_, gaussian, uniform = (
-        bapo(online_filter=f, filter_mean=0.5, filter_std=0.2, filter_share=0.6).filtered_fresh(1, groups)
-        for f in ("range", "gaussian", "uniform")
+        bapo(online_filter=f, filter_mean=0.5, filter_std=0.2, filter_share=share).filtered_fresh(1, groups)
+        for f, share in (("range", 0.6), ("gaussian", 0.4), ("uniform", 0.6))
     )
     assert {g.mean for g in range_} == {0.125, 0.5, 0.875} and len(range_) == 1200
     kept = {m: sum(g.mean == m for g in gaussian) for m in (0.0, 0.125, 0.5, 0.875, 1.0)}
-    # exp(-0.5 ((0.125 - 0.5) / 0.2)^2) = 0.1724: 69 of 400, standard deviation 7.6; at the mean all are kept
-    assert kept[0.0] == kept[1.0] == 0 and kept[0.5] == 400
-    assert 46 <= kept[0.125] <= 92 and 46 <= kept[0.875] <= 92
-    narrow = bapo(online_filter="gaussian", filter_mean=0.875, filter_std=0.01).filtered_fresh(1, groups)
+    # 800 drawn with weights 1 and exp(-0.5 ((0.125 - 0.5) / 0.2)^2) = 0.1724: with x such that
+    # 1 - e^-x + 2 (1 - e^(-0.1724 x)) = 2, so x = 4.115, 98.4% of the middle and 50.8% of each side
+    assert kept[0.0] == kept[1.0] == 0 and sum(kept.values()) == 800
+    assert 380 <= kept[0.5] <= 400 and 170 <= kept[0.125] <= 236 and 170 <= kept[0.875] <= 236
+    narrow = bapo(online_filter="gaussian", filter_mean=0.875, filter_std=0.01, filter_share=0.2)
+    narrow = narrow.filtered_fresh(1, groups)
     assert {g.mean for g in narrow} == {0.875} and len(narrow) == 400
     assert len(uniform) == 1200 and {g.mean for g in uniform} == {0.0, 0.125, 0.5, 0.875, 1.0}
     assert len(bapo(online_filter="uniform", filter_share=0.25).filtered_fresh(1, groups)) == 500
@@ -558,9 +563,9 @@ def test_online_filters():
 
 def test_x2_above_stored_admits_any_gain():
     method = bapo(x2_admission="above-stored")
-    method.bad.add(Prompt("zero"), 0.0)
-    method.bad.add(Prompt("one"), 0.125)
-    method.bad.add(Prompt("all"), 0.0)
+    method.bad.add(HardPrompt("zero", Prompt("zero"), 0.0))
+    method.bad.add(HardPrompt("one", Prompt("one"), 0.125))
+    method.bad.add(HardPrompt("all", Prompt("all"), 0.0))
     sampler = ScriptedSampler({"zero": [1], "one": [1], "all": [8]})
     batch = method.build_batch(5, fresh(5, [8] * 6), sampler)
     # 1/8 > 0: admitted; 1/8 > 1/8: not; 1 > 0: admitted, although it has no advantage

@@ -76,6 +76,11 @@ def test_the_laptops_table(tmp_path: Path) -> None:
     assert (found["data"], found["base"], found["train"], found["evaluate"]) == (3, 3, 81, 84)
 
 
+def test_tuning_trains_and_evaluates_nothing(tmp_path: Path) -> None:
+    found = planned("tuning", Settings(scale="smoke", results=str(tmp_path)))
+    assert found == {"data": 1, "base": 1, "train": 8, "evaluate": 0, "curve": 0, "sweep": 0, "analysis": 2}
+
+
 def test_hours_of_the_paper_are_table_2s() -> None:
     """estimates.PAPER_HOURS against analysis/paper/table2.yaml, whose times are as printed."""
     printed = yaml.safe_load((ROOT / "analysis" / "paper" / "table2.yaml").read_text(encoding="utf-8"))

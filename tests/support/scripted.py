@@ -40,13 +40,15 @@ class ScriptedSampler:
         self.stream = list(stream)
         self.step = 1
         self.asked: list[list[str]] = []  # one list of prompt ids for each call of regenerate()
+        self.policies: list[str] = []  # and the policy it was to sample from
 
     def draw(self, count: int) -> list[Prompt]:
         taken, self.stream = self.stream[:count], self.stream[count:]
         return [Prompt(i) for i in taken]
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
         self.asked.append([p.id for p in prompts])
+        self.policies.append(policy)
         return [group(p.id, self.answers[p.id].pop(0), self.step, group_size or G) for p in prompts]
 
 
@@ -74,7 +76,7 @@ class NoSampler:
     def draw(self, count: int) -> list[Prompt]:
         raise AssertionError("draw() was called")
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
         raise AssertionError("regenerate() was called")
 
 

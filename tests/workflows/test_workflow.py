@@ -75,6 +75,26 @@ def test_the_laptops_table_is_81_runs_and_84_evaluations(workflow: Workflow) -> 
     assert len(set(jobs)) == len(jobs)
 
 
+def test_tuning_evaluates_nothing(workflow: Workflow) -> None:
+    """The candidates' runs, and of the base model its weights alone: no test problem is read."""
+    runs = {(cell.method, cell.seed) for cell in load_study("tuning", "smoke").cells}
+    start = ["Problems: countdown", "Base model: qwen2-112k, countdown"]
+    wanted = [*start, *(f"Train: {method}, seed {seed}, qwen2-112k, countdown" for method, seed in runs)]
+    table = ["Runs of tuning", "Hyper-parameters on held-out problems"]
+    assert sorted(workflow.jobs("tuning", "--config", "scale=smoke")) == sorted([*wanted, *table])
+    assert sorted(workflow.jobs("runs_tuning", "--config", "scale=smoke")) == sorted([*wanted, "runs_tuning"])
+
+
+def test_table_1_trains_and_evaluates_what_the_setting_names(workflow: Workflow) -> None:
+    workflow.edit("setting/smoke_countdown.yaml", "tuned: null", "tuned: {bapo: [rate_4e-4]}")
+    runs = [(c.method, c.seed) for c in load_study("table1", "smoke").cells if c.task == "countdown"]
+    taken = {m: f"{m}+rate_4e-4" for m in ("bapo", "bapo_without_x2", "bapo_without_x3")}
+    jobs = workflow.jobs("table1", "--config", "scale=smoke")
+    for kind in ("Train", "Evaluate"):
+        wanted = {f"{kind}: {taken.get(m, m)}, seed {seed}, qwen2-112k, countdown" for m, seed in runs}
+        assert {job for job in jobs if job.startswith(kind) and re.search(r"seed.* countdown$", job)} == wanted
+
+
 def papers_jobs(study: str) -> set[str]:
     """Everything that the runs of a study at paper scale take."""
     jobs = set()

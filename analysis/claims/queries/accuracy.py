@@ -17,14 +17,22 @@ if TYPE_CHECKING:
 
 
 @query(evaluated=True, beside=(BASE,))
-def accuracy_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE) -> Answer:
-    """of minus over, in points of accuracy (column: a benchmark; else the mean of all)."""
+def accuracy_difference(view: View, *, of: Any, over: Any, column: str = AVERAGE, paired: bool = False) -> Answer:
+    """of minus over, in points of accuracy (column: a benchmark; else the mean of all).
+
+    paired: two runs of one seed are compared with each other, which share their base and the order of the problems;
+    else the seeds of the two count as independent, as in Table 1.
+    """
 
     def against(a: str, b: str):
-        x, y = view.accuracy(a, column), view.accuracy(b, column)
-        difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
+        if paired and b != BASE:
+            x, y, seeds = view.paired(a, b, column)
+            difference = statistics.paired_over_seeds([i - j for i, j in zip(x, y, strict=True)])
+        else:
+            x, y, seeds = view.accuracy(a, column), view.accuracy(b, column), view.seeds(a, b)
+            difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
         note = f"{view.title(a)} {points(x):.1f}, {view.title(b)} {points(y):.1f}"
-        return of_two(difference, view.seeds(a, b), "points", 100, note, given=b == BASE)
+        return of_two(difference, seeds, "points", 100, note, one_freedom=paired or b == BASE)
 
     return answers(pairs(view, of, over), against)
 

@@ -186,6 +186,6 @@ def probe_difference(view: View, *, of: Any, over: Any, probed: str = "probe", a
         p, q = _correct(x, step) / x.samples, _correct(y, 0 if b == BASE else step) / y.samples
         note = f"step {step}: {view.title(a)} {100 * p.mean():.1f}, {view.title(b)} {100 * q.mean():.1f}"
         difference = statistics.difference_over_seeds([p], [q], (False, b == BASE))
-        return of_two(difference, view.seeds(a, b), "points", 100, note, given=b == BASE)
+        return of_two(difference, view.seeds(a, b), "points", 100, note, one_freedom=b == BASE)
 
     return answers(pairs(view, of, over), against)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import text
-from analysis.claims.measures import NotTestable, of_seeds, ratios
+from analysis.claims.measures import Measure, NotTestable, of_seeds, ratios
 from analysis.claims.registry import Answer, answers, methods_with_runs, pairs, query
 from analysis.results import has_reference_pass
+from analysis.statistics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,22 +21,15 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------------------------------------ costs
 
-#: probes are for the analysis and are no part of training
-SECONDS = {
-    "seconds": {"seconds_total": 1, "seconds_probe": -1},
-    "generation_seconds": {"seconds_rollout": 1, "seconds_regenerate": 1},
-}
+#: wall-clock time, which depends on what else the machine does: shown, never judged (entries.py); without the probes
+SECONDS = "seconds"
 FLOPS, WITHOUT_REFERENCE = "flops", "flops_without_reference"
-QUANTITIES = ("rollouts", "generated_tokens", "trained_tokens", "updates", FLOPS, WITHOUT_REFERENCE, *SECONDS)
+QUANTITIES = ("rollouts", "generated_tokens", "trained_tokens", "updates", FLOPS, WITHOUT_REFERENCE, SECONDS)
 #: quantities that a pass of a reference model is part of
-HOLDS_REFERENCE = (FLOPS, "seconds")
+HOLDS_REFERENCE = (FLOPS, SECONDS)
 
 
 def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
-    if quantity in SECONDS:
-        signs = SECONDS[quantity]
-        frames = view.steps(method, list(signs))
-        return {s: float(sum(sign * f[c].fillna(0).sum() for c, sign in signs.items())) for s, f in frames.items()}
     operations = quantity in (FLOPS, WITHOUT_REFERENCE)
     parts = ("forward_flops", "backward_flops") if operations else (quantity,)
     totals = view.totals(method)
@@ -57,9 +51,18 @@ def _references(view: View, *methods: str) -> str:
     return f"; a reference model's forward pass is in the cost of {' and '.join(view.title(m) for m in paying)} alone"
 
 
+def _times(view: View, a: str, b: str) -> str:
+    """Return the mean seconds of the two, where their runs record them."""
+    means = [np.mean([t.get(SECONDS, np.nan) for t in view.totals(m).values()]) for m in (a, b)]
+    if not np.isfinite(means).all():
+        return ""
+    shown = [f"{view.title(m)} {_amount(x, SECONDS)}" for m, x in zip((a, b), means, strict=True)]
+    return f"; seconds on the machine, not judged: {', '.join(shown)}"
+
+
 @query(quantity=QUANTITIES)
 def cost_ratio(view: View, *, of: Any, over: Any, quantity: str = "rollouts") -> Answer:
-    """of / over in one of QUANTITIES; seconds are without the probes.
+    """of / over in one of QUANTITIES.
 
     flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
     """
@@ -69,6 +72,7 @@ def cost_ratio(view: View, *, of: Any, over: Any, quantity: str = "rollouts") ->
         common = sorted(set(x) & set(y))
         shown = [_amount(np.mean([v[s] for s in common]), quantity) for v in (x, y)] if common else ["", ""]
         note = f"{quantity.replace('_', ' ')}: {view.title(a)} {shown[0]}, {view.title(b)} {shown[1]}"
+        note += _times(view, a, b) if quantity in (FLOPS, WITHOUT_REFERENCE) else ""
         note += _references(view, a, b) if quantity in HOLDS_REFERENCE else ""
         return of_seeds(ratios(x, y), "x", note)
 
@@ -78,7 +82,7 @@ def cost_ratio(view: View, *, of: Any, over: Any, quantity: str = "rollouts") ->
 def _amount(value: float, quantity: str) -> str:
     if quantity in (FLOPS, WITHOUT_REFERENCE):
         return f"{value:.2e}"
-    return f"{value:.1f}" if quantity in SECONDS else text.thousands(value)
+    return f"{value:.1f}" if quantity == SECONDS else text.thousands(value)
 
 
 # ------------------------------------------------------------------------------------------------ the batch
@@ -119,6 +123,26 @@ def batch_part(view: View, *, of: Any, part: str) -> Answer:
 def fresh_kept(view: View, *, of: Any) -> Answer:
     """Return the share of the fresh groups that the online filter keeps as X1."""
     return _shares(view, of, ["x1", "groups_fresh"], lambda f, _: f["x1"].sum() / max(1, f["groups_fresh"].sum()))
+
+
+@query()
+def x2_admission(view: View, *, of: Any, stored: int | None = None) -> Answer:
+    """Share of re-evaluated hard prompts that eq. 6 admits, minus that of an unchanged policy (analysis/admission.py).
+
+    stored: only prompts whose stored group had this many correct answers.
+    """
+
+    def alone(method: str):
+        found = {a.stored: a for a in view.admissions(method)}
+        if stored not in found:
+            raise NotTestable(f"{view.title(method)} re-evaluates no prompt stored at {stored} correct answers")
+        a, seeds = found[stored], len(found[stored].seeds)
+        note = f"{a.count} re-evaluations of {a.prompts} prompts: admitted {text.percent(a.admitted)}%, "
+        note += f"expected of the unchanged policy {text.percent(a.expected)}%"
+        e = Estimate(100 * a.difference.mean, 100 * a.difference.se, a.difference.df)
+        return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
+
+    return answers(methods_with_runs(view, of), alone)
 
 
 # ------------------------------------------------------------------------------------------------ series

@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis import reading, results, statistics, text
 from analysis.page import Page, Table, at_scale
-from analysis.results import AVERAGE, Result
+from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from analysis.tables.comparison import seeds_of
 from analysis.tables.regimes import figure as regimes_figure
@@ -90,23 +90,6 @@ def start(block: Block, study: Study) -> Start:
     return Start(shares, len(first), first.attrs["samples"])
 
 
-def paired(subject: Result, reference: Result, column: str) -> tuple[statistics.Estimate, dict[int, float], float]:
-    """(difference, by seed, p of the paired t test over seeds) of two rows, seeds paired by number.
-
-    Each benchmark becomes a table [S, n] of differences, seed by seed and problem by problem; its mean has the error of
-    a crossed design (:func:`statistics.mean_over_seeds`). What two runs of one seed share (base, prompts, their
-    order) cancels. Raises ValueError where they have no seed in common.
-    """
-    common = sorted(set(subject.seeds) & set(reference.seeds))
-    if not common:
-        raise ValueError(f"{subject.method} and {reference.method} have no seed in common")
-    pick = [[row.seeds.index(s) for s in common] for row in (subject, reference)]
-    tables = [a[pick[0]] - b[pick[1]] for a, b in zip(subject.column(column), reference.column(column), strict=True)]
-    mean = statistics.mean_over_seeds(*tables)
-    over_seeds = statistics.clustered(np.array(mean.seed_means))
-    return mean.tested, dict(zip(common, mean.seed_means, strict=True)), over_seeds.p
-
-
 def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
     summaries = [reading.summary(c.run, study) for c in block.methods[method]]
     return float(np.mean([sum(({**s, **s.get("totals", {})}).get(k, math.nan) for k in keys) for s in summaries]))
@@ -123,10 +106,13 @@ def compare(study: Study) -> list[Regime]:
         for budget, (method, keys) in BUDGETS.items():
             if method not in rows:
                 continue
-            difference, by_seed, p = paired(rows[method], rows[study.reference], AVERAGE)
+            pair = results.paired(rows[method], rows[study.reference], AVERAGE)
+            if pair is None:
+                continue
+            p = statistics.clustered(np.array(list(pair.by_seed.values()))).p
             used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
             short = tuple(reading.short_of_budget(block.methods[method], study))
-            regimes.append(Regime(block, budget, hard, difference, by_seed, used, p, short=short))
+            regimes.append(Regime(block, budget, hard, pair.difference.tested, pair.by_seed, used, p, short=short))
     adjusted = statistics.holm([r.difference.p for r in regimes])
     return [replace(r, adjusted=float(p)) for r, p in zip(regimes, adjusted, strict=True)]
 

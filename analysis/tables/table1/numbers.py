@@ -11,6 +11,7 @@ import numpy as np
 from analysis import paper, results, statistics, text
 from analysis.results import AVERAGE, Comparison, Result
 from analysis.study import Block, Study
+from analysis.tables.table1.replay import Replay, replays
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Section:
     comparisons: dict[str, dict[tuple[str, str], Comparison]]  # by column
     marks: dict[str, dict[str, str]]  # by column, by method
     paper: paper.PaperModel | None
+    replays: dict[str, Replay]  # by method, of those that replay
 
     @staticmethod
     def of(block: Block, study: Study) -> Section:
@@ -30,7 +32,7 @@ class Section:
         comparisons = {name: results.compare(rows, name) for name, _ in columns}
         marks = {name: results.marks(rows, name, comparisons[name]) for name, _ in columns}
         printed = paper.match(block.task, block.model, block.paper_model)
-        return Section(block, rows, columns, comparisons, marks, printed)
+        return Section(block, rows, columns, comparisons, marks, printed, replays(block, study))
 
     def comparison(self, column: str, a: str, b: str) -> Comparison | None:
         """a minus b, whichever way round the pair is kept."""
@@ -63,6 +65,7 @@ def long_table(sections: list[Section]) -> Any:
 def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
     block = section.block
     for row in section.rows:
+        replay = section.replays.get(row.method)
         for name, title in section.columns:
             m = row.mean(name)
             outcomes = [row.outcomes[b] for b, _ in block.benchmarks if name in (b, AVERAGE)]
@@ -85,6 +88,8 @@ def _long_rows(section: Section) -> Iterator[dict[str, Any]]:
                 "unparsed": 100 * (1 - np.mean([o.parsed.mean() for o in outcomes])),
                 "mark": section.marks[name].get(row.method, ""),
                 **row.costs,
+                "replayed": 100 * replay.share if replay else 0.0,
+                "replaying_steps": replay.steps if replay else 0.0,
                 "paper_model": section.paper.title if section.paper else "",
                 "paper_benchmark": role,
                 "paper": value,

@@ -7,6 +7,7 @@ import numpy as np
 from analysis import results, text
 from analysis.results import AVERAGE, Comparison
 from analysis.study import Study
+from analysis.tables.table1 import replay
 from analysis.tables.table1.numbers import Section
 
 #: (a, b): the comparisons that the paper's claims rest on, one sentence each below the table
@@ -17,7 +18,8 @@ LEARNERS = ("grpo", "dapo")
 
 def sentences(section: Section) -> list[str]:
     """Return everything that is said below a part of the table about one block."""
-    return claim_sentences(section) + learning_sentences(section)
+    titles = [(r.method, r.title) for r in section.rows]
+    return claim_sentences(section) + learning_sentences(section) + replay.sentences(section.replays, titles)
 
 
 def _interval(c: Comparison) -> str:
@@ -75,6 +77,22 @@ def learning_sentences(section: Section) -> list[str]:
     return lines
 
 
+def tuned_sentence(sections: list[Section]) -> str:
+    """Return which rows have hyper-parameters that were chosen on held-out problems, and which."""
+    tuned = []
+    for section in sections:
+        block = section.block
+        rows = [(block.plain_title(m), cells[0].tuned) for m, cells in block.methods.items() if cells[0].tuned]
+        if rows:
+            tuned.append(f"{block.title}: " + ", ".join(f"{title} ({', '.join(words)})" for title, words in rows))
+    if not tuned:
+        return "Hyper-parameters: the setting's for every row; no method is tuned at this scale."
+    return (
+        "Hyper-parameters: chosen for every row by one protocol on held-out problems, with other seeds "
+        f"(docs/tuning.md, tables/tuning.md). {'; '.join(tuned)}. All other rows keep the setting's values."
+    )
+
+
 def notes(sections: list[Section], study: Study) -> list[str]:
     """Return the lines below the table: what the scale can show, the cells, the marks and the paper's part."""
     rows = [r for s in sections for r in s.rows]
@@ -110,6 +128,8 @@ def notes(sections: list[Section], study: Study) -> list[str]:
         "(within a model). "
         "No mark: no such difference was found." + (alone if single else "")
     )
+    lines.append(text.what_varies(seeds))
+    lines.append(tuned_sentence(sections))
     titles = list(dict.fromkeys(s.paper.title for s in sections if s.paper))
     if titles:
         lines.append(

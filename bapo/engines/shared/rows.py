@@ -118,10 +118,15 @@ def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable
     return values
 
 
-def denominators(train: DictConfig, groups: Sequence[Group]) -> dict[str, Any]:
-    """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``; parts: (fresh, replayed)."""
+def denominators(
+    train: DictConfig, groups: Sequence[Group], historical: Callable[[Group], np.ndarray] = lambda group: group.replayed
+) -> dict[str, Any]:
+    """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``; parts: (fresh, replayed).
+
+    historical: marks the responses of the second part (``Method.historical``).
+    """
     lengths = np.concatenate([g.samples.lengths for g in groups])
-    replayed = np.concatenate([g.replayed for g in groups])
+    replayed = np.concatenate([historical(g) for g in groups])
     nominal = train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else len(lengths)
     return {
         "nominal_sequences": nominal,

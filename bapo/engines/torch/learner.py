@@ -116,7 +116,8 @@ class Learner(Trained):
         the advantages are the method's own, relative to the group.
         """
         advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
-        counts = denominators(self.train, groups)
+        historical = [self.method.historical(g) for g in groups]
+        counts = denominators(self.train, groups, self.method.historical)
         self.optimizer.zero_grad(set_to_none=True)
         trained, total_loss = 0, 0.0
         for rows in self._micro_batches(groups):
@@ -128,7 +129,7 @@ class Learner(Trained):
                 behaviour_logprobs=rows.behaviour_logprobs,
                 advantages=row_advantages,
                 mask=mask,
-                replayed=torch.tensor([bool(groups[g].replayed[i]) for g, i in rows.index], device=self.device),
+                replayed=torch.tensor([bool(historical[g][i]) for g, i in rows.index], device=self.device),
                 reference_logprobs=self._reference_logprobs(rows),
                 step_logprobs=None if step_logprobs is None else rows.gather([step_logprobs[id(g)] for g in groups]),
                 entropy=scored.entropy,

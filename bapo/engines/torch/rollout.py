@@ -161,6 +161,7 @@ class StepSampler:
         self.model, self.generator, self.stream = model, generator, stream
         self.group_size, self.step, self.ledger = group_size, step, ledger
         self.budget, self.embedder, self._embedded = budget, embedder, False
+        self.rollout: tuple[Any, int] = (model, step - 1)  # alpha and its version, once the step has settled it
         self._drawn: set[str] = set()
         self._calls = 0
 
@@ -169,13 +170,14 @@ class StepSampler:
         self._drawn.update(p.id for p in prompts)
         return prompts
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
         """Prompts drawn in this step count as fresh rollouts (DAPO's further batches), all others as regenerated."""
         self._calls += 1
+        model, version = self.rollout if policy == "rollout" else (self.model, self.step - 1)
         origin = FRESH if all(p.id in self._drawn for p in prompts) else REEVALUATED
         purpose = ("regenerate", self._calls)
         return self.generator.generate(
-            self.model, prompts, group_size or self.group_size, purpose, self.step, self.step - 1, origin, self.ledger
+            model, prompts, group_size or self.group_size, purpose, self.step, version, origin, self.ledger
         )
 
     def resume(self, groups: list[Group]) -> list[Group]:

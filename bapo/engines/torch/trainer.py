@@ -156,6 +156,7 @@ class Trainer:
                 self.rollout_model.load_state_dict(self.model.state_dict())
             self.rollout_version = step - 1
         rollout_version = self.rollout_version
+        sampler.rollout = self.rollout_model, rollout_version
         fresh = self.generator.generate(
             self.rollout_model, prompts, group_size, ("rollout",), step, rollout_version, FRESH, ledger, limit
         )

@@ -66,6 +66,7 @@ def lay_out(
     step: int = 0,
     weight: Callable[[Group], float] = lambda group: 1.0,
     phase: int = 0,
+    historical: Callable[[Group], np.ndarray] = lambda group: group.replayed,
 ) -> Layout:
     """verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run.
 
@@ -80,8 +81,8 @@ def lay_out(
     for part, size in zip(parts, sizes, strict=True):
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
-        replayed = np.concatenate([g.replayed for g in part])
-        parted = denominators(train, part)
+        replayed = np.concatenate([historical(g) for g in part])
+        parted = denominators(train, part, historical)
         counts = [step, parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"], 0, phase]
         rows_of_part = slice(start, start + size)
         columns[rows_of_part, 0] = np.concatenate([numbers_of(g) for g in part])

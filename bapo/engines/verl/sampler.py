@@ -94,6 +94,7 @@ class StepSampler:
         """budget: of tokens, for a response of this step's rollout and one that is resumed."""
         self.services, self.step, self.budget = services, step, budget
         self.ledger, self.seconds = Ledger(), defaultdict(float)
+        self.rollout_version = step - 1  # alpha's, once the step has settled it
         self._drawn: set[str] = set()
         self._calls, self._embedded = 0, False
 
@@ -103,15 +104,16 @@ class StepSampler:
         return prompts
 
     # ------------------------------------------------------------------ rollouts
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
         """Prompts drawn in this step count as fresh rollouts (DAPO's further batches), all others as regenerated."""
         self._calls += 1
         if not prompts:
             return []
         origin = FRESH if all(p.id in self._drawn for p in prompts) else REEVALUATED
         begun, size = time.perf_counter(), group_size or self.services.run.train.group_size
-        meta, asked = self._generate(prompts, size, ("regenerate", self._calls))
-        groups = self.received(meta, asked, origin, self.step - 1)
+        version = self.rollout_version if policy == "rollout" else self.step - 1
+        meta, asked = self._generate(prompts, size, ("regenerate", self._calls), version=version)
+        groups = self.received(meta, asked, origin, version)
         self.seconds["rollout" if origin == FRESH else "regenerate"] += time.perf_counter() - begun
         return groups
 
@@ -122,10 +124,11 @@ class StepSampler:
         purpose: tuple[object, ...],
         max_tokens: list[int | None] | None = None,
         beginnings: list[Beginning] | None = None,
+        version: int | None = None,
     ) -> tuple[KVBatchMeta, Asked]:
-        """Return finished rows of responses from the current policy."""
+        """Return finished rows of responses from the current policy, or from alpha, whose ``version`` is another."""
         services = self.services
-        services.load(self.step - 1, self.step - 1)
+        services.load(self.step - 1 if version is None else version, self.step - 1)
         rows = services.source.batch(prompts, size, self.step, purpose, max_tokens, beginnings)
         asked = Asked(dict(zip(list(rows["uid"]), prompts, strict=True)), size)
         services.submit(rows)

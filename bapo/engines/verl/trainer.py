@@ -199,6 +199,7 @@ class MethodTrainer(ResumableTrainer):
         """Make the batch to train on from the fresh groups of the step."""
         self.fresh = self.sampler.fresh(meta, self.asked, self.rollout_version)
         self.sampler.seconds["rollout"] += time.perf_counter() - self.submitted
+        self.sampler.rollout_version = self.rollout_version
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
         groups = self.batch.groups or self.fresh[:1]
@@ -209,7 +210,7 @@ class MethodTrainer(ResumableTrainer):
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: Any, **__: Any) -> KVBatchMeta:
         """verl would mix the mini-batches to balance the ranks; here each mini-batch is balanced by itself."""
         method, step = self.method, self.global_steps
-        layout = lay_out(self.parts, self.run.train, self.ranks(), step, method.weight, method.phase)
+        layout = lay_out(self.parts, self.run.train, self.ranks(), step, method.weight, method.phase, method.historical)
         batch = upsample_batch_to_divisible_size(batch, len(layout.order), self.tokenizer.eos_token_id)
         batch.reorder(layout.order)
         if not self.use_critic:

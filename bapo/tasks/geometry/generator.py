@@ -16,8 +16,12 @@ from bapo.validate import read
 
 #: Share of all diagrams that each split owns; there are far more than any split needs.
 SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
+#: With ``held_out: angles``, share of all combinations of angles of a kind; base and train hold the same ones.
+ANGLE_SHARES = {"taught": 0.75, "probe": 0.07, "diagrams_val": 0.08, "diagrams_test": 0.10}
+TAUGHT_SHARES = {"base": 0.75, "train": 0.25}  # of the diagrams of those that are taught
 #: Questions about each kind of diagram.
 QUESTIONS = {"triangle": ("third", "exterior", "difference"), "quadrilateral": ("fourth",), "parallels": ("other",)}
+HELD_OUT = ("angles", "poses")
 _CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like the seed
 
 
@@ -30,6 +34,11 @@ class Instance(NamedTuple):
     @property
     def name(self) -> str:
         return f"geometry:{self.diagram.name}:{self.question}"
+
+    @property
+    def triple(self) -> str:
+        """Name what is asked, whatever the diagram's pose: its kind, its angles and the question."""
+        return f"{shown_angles(self.diagram)}:{self.question}"
 
     @property
     def prompt(self) -> str:
@@ -75,12 +84,30 @@ def parallel_angles(diagram: Diagram) -> tuple[int, int]:
     return red, blue
 
 
+def shown_angles(diagram: Diagram) -> str:
+    """Name a diagram's kind and angles. Of parallel lines they are the red and the blue one: the slope alone would tell
+    a diagram from its mirror image, which shows the same two.
+    """
+    angles = parallel_angles(diagram) if diagram.kind == "parallels" else diagram.angles
+    return f"{diagram.kind}:{'-'.join(map(str, angles))}"
+
+
+def owner(diagram: Diagram, held_out: str) -> str:
+    """Return the one split that a diagram may appear in. held_out: as in :class:`DiagramGenerator`."""
+    if held_out == "poses":
+        return splits.owner(diagram.name, SHARES)
+    split = splits.owner(shown_angles(diagram), ANGLE_SHARES)
+    return splits.owner(diagram.name, TAUGHT_SHARES) if split == "taught" else split
+
+
 @dataclass(frozen=True)
 class DiagramGenerator:
     """Diagrams whose angles are multiples of ``angle_step`` degrees, and questions about them.
 
     angle_min: the least angle of a figure; tilt: the greatest rotation either way; size_min, canvas: the figure's least
-    size and the image's, in pixels; noise: the share of base documents whose steps belong to another diagram.
+    size and the image's, in pixels; noise: the share of base documents whose steps belong to another diagram; held_out:
+    what the probe and the benchmarks have and base and train have not, "angles" (no combination of angles that is
+    taught) or "poses" (the same angles in other places).
     """
 
     angle_step: int = 10
@@ -89,9 +116,11 @@ class DiagramGenerator:
     size_min: int = 34
     canvas: int = 48
     noise: float = 0.5
+    held_out: str = "angles"
 
     def __post_init__(self) -> None:
         divides = 1 <= self.angle_step <= 15 and 180 % self.angle_step == 0
+        require(self, "held_out", self.held_out in HELD_OUT, f"be {' or '.join(HELD_OUT)}")
         require(self, "noise", 0 <= self.noise <= 1, "be in 0..1")
         require(self, "angle_step", divides, "divide 180, at most 15")
         require(self, "angle_min", 10 <= self.angle_min <= 45, "be in 10..45 degrees")
@@ -140,7 +169,7 @@ class DiagramGenerator:
             while len(chosen) < wanted:
                 before = len(chosen)
                 for diagram in self.draw(rng, kind, _CHUNK):
-                    if len(chosen) < wanted and splits.owner(diagram.name, SHARES) == split:
+                    if len(chosen) < wanted and owner(diagram, self.held_out) == split:
                         question = QUESTIONS[kind][int(rng.integers(len(QUESTIONS[kind])))]
                         chosen.setdefault(diagram.name, Instance(diagram, question))
                 barren = barren + 1 if len(chosen) == before else 0

@@ -70,7 +70,7 @@ class Geometry(BoxedTask):
         instances = diagrams.instances(rng, data.split_sizes[split], split)
         images = render.render([instance.diagram for instance in instances], diagrams.canvas)
         return [
-            Problem(i.name, i.prompt, chain_truth(generator.chain(i)[1]), (image,))
+            Problem(i.name, i.prompt, chain_truth(generator.chain(i)[1]), (image,), i.triple)
             for i, image in zip(instances, images, strict=True)
         ], {"problems": len(instances), **_by_question(instances)}
 
@@ -80,7 +80,7 @@ class Geometry(BoxedTask):
         instances = [instance for instance, _, _ in worked]
         images = render.render([instance.diagram for instance in instances], diagrams.canvas)
         documents = [
-            Document(instance.name, instance.prompt, steps, (image,))
+            Document(instance.name, instance.prompt, steps, (image,), instance.triple)
             for (instance, steps, _), image in zip(worked, images, strict=True)
         ]
         noisy = sum(noisy for _, _, noisy in worked)

@@ -100,6 +100,30 @@ def test_accuracy_claims(study: Path) -> None:
     assert not flat.holds_corrected
 
 
+def test_paired_seeds_and_what_an_interval_varies(study: Path) -> None:
+    query = {"name": "accuracy_difference", "of": "bapo", "over": "grpo", "paired": True}
+    (line,) = lines(study, {"query": query, "rule": {"above": 0}, "paper": "x"})
+    e = line.measure.estimate  # the same difference in each seed, so pairing changes nothing
+    assert e.mean == pytest.approx(31.25) and e.high - e.mean == pytest.approx(2.0227 * 6.25 / np.sqrt(39), rel=1e-4)
+    assert line.measure.freedom == 1.0 and ledger.as_dictionary(line)["varies"] == "problems, seeds"
+    asked = {"query": {"name": "x2_admission", "of": "bapo"}, "rule": {"above": 0}, "paper": "x"}
+    (none,) = lines(study, asked)  # synthetic runs re-evaluate nothing
+    assert none.verdict.verdict == claims.NOT_TESTABLE and "re-evaluate no stored prompt" in none.verdict.reason
+    rows = []
+    for i in range(12):  # six of twelve at 1/8 pass, and nobody at p = 1/8 would so often; the others stay at 0
+        rows += [(1, "fresh", i % 2), (2, "re-evaluated", 4 * (i % 2))]
+    for seed in SEEDS:
+        folder = run_of(study, "bapo", seed)
+        (folder / "config.yaml").write_text(yaml.safe_dump({"method": {"c1": 0.125}}))
+        names = ("step", "prompt_id", "origin", "version", "generated_step", "rewards")
+        values = [(s, f"p{n // 2}", o, 0, s, np.arange(8) < k) for n, (s, o, k) in enumerate(rows)]
+        replace_table(folder, "groups.parquet", pd.DataFrame(values, columns=names))
+    every, zero = lines(study, asked, {**asked, "id": "zero", "query": {**asked["query"], "stored": 0}})
+    assert "36 re-evaluations of 12 prompts: admitted 50.0" in every.measure.note and every.measure.seeds == 3
+    assert ledger.as_dictionary(every)["varies"] == "prompts, seeds"
+    assert every.measure.estimate.mean > 0 > zero.measure.estimate.mean
+
+
 def test_methods_on_different_problems_are_not_compared(study: Path) -> None:
     for seed in SEEDS:
         folder = run_of(study, "grpo", seed) / "eval"

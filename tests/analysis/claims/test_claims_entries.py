@@ -77,6 +77,7 @@ MISTAKES = [
         "query.over: query 'cost_ratio' cannot be asked over base",
     ),
     ({"query": {"name": "accuracy_difference", "of": "a", "over": "chance"}}, "cannot be asked over chance"),
+    ({"query": {"name": "cost_ratio", "of": "a", "over": "b", "quantity": "seconds"}}, "is wall-clock time"),
     ({"rule": {"above": 0, "below": 1}}, "rule: must have exactly one of"),
     ({"rule": {"within": [3, 2]}}, "rule.within=(3, 2): must be two numbers"),
     ({"rule": {"atop": 0}}, "rule.atop: no such field"),
@@ -201,7 +202,7 @@ def test_what_seeds_lower_and_what_they_do_not() -> None:
     assert m.seed_variance == pytest.approx(100**2 * found.both.se**2)  # x S / 2 = 1
     assert np.isnan(difference_over_seeds([a[:1]], [b]).falling)
     # against one given model only one side has seeds, and their degrees of freedom are S - 1
-    assert (m.freedom, of_two(found, 2, "points", 100, given=True).freedom) == (2.0, 1.0)
+    assert (m.freedom, of_two(found, 2, "points", 100, one_freedom=True).freedom) == (2.0, 1.0)
 
 
 def test_models_of_a_task_are_not_independent() -> None:

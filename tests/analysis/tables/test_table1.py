@@ -16,15 +16,18 @@ import pandas as pd
 import pytest
 from support.paths import needs_shared
 from support.run_directories import METHODS, write_evaluation, write_study
+from support.scripted import fresh, group
 
 from analysis import paper, statistics
 from analysis.__main__ import main
 from analysis.results import Result, compare, marks
 from analysis.study import load
 from analysis.tables.table1 import files as table1
+from bapo.engines.shared.records import group_rows
 from bapo.errors import UserError
 from bapo.experiments.settings import Settings, read_settings
-from bapo.store.files import read_table
+from bapo.methods.base import Batch, Method
+from bapo.store.files import GROUPS, SUMMARY, fingerprints, read_table, write_parquet
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,22 @@ def rows_of(markdown: str) -> list[list[str]]:
 def run_of(study: Path, method: str, seed: int) -> Path:
     cells = json.loads(study.read_text())["cells"]
     return next(Path(c["run"]) for c in cells if (c["method"], c["seed"]) == (method, seed))
+
+
+# ------------------------------------------------------------------------------------------------ tuned rows
+
+
+def test_table_1_says_which_rows_are_tuned_with_what(small: Path) -> None:
+    out = small.parent / "tables"
+    assert main(["table1", "--study", str(small), "--out", str(out)]) == 0
+    assert "no method is tuned at this scale" in (out / "table1.md").read_text()
+    content = json.loads(small.read_text())
+    for cell in content["cells"]:
+        cell |= {"tuned": ["v = 2", "rate 4e-4"]} if cell["method"] == "bapo" else {}
+    small.write_text(json.dumps(content))
+    assert main(["table1", "--study", str(small), "--out", str(out)]) == 0
+    (line,) = (s for s in (out / "table1.md").read_text().splitlines() if s.startswith("- Hyper-parameters:"))
+    assert "BAPO (v = 2, rate 4e-4). All other rows keep the setting's values." in line and "GRPO" not in line
 
 
 # ------------------------------------------------------------------------------------------------ numbers
@@ -124,6 +143,31 @@ def test_sentence_of_each_claim(written: Path) -> None:
     seeds = values.loc[("grpo", "avg"), ["seed_1", "seed_2", "seed_3"]] - values.loc[("base", "avg"), "mean"]
     said = [float(x) for x in re.findall(r"[+-]\d+\.\d", gains)]
     assert said == pytest.approx([min(seeds), max(seeds)], abs=0.0501)
+
+
+def test_what_a_method_replays_is_counted_in_its_groups(tmp_path: Path) -> None:
+    """4 steps of two fresh groups of 8 each: BAPO's seed 1 adds a stored group of 4 at two steps, seed 2 at one."""
+    small = write_study(tmp_path, methods=("grpo", "grpo_v5", "bapo"), seeds=(1, 2), steps=4, problems=12, samples=4)
+    replaying = {("bapo", 1): (2, 4), ("bapo", 2): (3,), ("grpo_v5", 1): (), ("grpo_v5", 2): ()}
+    for (method, seed), steps in replaying.items():
+        rows = []
+        for step in range(1, 5):
+            kept = fresh(step, [4, 4, 0])
+            stored = [group("old", 2, 1, size=4)] if step in steps else []
+            rows += group_rows(step, Batch(kept[:2] + Method.replayed(stored), [(kept[2], "no signal in X1")]))
+        folder = run_of(small, method, seed)
+        write_parquet(folder / GROUPS, pd.DataFrame(rows))
+        summary = json.loads((folder / SUMMARY).read_text())
+        summary["files"] |= fingerprints(folder, [GROUPS])
+        (folder / SUMMARY).write_text(json.dumps(summary))
+    assert main(["table1", "--study", str(small), "--out", str(tmp_path / "out")]) == 0
+    frame = pd.read_csv(tmp_path / "out" / "table1.csv").set_index(["method", "benchmark"])
+    row = frame.loc[("bapo", "avg")]
+    assert row.replayed == pytest.approx(100 * (8 / (64 + 8) + 4 / (64 + 4)) / 2, rel=1e-5)
+    assert row.replaying_steps == 1.5
+    assert frame.loc[("grpo", "avg"), ["replayed", "replaying_steps"]].tolist() == [0, 0]
+    line = next(x for x in (tmp_path / "out" / "table1.md").read_text().splitlines() if "Replayed responses" in x)
+    assert "GRPO (v = 5) 0.0% (0 of 4 steps), BAPO (Ours) 8.5% (2 of 4 steps)." in line and "DAPO" not in line
 
 
 def test_notes_say_what_the_numbers_are(written: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import yaml
@@ -18,6 +19,8 @@ from analysis.text import MISSING
 from bapo.experiments import compose as configuration
 from bapo.experiments.places import options
 from bapo.store.files import fingerprints, write_json, write_parquet
+from bapo.tasks.base import Document, Problem
+from bapo.tasks.files import write_documents, write_problems
 
 
 def rows_of(markdown: str, title: str) -> dict[str, list[str]]:
@@ -266,6 +269,7 @@ def test_what_was_loaded(loaded: Path, tmp_path: Path) -> None:
     shared = pd.read_csv(tmp_path / "out" / "table4_overlap.csv").iloc[0]
     assert (shared["first"], shared["second"]) == ("train", "cd34")
     assert (shared.rows_of_second, shared.same_id, shared.same_content) == (2, 1, 1)
+    assert np.isnan(shared.same_form)  # no problem of this task has a form
     text = (tmp_path / "out" / "table4.md").read_text()
     assert "Trained on here: 3 problems." in text and "10,000-problem subset" in text
 
@@ -276,6 +280,22 @@ def test_diagrams_tell_problems_with_one_text_apart(tmp_path: Path) -> None:
     write_parquet(tmp_path / "train.parquet", frame)
     write_json(tmp_path / "summary.json", {"files": fingerprints(tmp_path, ["train.parquet"])})
     assert data_sets.splits(tmp_path)["train"].repeated == (0, 1)
+
+
+def test_forms_that_two_splits_share_are_counted(loaded: Path, tmp_path: Path) -> None:
+    """Written as the data job writes them: two of the test's problems ask what training asks, none has its id."""
+    folder = tmp_path / "results" / "laptop" / "countdown" / "data"
+    made = {"train": ["a", "a", "b"], "cd34": ["b", "c", "a", "c"]}
+    for split, forms in made.items():
+        rows = [Problem(f"{split}{i}", "x", '{"answer": 1}', form=form) for i, form in enumerate(forms)]
+        write_problems(folder / f"{split}.parquet", rows, "countdown", "planning", split)
+    write_documents(folder / "base.parquet", [Document("d", "x", "1", form="d")])
+    files = fingerprints(folder, ["base.parquet", "train.parquet", "cd34.parquet"])
+    write_json(folder / "summary.json", {"identity": "x", "problems": {}, "files": files})
+    assert main(["table4", "--study", str(loaded), "--out", str(tmp_path / "out")]) == 0
+    shared = pd.read_csv(tmp_path / "out" / "table4_overlap.csv").set_index(["first", "second"])
+    assert shared.loc[("train", "cd34"), ["same_id", "same_form"]].tolist() == [0, 2]
+    assert shared.loc[("base", "cd34"), ["same_id", "same_form"]].tolist() == [0, 0]  # shown, although none is shared
 
 
 def test_a_task_without_problems_is_an_error(used: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

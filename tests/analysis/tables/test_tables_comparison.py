@@ -11,10 +11,9 @@ import pytest
 from support.table_runs import place, write_evaluation, write_run, write_study
 
 from analysis.__main__ import main
-from analysis.results import Result
+from analysis.results import Result, paired
 from analysis.study import load
 from analysis.tables import comparison
-from analysis.tables.regimes import files as regimes
 
 Bits = dict[str, list[list[int]]]
 
@@ -90,12 +89,10 @@ def row(method: str, table: list[list[float]], seeds: tuple[int, ...]) -> Result
 def test_seeds_are_paired_by_their_number() -> None:
     reference = row("grpo", [[0, 0, 1, 1], [1, 1, 1, 1]], (1, 2))
     subject = row("bapo", [[9, 9, 9, 9], [1, 1, 1, 1], [0, 1, 1, 1]], (7, 2, 1))
-    estimate, by_seed, p = regimes.paired(subject, reference, "a")
+    pair = paired(subject, reference, "a")
     # seed 1: 0.75 - 0.5; seed 2: 1 - 1; seed 7 has no partner. Mean 1/8
-    assert by_seed == {1: 0.25, 2: 0.0} and estimate.mean == 0.125
-    assert p == pytest.approx(0.5)  # t = 0.125 / (0.176777 / sqrt 2) = 1 with one degree of freedom
-    with pytest.raises(ValueError, match="no seed in common"):
-        regimes.paired(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a")
+    assert pair.by_seed == {1: 0.25, 2: 0.0} and pair.difference.mean == 0.125
+    assert paired(row("bapo", [[1.0]], (3,)), row("grpo", [[1.0]], (4,)), "a") is None
 
 
 def test_what_a_seed_shares_cancels() -> None:
@@ -103,12 +100,15 @@ def test_what_a_seed_shares_cancels() -> None:
     rng = np.random.default_rng(0)
     reference = np.array([rng.permutation(np.arange(20) < 4 * s) for s in range(5)], dtype=float) * 0.5
     subject = reference + np.tile([0.2, 0.0], 10)
-    estimate, by_seed, _ = regimes.paired(
-        row("bapo", subject.tolist(), (1, 2, 3, 4, 5)), row("grpo", reference.tolist(), (1, 2, 3, 4, 5)), "a"
-    )
-    assert estimate.mean == pytest.approx(0.1) and set(np.round(list(by_seed.values()), 9)) == {0.1}
+    rows = [row(name, table.tolist(), (1, 2, 3, 4, 5)) for name, table in (("bapo", subject), ("grpo", reference))]
+    pair = paired(*rows, "a")
+    estimate = pair.difference.tested
+    assert estimate.mean == pytest.approx(0.1) and set(np.round(list(pair.by_seed.values()), 9)) == {0.1}
     # d = 0.2, 0, 0.2 ...: variance 0.2 / 19 (20 squares of 0.1), SE sqrt(0.2 / 19 / 20)
     assert estimate.se == pytest.approx(math.sqrt(0.2 / 19 / 20)) and estimate.p < 0.001
+    # the comparison pairs them as well; as independent seeds they would hide the difference
+    against = comparison._column(rows, rows[1], "a")["bapo"]
+    assert against.paired == 5 and against.difference.tested.se == pytest.approx(estimate.se)
 
 
 @pytest.fixture

@@ -28,10 +28,11 @@ from bapo.experiments import compose as configuration
 from bapo.experiments import studies
 from bapo.experiments.cells import Cell
 from bapo.experiments.places import data_directory, options
+from bapo.experiments.products import at_scale
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
 PAPER = {"mathematics": (2048, 8192, 3, 0.001), "countdown": (512, 2048, 3, 0.001), "geometry": (1024, 4096, 30, 0.01)}
-STUDIES = {name: studies.load_study(name, "paper") for name in options("study")}
+STUDIES = {name: studies.load_study(name, "paper") for name in at_scale(options("study"), "paper")}
 #: the paper's own table and figures; the other studies change what Table 3 says
 OWN = {cell for name, study in STUDIES.items() if name.startswith(("table", "figure")) for cell in study.cells}
 #: a seed is a number that verl is given: the first is enough

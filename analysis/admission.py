@@ -1,0 +1,247 @@
+"""X2's admission against sampling alone: how often a re-evaluated hard prompt passes eq. 6, and how often it would if
+the policy had not changed since the prompt was stored.
+
+A prompt enters B_bad because a fresh group of it had at most c1 G correct answers, often by bad luck: sampled again
+from the same policy, some of these prompts pass c1 < mu < 1. What they would show follows from the distribution of
+success rates p over the prompts of that rollout policy, fitted to its fresh groups by maximum likelihood (EM over a
+grid of p), and from Bayes' rule. G answers a prompt determine the first G moments of p and no more, so the expected
+share rests on the fit too: a grid and a start that favour no p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis import reading
+from analysis.statistics import Estimate
+from bapo.algorithm.rollouts import FRESH, REEVALUATED
+from bapo.store.files import GROUPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from analysis.study import Block, Study
+
+GRID = np.linspace(0, 1, 41)
+#: rounds of EM; the expected share moves by less than 0.002 after them
+ROUNDS = 200
+#: fewer fresh groups than this fix no distribution: the next rollout policy's are added
+FEWEST = 128
+#: resamplings of prompts and seeds behind an interval
+DRAWS = 200
+COLUMNS = ("step", "prompt_id", "origin", "version", "generated_step", "rewards")
+
+
+# ------------------------------------------------------------------------------------------------ the distribution
+
+
+def binomial(tries: int) -> np.ndarray:
+    """Return P(k correct of ``tries`` | p) for p in GRID: [tries + 1, P]."""
+    from scipy.stats import binom
+
+    return binom.pmf(np.arange(tries + 1)[:, None], tries, GRID)
+
+
+def fit(histograms: np.ndarray, rounds: int = ROUNDS) -> np.ndarray:
+    """Return the distributions of p [..., P] that explain histograms [..., G + 1] of prompts by correct answers."""
+    histograms = np.asarray(histograms, dtype=np.float64)
+    likelihood = binomial(histograms.shape[-1] - 1)
+    shares = histograms / histograms.sum(axis=-1, keepdims=True)
+    weights = np.full((*shares.shape[:-1], len(GRID)), 1 / len(GRID))
+    for _ in range(rounds):
+        weights = weights * ((shares / (weights @ likelihood.T)) @ likelihood)
+    return weights
+
+
+def passing(group_size: int, c1: float) -> np.ndarray:
+    """Return which numbers of correct answers [G + 1] eq. 6 admits: c1 < k / G < 1."""
+    k = np.arange(group_size + 1)
+    return (k > c1 * group_size + 1e-9) & (k < group_size)
+
+
+def expected(weights: np.ndarray, correct: np.ndarray, tries: np.ndarray, group_size: int, c1: float) -> np.ndarray:
+    """Return the chance [..., N] that eq. 6 admits each prompt if its policy is still the same.
+
+    weights: its policy's distribution of p [..., P]; correct, tries [N]: what the prompt has shown since it was stored.
+    """
+    seen = GRID ** correct[:, None] * (1 - GRID) ** (tries - correct)[:, None]  # [N, P]
+    again = passing(group_size, c1) @ binomial(group_size)
+    return (weights @ (seen * again).T) / (weights @ seen.T)
+
+
+# ------------------------------------------------------------------------------------------------ the runs
+
+
+@dataclass(frozen=True)
+class Tries:
+    """The re-evaluations of one run. size: G; c1: of its method.
+
+    window, stored, correct, tries, admitted, prompt [N]: of each one the window of steps that stored the prompt, the
+    correct answers of the group that did, all correct answers and tries of the prompt from that group on, whether eq. 6
+    admitted it, and the prompt's place in ``prompts``. fresh: (window, prompt, correct answers) of every fresh group
+    [M, 3]; windows: how many there are.
+    """
+
+    size: int
+    c1: float
+    prompts: tuple[str, ...]
+    windows: int
+    fresh: np.ndarray
+    window: np.ndarray
+    stored: np.ndarray
+    correct: np.ndarray
+    tries: np.ndarray
+    admitted: np.ndarray
+    prompt: np.ndarray
+
+    def histograms(self, weights: np.ndarray) -> np.ndarray:
+        """Return the fresh groups of every window by correct answers [..., W, G + 1]. weights: of prompts [..., U]."""
+        cells = np.zeros((len(self.prompts), self.windows * (self.size + 1)))
+        window, prompt, correct = self.fresh.T
+        np.add.at(cells, (prompt, window * (self.size + 1) + correct), 1)
+        return (weights @ cells).reshape(*weights.shape[:-1], self.windows, self.size + 1)
+
+    def chances(self, weights: np.ndarray) -> np.ndarray:
+        """Return the chance of each re-evaluation under an unchanged policy [..., N]. weights: of prompts [..., U]."""
+        fitted = fit(self.histograms(weights) + 1e-9)  # a window without one of the drawn prompts says nothing
+        chance = np.empty((*weights.shape[:-1], len(self.window)))
+        for w in np.unique(self.window):
+            of = self.window == w
+            chance[..., of] = expected(fitted[..., w, :], self.correct[of], self.tries[of], self.size, self.c1)
+        return chance
+
+
+def windows(version: np.ndarray, fewest: int = FEWEST) -> np.ndarray:
+    """Return the window [M] of each fresh group: its rollout policy's, with the next ones up to ``fewest`` groups."""
+    found, counts = np.unique(version, return_counts=True)
+    names, current, held = {}, 0, 0
+    for v, count in zip(found, counts, strict=True):
+        if held >= fewest:
+            current, held = current + 1, 0
+        names[v] = current
+        held += count
+    if held < fewest and current:  # too few are left for a window of their own
+        names = {v: min(w, current - 1) for v, w in names.items()}
+    return np.array([names[v] for v in version])
+
+
+def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
+    """Return the re-evaluations of one run's groups.parquet.
+
+    None where there is none, or where fresh groups are not whole (a filter that keeps single responses).
+    """
+    correct = groups["rewards"].map(lambda r: round(float(np.sum(r)))).to_numpy()
+    origin, step = groups["origin"].to_numpy(), groups["step"].to_numpy()
+    sizes = groups["rewards"].map(len).to_numpy()
+    is_fresh, is_again = origin == FRESH, origin == REEVALUATED
+    if not is_again.any() or len(set(sizes[is_fresh])) != 1:
+        return None
+    size = int(sizes[is_fresh][0])
+    names, place = np.unique(groups["prompt_id"].to_numpy(str), return_inverse=True)
+    window = np.full(len(groups), -1)
+    window[is_fresh] = windows(groups["version"].to_numpy()[is_fresh])
+    hard = correct <= c1 * size + 1e-9
+    by_prompt: dict[int, list[int]] = {}
+    for i in np.flatnonzero((is_fresh & hard) | is_again):
+        by_prompt.setdefault(int(place[i]), []).append(int(i))
+    rows = []
+    for prompt, events in by_prompt.items():
+        stored, shown = None, (0, 0)
+        # a step re-evaluates before it stores its own hard prompts (Algorithm 1)
+        for i in sorted(events, key=lambda i: (step[i], is_fresh[i])):
+            if is_fresh[i]:
+                stored, shown = i, (correct[i], size)
+            elif stored is not None:
+                passes = passing(size, c1)[correct[i]]
+                rows.append((window[stored], correct[stored], *shown, passes, prompt))
+                shown = shown[0] + correct[i], shown[1] + size
+    if not rows:
+        return None
+    fresh = np.stack([window[is_fresh], place[is_fresh], correct[is_fresh]], axis=1)
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    return Tries(size, c1, tuple(names), int(window.max()) + 1, fresh, *columns)
+
+
+def of_method(block: Block, method: str, study: Study) -> dict[int, Tries]:
+    """Return the re-evaluations of each seed that has any. Raises UserError naming a broken run."""
+    found = {}
+    for cell in block.methods[method]:
+        c1 = reading.config(cell, study).get("method", {}).get("c1")
+        tries = None if c1 is None else tries_of(reading.table(cell, GROUPS, study, COLUMNS), float(c1))
+        if tries:
+            found[cell.seed] = tries
+    return found
+
+
+# ------------------------------------------------------------------------------------------------ the measure
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Re-evaluations of one method: of prompts stored at ``stored`` correct answers, None for all of them.
+
+    count, prompts: of them, over all seeds; admitted, expected, difference: shares, with a standard error over prompts
+    and seeds, t with S - 1 degrees of freedom (over the prompts alone where there is one seed). by_seed: differences.
+    """
+
+    stored: int | None
+    seeds: tuple[int, ...]
+    count: int
+    prompts: int
+    admitted: Estimate
+    expected: Estimate
+    difference: Estimate
+    by_seed: tuple[float, ...]
+
+
+def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]:
+    """Return the measure by what the stored group showed, and last over all; runs: by seed, at least one.
+
+    The error is a bootstrap's that draws seeds and prompts at once (Owen 2007): one draw of the prompts holds for all
+    seeds, which share them, and the distributions of p are fitted anew to each.
+    """
+    names = sorted({p for t in runs.values() for p in t.prompts})
+    place = {p: i for i, p in enumerate(names)}
+    rng = np.random.default_rng(0)
+    weights = np.vstack([np.ones(len(names)), _drawn(rng, len(names), draws)])  # the first line is what was seen
+    seeds = np.vstack([np.ones(len(runs)), _drawn(rng, len(runs), draws) if len(runs) > 1 else np.ones((draws, 1))])
+    of_runs = []  # of each run: what each re-evaluation counts, and its chance [draws + 1, N]
+    for t in runs.values():
+        mine = weights[:, [place[p] for p in t.prompts]]
+        of_runs.append((t, mine[:, t.prompt], t.chances(mine)))
+    stored = sorted({int(k) for t in runs.values() for k in t.stored})
+    return [_admission(kind, list(runs), of_runs, seeds) for kind in (*stored, None)]
+
+
+def _drawn(rng: np.random.Generator, count: int, draws: int) -> np.ndarray:
+    return rng.multinomial(count, np.full(count, 1 / count), draws)
+
+
+def _admission(
+    stored: int | None, names: list[int], of_runs: list[tuple[Tries, np.ndarray, np.ndarray]], seeds: np.ndarray
+) -> Admission:
+    """seeds: how often each run counts [draws + 1, S]; without a run of ``stored`` a line says nothing."""
+    sums, prompts = [], set()
+    for t, counts, chances in of_runs:
+        of = np.full(len(t.stored), True) if stored is None else t.stored == stored
+        n = counts[:, of]
+        sums.append(np.stack([n.sum(-1), (n * t.admitted[of]).sum(-1), (n * chances[:, of]).sum(-1)], axis=-1))
+        prompts |= {t.prompts[p] for p in t.prompt[of]}
+    totals = np.einsum("rs,src->rc", seeds, np.stack(sums))  # [draws + 1, 3]: re-evaluations, admitted, expected
+    shares = totals[:, 1:] / np.where(totals[:, :1] > 0, totals[:, :1], np.nan)
+    numbers = np.column_stack([shares, shares[:, 0] - shares[:, 1]])
+    own = {name: x[0] for name, x in zip(names, sums, strict=True) if x[0, 0]}
+    df = len(own) - 1 if len(own) > 1 else len(prompts) - 1
+    errors = np.nanstd(numbers[1:], axis=0, ddof=1)
+    return Admission(
+        stored,
+        tuple(own),
+        int(totals[0, 0]),
+        len(prompts),
+        *(Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True)),
+        by_seed=tuple(float((admitted - chance) / count) for count, admitted, chance in own.values()),
+    )

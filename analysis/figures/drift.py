@@ -1,0 +1,132 @@
+"""Accuracy against how far the policy drifts from its rollout policy, a curve a learning rate: beyond the paper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from analysis import reading, results, style, text
+from analysis.figures.common import legend_above, same_scale, seed_words
+from analysis.results import AVERAGE
+from bapo.store.files import STEPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from analysis.study import Block, Study
+
+DRIFT = "tv_x1"
+PANEL = 2.4
+LOOKS = (
+    (style.SKY, "v"),
+    (style.BLUE, "o"),
+    (style.ORANGE, "s"),
+    (style.VERMILLION, "^"),
+    (style.PURPLE, "D"),
+    (style.GREEN, "P"),
+)
+
+
+def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Return the figure and its data, a row a run."""
+    import pandas as pd
+
+    reading.require_runs(study)
+    frame = pd.DataFrame([row for block in study.blocks for row in _rows(block, study)])
+    if frame.empty:
+        return style.nothing(f"No run of this study has a partner of {study.reference} with the same seed.")
+    curves = sorted(set(zip(frame["rate"], frame["steps"], strict=True)))
+    longer = len({steps for _, steps in curves}) > 1
+    looks = {
+        (rate, steps): (*LOOKS[i % len(LOOKS)], f"rate {rate:g}" + (f", {steps} steps" if longer else ""))
+        for i, (rate, steps) in enumerate(curves)
+    }
+    places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
+    caption = (
+        "Average accuracy of the last checkpoint minus that of the reference's run of the same seed (and learning "
+        "rate and steps, where the study has one), against the total variation between the policy and its rollout "
+        f"policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% "
+        "interval over problems and training seeds, seeds paired. Lines join the runs of one learning rate and number "
+        f"of steps; {seed_words(study.blocks)}. {study.note}"
+    )
+    fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.75, left=0.6, wspace=0.2)
+    for axes, (task, model, family) in zip(panels, places, strict=True):
+        here = frame[(frame["task"] == task) & (frame["model"] == model) & (frame["family"] == family)]
+        _panel(axes, here, looks)
+        axes.set_title(here["family_title"].iloc[0], loc="left")
+    same_scale(panels)
+    panels[0].set_ylabel("minus the reference (points)")
+    legend_above(fig, panels)
+    return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))
+
+
+def partner(block: Block, method: str, study: Study) -> str:
+    """Return the reference's method with the learning rate and steps of ``method``; without one the reference itself.
+
+    A run that ends with a budget has the steps that the setting gives, not those it took.
+    """
+    wanted = _setting(block, method, study)
+    ours = [m for m in block.methods if _family(m) == study.reference]
+    return min((m for m in ours if _setting(block, m, study) == wanted), key=len, default=study.reference)
+
+
+def _family(method: str) -> str:
+    return method.split("+")[0]
+
+
+def _setting(block: Block, method: str, study: Study) -> tuple[float, int]:
+    """(learning rate, steps) of a method's configuration."""
+    train = reading.config(block.methods[method][0], study).get("train", {})
+    return float(train.get("learning_rate", np.nan)), int(train.get("steps") or 0)
+
+
+def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
+    rows_of = {r.method: r for r in results.collect(block, study)}
+    rows = []
+    for method in block.methods:
+        other = partner(block, method, study)
+        pair = results.paired(rows_of[method], rows_of[other], AVERAGE) if other in rows_of else None
+        family = _family(method)
+        if family == study.reference or pair is None:
+            continue
+        rate, steps = _setting(block, method, study)
+        title = block.plain_title(family) if family in block.methods else family
+        for cell in block.methods[method]:
+            if cell.seed not in pair.by_seed:
+                continue
+            moved = reading.table(cell, STEPS, study, [DRIFT])[DRIFT]
+            rows.append(
+                {
+                    **block.keys(method),
+                    "title": block.plain_title(method),
+                    "family": family,
+                    "family_title": f"{title}\n{block.title}",
+                    "rate": rate,
+                    "steps": steps,
+                    "minus": other,
+                    "seed": cell.seed,
+                    "drift": float(moved.mean()),
+                    "difference": 100 * pair.by_seed[cell.seed],
+                    "mean": 100 * pair.difference.mean,
+                    **text.points(pair.difference.tested, "low", "high", prefix="mean_"),
+                }
+            )
+    return rows
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[tuple[float, int], tuple[str, str, str]]) -> None:
+    """Draw one method's runs, a curve a learning rate and number of steps."""
+    axes.axhline(0, color="#444444", linewidth=0.8)
+    for curve, runs in rows.groupby(["rate", "steps"]):
+        colour, marker, label = looks[curve]
+        axes.scatter(runs["drift"], runs["difference"], s=6, color=colour, alpha=0.5, linewidths=0)
+        means = runs.groupby("method").agg({k: "mean" for k in ("drift", "mean", "mean_low", "mean_high")})
+        means = means.sort_values("drift")
+        spread = [means["mean"] - means["mean_low"], means["mean_high"] - means["mean"]]
+        look = {"color": colour, "capsize": 2, "markersize": 4.5, "linewidth": 1.1, "label": label}
+        axes.errorbar(means["drift"], means["mean"], yerr=spread, fmt=f"{marker}-", **look)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("total variation from the rollout policy")

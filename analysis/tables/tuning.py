@@ -1,0 +1,274 @@
+"""Tuning: every candidate of every method on held-out problems, and which of them is chosen: tuning.csv, .md and .tex.
+
+A candidate is a method with variants; it is scored at the last step of its runs on the probe that training never sees.
+No test benchmark is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from analysis import reading, statistics, text
+from analysis.page import RULE, Cell, Page, Table, at_scale
+from analysis.results import COSTS
+from analysis.study import Block, Study, row_order
+from bapo.errors import UserError
+
+#: the probed set that no method trains on
+HELD_OUT = "probe"
+#: variants of a candidate, () for the method as the setting has it
+Variants = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A method with variants. solved [S, n]: share of each prompt's samples that are correct; costs: means over seeds.
+
+    rate: its learning rate, None where a run has no configuration.
+    """
+
+    method: str
+    title: str
+    seeds: tuple[int, ...]
+    solved: np.ndarray
+    costs: Mapping[str, float]
+    rate: float | None
+
+    @property
+    def variants(self) -> Variants:
+        return tuple(self.method.split("+")[1:])
+
+    @property
+    def changed(self) -> str:
+        """Return what the variants change, in words."""
+        return self.title.partition(", ")[2] or "the setting's own values"
+
+    @property
+    def mean(self) -> statistics.SeedMean:
+        return statistics.mean_over_seeds(self.solved)
+
+
+# ------------------------------------------------------------------------------------------------ the choice
+
+
+def behind(best: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Return (difference, its standard error) of two candidates, [S, n] each, of the same seeds and prompts.
+
+    The error is that of new problems and new training seeds, or of new problems alone where there is one seed.
+    """
+    d = statistics.paired_over_seeds([best - other])
+    return d.mean, d.tested.se
+
+
+def near(scores: Mapping[Variants, np.ndarray]) -> list[Variants]:
+    """Return the candidates that are less than one standard error behind the highest mean, that one first.
+
+    scores: of one method, [S, n] each, on the same prompts.
+    """
+    best = max(scores, key=lambda variants: scores[variants].mean())
+    distances = {v: behind(scores[best], s) for v, s in scores.items() if v != best}
+    return [best, *(v for v, (difference, se) in distances.items() if difference <= se)]
+
+
+def choose(scores: Mapping[Variants, np.ndarray]) -> Variants:
+    """Return, of those :func:`near` the best, the candidate nearest to the setting: fewest variants, then highest mean.
+
+    So a value other than the setting's is chosen only where the data speak for it. scores: as in :func:`near`.
+    """
+    return min(near(scores), key=lambda variants: (len(variants), -scores[variants].mean()))
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The candidates of one method. named: what the setting names."""
+
+    method: str
+    candidates: Mapping[Variants, Candidate]
+    named: Variants
+
+    @property
+    def scores(self) -> dict[Variants, np.ndarray]:
+        return {variants: candidate.solved for variants, candidate in self.candidates.items()}
+
+    @property
+    def title(self) -> str:
+        return next(iter(self.candidates.values())).title.partition(", ")[0]
+
+    @property
+    def choice(self) -> Candidate:
+        return self.candidates[choose(self.scores)]
+
+    @property
+    def stale(self) -> bool:
+        """Return whether the setting names another choice than these runs."""
+        return set(self.named) != set(self.choice.variants)
+
+    @property
+    def edge(self) -> str:
+        """Return "smallest" or "largest" where the chosen learning rate is the end of those tried, else ""."""
+        rates = sorted({c.rate for c in self.candidates.values() if c.rate is not None})
+        ends = {rates[0]: "smallest", rates[-1]: "largest"} if len(rates) > 1 else {}
+        return ends.get(self.choice.rate, "")
+
+
+def tune(block: Block, study: Study) -> list[Tuned]:
+    """Return every method of a block with its candidates, the plain one first."""
+    named = study.chosen.get(block.task, {})
+    grouped: dict[str, list[str]] = {}
+    for method in sorted(block.methods, key=lambda m: m.count("+")):
+        grouped.setdefault(method.split("+")[0], []).append(method)
+    return [
+        Tuned(
+            method,
+            {c.variants: c for c in (_candidate(block, m, study) for m in grouped[method])},
+            tuple(named.get(method, ())),
+        )
+        for method in row_order(grouped)
+    ]
+
+
+def _candidate(block: Block, method: str, study: Study) -> Candidate:
+    cells = block.methods[method]
+    frames = {seed: frame.sort_index() for seed, frame in reading.probes(block, method, study, HELD_OUT).items()}
+    prompts = [tuple(frame.index) for frame in frames.values()]
+    if any(p != prompts[0] for p in prompts):
+        raise UserError(f"{cells[0].run.parent}: its seeds were probed on different prompts; make them again")
+    solved = [frame[frame.columns.max()].to_numpy() / frame.attrs["samples"] for frame in frames.values()]
+    totals = [reading.summary(cell.run, study).get("totals", {}) for cell in cells]
+    return Candidate(
+        method,
+        block.method_title(method).lstrip("+"),
+        tuple(frames),
+        np.stack(solved),
+        {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS},
+        reading.config(cells[0], study).get("train", {}).get("learning_rate"),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ as text
+
+
+def _rows(tuned: Tuned) -> list[list[str | Cell]]:
+    scores = tuned.scores
+    best, *others = near(scores)
+    rows: list[list[str | Cell]] = []
+    for variants, candidate in tuned.candidates.items():
+        mean = candidate.mean
+        difference, se = behind(scores[best], scores[variants])
+        chosen = candidate is tuned.choice
+        told = ["chosen" if chosen else "", "highest" if variants == best else "near" if variants in others else ""]
+        spread = text.number(100 * mean.seed_sd) if np.isfinite(mean.seed_sd) else ""
+        flops = candidate.costs["forward_flops"] + candidate.costs["backward_flops"]
+        rows.append(
+            [
+                tuned.title,
+                Cell(candidate.changed, mark=text.BOLD if chosen else ""),
+                Cell(text.number(100 * mean.mean), spread),
+                text.MISSING if variants == best else f"{text.signed(-100 * difference)} ({text.number(100 * se)})",
+                ", ".join(filter(None, told)),
+                "named" if set(tuned.named) == set(variants) else "",
+                text.thousands(candidate.costs["rollouts"]),
+                text.thousands(candidate.costs["updates"]),
+                f"{flops:.3g}" if np.isfinite(flops) else text.MISSING,
+            ]
+        )
+    return rows
+
+
+def sentences(block: Block, methods: Sequence[Tuned], study: Study) -> list[str]:
+    """Return where the setting names another choice than these runs, with the line that would name it."""
+    stale = [t for t in methods if t.stale]
+    lines = [
+        f"{t.title}: these runs choose {t.choice.changed}; the setting names "
+        f"{', '.join(t.named) or 'its own values'}, so tuned studies show another run than the chosen one."
+        for t in stale
+    ]
+    if stale:
+        others = {m: v for m, v in study.chosen.get(block.task, {}).items() if m not in {t.method for t in methods}}
+        choices = others | {t.method: t.choice.variants for t in methods if t.choice.variants}
+        listed = ", ".join(f"{method}: [{', '.join(variants)}]" for method, variants in choices.items())
+        lines.append(f"To name them, experiments/setting/{study.scale}_{block.task}.yaml: tuned: {{{listed}}}")
+    else:
+        lines.append("The setting names exactly these choices.")
+    lines += [
+        f"{t.title}: the chosen learning rate is the {t.edge} of those tried, so a better one may lie outside."
+        for t in methods
+        if t.edge
+    ]
+    return lines
+
+
+def table(block: Block, methods: Sequence[Tuned], study: Study) -> Table:
+    header = ["Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting"]
+    rows: list[Sequence[str | Cell]] = []
+    for tuned in methods:
+        rows += [*([RULE] if rows else []), *_rows(tuned)]
+    header += ["Rollouts", "Updates", "FLOPs"]
+    return Table(block.title, header, rows, "llrrllrrr", sentences(block, methods, study))
+
+
+def notes(study: Study, tuned: Sequence[Tuned]) -> list[str]:
+    candidates = [c for t in tuned for c in t.candidates.values()]
+    prompts, counts = [c.solved.shape[1] for c in candidates], [len(c.seeds) for c in candidates]
+    seeds = ", ".join(map(str, sorted({seed for c in candidates for seed in c.seeds})))
+    return [
+        *([study.note] if study.note else []),
+        f"Probe: accuracy in percent at the last step on {text.span(prompts)} held-out problems that no run trains on "
+        f"and no test benchmark holds, mean over {text.counted(counts, 'training seed')} ({seeds}); sd: between seeds. "
+        "The seeds are those of no other study.",
+        "Minus the highest: difference in points to the method's highest mean and its standard error, paired on the "
+        "same problems and by seed, over problems and seeds. near: behind by no more than that.",
+        "chosen: of the highest and those near it the one with the fewest values other than the setting's, then the "
+        "higher mean. An ablation or a variant of a method takes the choice of that method. named: what the setting "
+        "names, and the studies with `tuned: true` run.",
+        "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds.",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def long_rows(block: Block, tuned: Tuned) -> list[dict[str, Any]]:
+    """Return one row a candidate, in percent and points."""
+    scores, choice = tuned.scores, tuned.choice
+    best, *others = near(scores)
+    rows = []
+    for variants, c in tuned.candidates.items():
+        mean, (difference, se) = c.mean, behind(scores[best], scores[variants])
+        rows.append(
+            {
+                **block.keys(tuned.method),
+                "candidate": c.method,
+                "title": c.title,
+                "learning_rate": c.rate,
+                "problems": c.solved.shape[1],
+                "seeds": len(c.seeds),
+                "mean": 100 * mean.mean,
+                "seed_sd": 100 * mean.seed_sd,
+                "minus_highest": -100 * difference,
+                "minus_highest_se": 0.0 if variants == best else 100 * se,
+                "near": variants == best or variants in others,
+                "chosen": c is choice,
+                "named": set(tuned.named) == set(variants),
+                **c.costs,
+                **{f"seed_{s}": 100 * v for s, v in zip(c.seeds, mean.seed_means, strict=True)},
+            }
+        )
+    return rows
+
+
+def write(study: Study, out: Path) -> list[Path]:
+    """Write the table in every format; returns the files."""
+    import pandas as pd
+
+    tuned = {block: tune(block, study) for block in study.blocks}
+    frame = pd.DataFrame([row for block, methods in tuned.items() for t in methods for row in long_rows(block, t)])
+    tables = [table(block, methods, study) for block, methods in tuned.items()]
+    every = [t for methods in tuned.values() for t in methods]
+    heading = at_scale("Hyper-parameters on held-out problems", study.scale)
+    return Page(heading, tables, notes(study, every)).write(out, "tuning", frame)

@@ -1,0 +1,139 @@
+"""Differences over base models of one kind, and the figures beyond the paper, from runs with hand-worked numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.table_runs import place, write_run, write_study
+
+from analysis import bases, figures, style
+from analysis.__main__ import main
+from analysis.claims.measures import mean_of_bases, of_seeds
+from analysis.study import Study, load
+from bapo.store.files import GROUPS, TABLES, fingerprints, read_json, write_json, write_parquet
+
+SEEDS = (1, 2)
+#: model -> (base.seed, base.iterations, problems of 10 that BAPO solves in each seed; GRPO solves five)
+MODELS = {"tiny": (0, 50, (6, 8)), "tiny+base_2": (1, 50, (5, 5)), "tiny+weak": (0, 20, (1, 1))}
+RATES = {"bapo": 1e-4, "bapo+fast": 2e-4, "grpo": 1e-4, "grpo+fast": 2e-4}
+
+
+def solved(count: int) -> dict[str, list[list[int]]]:
+    return {"a": [[int(i < count)] for i in range(10)]}
+
+
+def config(model: str, method: str) -> dict[str, object]:
+    seed, iterations, _ = MODELS[model]
+    return {
+        "task": {"name": "countdown", "title": "Countdown"},
+        "data": {"seed": 0},
+        "model": {"name": model, "title": model, "architecture": {"hidden_size": 8}},
+        "base": {"seed": seed, "iterations": iterations},
+        "train": {"learning_rate": RATES[method], "steps": 2},
+        "method": {"algorithm": "grpo"} if method.startswith("grpo") else {"algorithm": "bapo", "c1": 0.25},
+    }
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """bapo+fast solves one problem less than bapo and drifts twice as far; grpo+fast solves four of ten."""
+    root = tmp_path_factory.mktemp("bases")
+    for model, (_, _, counts) in MODELS.items():
+        for seed, count in zip(SEEDS, counts, strict=True):
+            does = {"grpo": (5, 0), "grpo+fast": (4, 0), "bapo": (count, 1), "bapo+fast": (count - 1, 2)}
+            for method, (n, moved) in does.items():
+                costs = {"rollouts": 100.0, "updates": 10.0, "forward_flops": 2e9, "backward_flops": 1e9}
+                steps = [{"tv_x1": 0.1 * moved}, {"tv_x1": 0.3 * moved}]
+                write_run(place(root, method, seed, model=model), solved(n), costs, steps, config(model, method))
+    return root
+
+
+def study_of(root: Path, models: tuple[str, ...] = tuple(MODELS), methods: tuple[str, ...] = tuple(RATES)) -> Study:
+    cells = [(m, method, s) for m in models for method in methods for s in SEEDS]
+    return load(write_study(root, cells, benchmarks=("a",), name="toys"))
+
+
+def test_bases_of_one_kind_differ_in_their_seed_alone(root: Path) -> None:
+    study = study_of(root)
+    assert [[b.model for b in same] for same in bases.of_one_kind(study.blocks, study)] == [["tiny", "tiny+base_2"]]
+    assert bases.of_one_kind(study_of(root, ("tiny", "tiny+weak")).blocks, study) == []
+
+
+def test_pooled_over_bases_by_hand() -> None:
+    flat = [[np.full((2, 6), d)] for d in (0.1, 0.3)]  # nothing but the base varies: draws are 0.1, 0.2 and 0.3
+    p = bases.pooled(flat, draws=2000)
+    assert p.by_base == pytest.approx((0.1, 0.3)) and p.mean == pytest.approx(0.2)
+    assert (p.low, p.high) == pytest.approx((0.1, 0.3))
+    # t with one degree of freedom: 12.706 times sd / sqrt(2) = 0.1
+    assert p.over_bases.high == pytest.approx(0.2 + 12.706 * 0.1, abs=1e-3)
+    # nothing but the problems varies: half of them at 1; 100 draws have sd 0.05, whatever the number of bases
+    same = [[np.tile([1.0, 0.0], (2, 50))]] * 3
+    p = bases.pooled(same, draws=4000)
+    assert (p.low, p.high) == pytest.approx((0.5 - 1.96 * 0.05, 0.5 + 1.96 * 0.05), abs=0.012)
+    # nothing but the seeds: differences 0 and 1 of two seeds; each of two bases draws its own, sd sqrt(1/8 / 2)
+    seeds = [[np.array([[0.0] * 4, [1.0] * 4])]] * 2
+    assert bases.pooled(seeds, draws=4000).high == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="two or more bases"):
+        bases.pooled(flat[:1])
+
+
+def test_the_comparison_pools_them(root: Path, tmp_path: Path) -> None:
+    study_of(root)
+    assert main(["comparison", "--study", str(root / "study.json"), "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "comparison_toys.md").read_text()
+    assert "## Countdown, pooled over 2 base models: minus grpo" in text and "2 base models are very few" in text
+    assert "rows pooled over base models vary these too" in text
+    frame = pd.read_csv(tmp_path / "comparison_toys.csv")
+    row = frame[(frame["model"] == "tiny over 2 bases") & (frame["method"] == "bapo") & (frame["benchmark"] == "avg")]
+    # tiny: (6 + 8) / 2 - 5 = 2 of 10; tiny+base_2: 0
+    assert row[["base_1", "base_2", "difference"]].iloc[0].tolist() == [20.0, 0.0, 10.0]
+    assert row["bases_high"].item() == pytest.approx(10 + 12.706 * 10, abs=0.1)
+
+
+def test_the_ledger_takes_the_wider_interval() -> None:
+    far = [of_seeds([x - 0.1, x + 0.1], "x") for x in (1.0, 3.0, 5.0)]  # bases: sd 2, SE 2 / sqrt(3), 2 degrees
+    pooled = mean_of_bases(far)
+    assert pooled.bases == 3 and "bases" in pooled.varies
+    assert pooled.estimate.half_width == pytest.approx(4.3027 * 2 / np.sqrt(3), rel=1e-3)
+    near = mean_of_bases([of_seeds([1.0, 3.0], "x"), of_seeds([1.01, 2.99], "x")])
+    assert near.estimate.half_width == pytest.approx(12.706 * (1 + 0.99) / 2, rel=1e-3)  # of the seeds
+
+
+def test_accuracy_against_drift(root: Path) -> None:
+    with style.settings():
+        _, frame = figures.function("drift")(study_of(root, ("tiny",)))
+    rows = frame.set_index(["method", "seed"])
+    # minus GRPO at the same learning rate: bapo 6 and 8 minus 5, bapo+fast 5 and 7 minus 4
+    assert rows.loc["bapo", "difference"].tolist() == pytest.approx([10, 30])
+    assert rows.loc["bapo+fast", "difference"].tolist() == pytest.approx([10, 30])
+    assert rows["minus"].to_dict()[("bapo+fast", 1)] == "grpo+fast"
+    assert rows.loc["bapo", "drift"].tolist() == pytest.approx([0.2, 0.2]) and set(frame["family"]) == {"bapo"}
+    assert rows.loc[("bapo+fast", 1), "drift"] == pytest.approx(0.4)
+    with style.settings():  # without GRPO at that rate, the reference itself
+        _, frame = figures.function("drift")(study_of(root, ("tiny",), ("grpo", "bapo+fast")))
+    assert frame["difference"].tolist() == pytest.approx([0, 20])
+
+
+def test_the_figure_of_admission(root: Path, tmp_path: Path) -> None:
+    study = study_of(root, ("tiny",), ("grpo", "bapo"))
+    rows = []
+    for step in (1, 2):
+        for i in range(8):
+            origin, k = ("fresh", i % 2) if step == 1 else ("re-evaluated", 2 * (i % 4 == 1))
+            row = {"step": step, "prompt_id": f"t{i}", "origin": origin, "version": 0, "generated_step": step}
+            rows.append(row | {"rewards": np.array([1.0] * k + [0.0] * (4 - k))})
+    for cell in study.blocks[0].methods["bapo"]:
+        write_parquet(cell.run / GROUPS, pd.DataFrame(rows))
+        summary = read_json(cell.run / "summary.json")
+        write_json(cell.run / "summary.json", summary | {"files": fingerprints(cell.run, TABLES)})
+    figures.draw("x2_admission", study, tmp_path, stem="mine")
+    frame = pd.read_csv(tmp_path / "mine.csv").set_index("stored")
+    # of each run's four prompts at 0/4 none passes, of its four at 1/4 two
+    assert frame["reevaluations"].to_dict() == {"0/4": 8, "1/4": 8, "all": 16}
+    assert frame["admitted"].to_dict() == {"0/4": 0.0, "1/4": 50.0, "all": 25.0}
+    assert (tmp_path / "mine.svg").stat().st_size > 200
+    figures.draw("x2_admission", study_of(root, ("tiny",), ("grpo",)), tmp_path)
+    assert "no X2 to show" in (tmp_path / "x2_admission.svg").read_text()

@@ -1,0 +1,182 @@
+"""What the authors' code does (waunx/BAPO_ICLR at 5a4e246), one option each, against values from its formulas."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from support.scripted import G, NoSampler, ScriptedSampler, fresh, group, ids
+
+from bapo import methods
+from bapo.algorithm.batch import quota_filter
+from bapo.algorithm.replay import HardPrompt
+from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
+from bapo.experiments.compose import compose_config
+from bapo.methods.bapo import BAPO
+
+ALL_RIGHT = [8] * 6
+
+
+def bapo(batch_size: int = 6, **options) -> BAPO:
+    return methods.build({"algorithm": "bapo", **options}, batch_size, 1)
+
+
+def replayed(batch) -> list[str]:
+    return ids(g for g in batch.groups if g.origin == REPLAYED)
+
+
+# ---------------------------------------------------------------- (a) and (b): X3
+
+
+def test_x3_choice_latest_takes_the_stored_responses_of_a_prompt_that_has_become_high_quality():
+    """``sample_filtered_groups``: mu_current where X2 has measured one, else mu_alpha; nothing is generated for X3."""
+    method = bapo(
+        x3_choice="latest", failed_prompt="keep", keep_promoted=True, c2_range=[0.25, 0.25], c3_range=[0.5, 0.5]
+    )
+    sampler = ScriptedSampler({"1a": [3], "1b": [0]})
+    method.build_batch(1, [group("1a", 0, 1), group("1b", 1, 1), group("1c", 3, 1)], NoSampler())
+    batch = method.build_batch(5, fresh(5, ALL_RIGHT), sampler)
+    # by then 1c is too old; X2 finds 1a at 3/8, so its all wrong responses of step 1 may be replayed
+    assert sampler.asked == [["1a", "1b"]] and replayed(batch) == ["1a"]
+    (again,) = (g for g in batch.groups if g.origin == REPLAYED)
+    assert again.step == 1 and again.rewards.sum() == 0
+
+
+# ---------------------------------------------------------------- (c): r_tot
+
+
+def test_all_scores_is_the_mean_of_every_group_stored_ones_twice():
+    """``alpha_scores``: entered on arrival and again on storing, taken out only where a stored prompt is evicted."""
+    method = bapo(average_reward="all-scores", bad_capacity=1)
+    method.build_batch(1, [group("1a", 0, 1), group("1b", 4, 1), group("1c", 8, 1)], NoSampler())
+    assert method.average_reward == pytest.approx((0 + 0.5 + 1) / 3)
+    # r_tot = 0.5: B_high takes [0.3125, 0.4375], so only 1a is stored (B_bad) and counts twice from now on
+    method.build_batch(2, [group("2a", 8, 2)], NoSampler())
+    assert method.average_reward == pytest.approx((0.5 + 1 + 2 * 0 + 1) / 5)
+    method.build_batch(3, [group("3a", 0, 3)], NoSampler())
+    assert method.average_reward == pytest.approx((0.5 + 1 + 1 + 2 * 0 + 0) / 6)
+    # 3a has pushed 1a out of B_bad, whose scores are gone
+    method.build_batch(4, [group("4a", 8, 4)], NoSampler())
+    assert method.average_reward == pytest.approx((0.5 + 1 + 1 + 2 * 0 + 1) / 6)
+
+
+@pytest.mark.parametrize(
+    ("corrects", "c2", "c3"),
+    [
+        ([0, 0, 0, 8], 0.5 - 0.375 / 12, 0.625 - 0.375 / 12),  # r_tot 1/4: ratio (0.25 - 0.2) / 0.6 = 1/12
+        ([0, 0, 0, 0], 0.5, 0.625),  # at most 0.2: the easy end
+        ([8, 8, 8, 8], 0.125, 0.25),  # at least 0.8: the hard end
+    ],
+)
+def test_average_span_stretches_r_tot(corrects, c2, c3):
+    """``_update_adaptive_target_range``: new = high - (high - low) * (mean - 0.2) / 0.6, held to [0, 1]."""
+    method = bapo(average_span=[0.2, 0.8], threshold_direction="falling")
+    batch = method.build_batch(1, fresh(1, corrects), NoSampler())
+    assert (batch.metrics["c2"], batch.metrics["c3"]) == pytest.approx((c2, c3))
+
+
+# ---------------------------------------------------------------- (d): the Gaussian filter
+
+
+def test_quota_filter_by_hand():
+    """``gaussian_sample_from_current_batch``: quotas of responses a bin, bin 0/8 included, 8/8 not."""
+    groups = fresh(1, [0, 0, 0, 0, 2, 2, 4, 8])
+    # 64 responses, 48 wanted; bins 0, 2, 4: centre 2, weights e^-0.5, 1, e^-0.5 = 0.6065, 1, 0.6065
+    # shares 0.2741, 0.4519, 0.2741, so quotas int(13.16), int(21.69), int(13.16) of 32, 16 and 8 responses
+    kept = quota_filter(groups, share=0.75, std=2.0, rng=np.random.default_rng(1))
+    assert Counter({k: sum(g.size for g in kept if round(g.mean * G) == k) for k in (8,)})[8] == 0
+    sizes = Counter()
+    for g in kept:
+        sizes[g.prompt.id] += g.size
+    assert sum(sizes[p] for p in ("1a", "1b", "1c", "1d")) == 13  # parts of groups
+    assert (sizes["1e"], sizes["1f"], sizes["1g"]) == (8, 8, 8)  # fewer than the quota: all of them
+    narrow = quota_filter(groups, share=0.75, std=0.1, rng=np.random.default_rng(1))
+    assert {g.prompt.id for g in narrow} == {"1e", "1f"}
+    method = bapo(online_filter="quota", quota_share=0.75, quota_std=2.0)
+    assert sum(g.size for g in method.filtered_fresh(1, groups)) == 37
+    assert bapo(online_filter="quota", quota_share=0.25).filtered_fresh(1, groups) != kept
+
+
+def test_parts_of_groups_share_a_place_in_the_mini_batch():
+    method = bapo(online_filter="quota")
+    parts = [group(f"p{n}", 4).select(range(n)) for n in (3, 4, 2, 8, 1)]
+    assert [[g.size for g in unit] for unit in method.units(parts)] == [[3, 4, 2], [8], [1]]
+    whole = [group(name, 4) for name in "abc"]
+    assert method.units(whole) == [[g] for g in whole]
+
+
+# ---------------------------------------------------------------- (f) and (g), and what follows from them
+
+
+def test_x2_within_room():
+    """``promoted_to_take = min(available_promoted, remaining_needed)``."""
+    for within, count in ((True, 2), (False, 3)):
+        method = bapo(x2_within_room=within, max_reevaluated=6)
+        for name in "abc":
+            method.bad.add(HardPrompt(name, Prompt(name)))
+        batch = method.build_batch(5, fresh(5, [4, 4, 4, 4, 8, 8]), ScriptedSampler({n: [4] for n in "abc"}))
+        assert sum(g.origin == REEVALUATED for g in batch.groups) == count
+        assert batch.metrics["reevaluated_prompts"] == 3
+
+
+def test_x3_from_this_step_takes_what_x1_left():
+    """``collect_data`` stores before ``sample_filtered_groups`` draws; uids of the filtered batch are left out."""
+    options = {"online_filter": "gaussian", "filter_mean": 0.5, "filter_std": 0.01, "high_admission": "informative"}
+    for early, drawn in ((True, ["1b"]), (False, [])):
+        method = bapo(x3_from_this_step=early, x3_filter="none", **options)
+        batch = method.build_batch(1, fresh(1, [4, 2, 8]), NoSampler())  # X1 keeps 4/8 alone
+        assert replayed(batch) == drawn
+
+
+def test_advantage_reference_is_the_latest_mean():
+    """``compute_grpo_off_policy_advantage``: (r - mu) / (sigma + eps), by a stored prompt's latest scores."""
+    method = bapo(advantage_reference="buffer", keep_promoted=True, failed_prompt="keep")
+    method.bad.add(HardPrompt("a", Prompt("a"), 0.0, 1, again=(0.5,)))
+    stored = group("5b", 1, 5)
+    batch = method.build_batch(5, [stored, group("5c", 6, 5)], ScriptedSampler({"a": [2], "5b": [1]}))
+    (again,) = (g for g in batch.groups if g.origin == REEVALUATED)
+    # a: the mean of both re-evaluations, (4/8 + 2/8) / 2 = 3/8, sigma = sqrt(15)/8
+    sigma = 15**0.5 / 8
+    assert method.advantages(again)[:3] == pytest.approx([(1 - 3 / 8) / sigma] * 2 + [-3 / 8 / sigma], rel=1e-4)
+    # 5b is stored with 1/8, whatever part of it is trained on
+    part = stored.select([0, 1])
+    assert method.advantages(part) == pytest.approx([7 / 7**0.5, -1 / 7**0.5], rel=1e-4)
+    # 5c is in no buffer: eq. 2
+    other = group("5c", 6, 5)
+    assert method.advantages(other) == pytest.approx(bapo().advantages(other))
+
+
+# ---------------------------------------------------------------- all of it
+
+
+def test_fidelity_code_is_the_mathematics_script():
+    c = compose_config(["task=mathematics", "method=bapo", "fidelity=code"]).method
+    assert (c.remove_replayed, c.x3_choice, c.x3_filter, c.x3_from_this_step) == (False, "latest", "current", True)
+    assert (c.average_reward, c.average_span, c.threshold_direction) == ("all-scores", [0.2, 0.8], "falling")
+    assert (c.c2_range, c.c3_range) == ([0.125, 0.375], [0.375, 0.75])
+    assert (c.online_filter, c.quota_share, c.quota_std) == ("quota", 0.75, 2.0)
+    # max_total_uids = B: a quarter for the high-quality, the rest for the difficult
+    assert (c.high_eviction, c.high_capacity, c.bad_capacity) == ("capacity", 8, 24)
+    assert (c.store_promoted, c.keep_promoted, c.reevaluation_order) == (True, True, "random")
+    assert (c.x2_admission, c.x2_within_room, c.x2_weight) == ("above-stored", True, 1.0)
+    assert c.max_reevaluated is None  # half the batch, max_reeval_ids=128 of 256
+    assert (c.ratio, c.clip_centre, c.kl_to, c.kl_coef) == ("step-policy", "one", "step-policy", 0.001)
+    assert (c.sync_phase, c.advantage_reference, c.prompt_identity) == ("first", "buffer", "per-draw")
+
+
+def test_the_countdown_script_differs_in_five_values():
+    c = compose_config(["task=countdown", "method=bapo_code"]).method
+    assert (c.high_capacity, c.bad_capacity, c.max_reevaluated) == (32, 96, 32)  # 1,024 and 256 of B = 256
+    assert (c.c2_range, c.c3_range) == ([0.125, 0.125], [0.375, 0.375])  # enable_adaptive_target_range=False
+    assert (c.x2_weight, c.kl_coef, c.entropy_coef) == (3.0, 0.005, 0.0)
+
+
+def test_a_step_of_the_authors_code_runs_through():
+    config = compose_config(["task=countdown", "method=bapo_code"])
+    method = methods.build(config.method, 6, 1)
+    sampler = ScriptedSampler({f"{s}{c}": [2] * 9 for s in range(1, 12) for c in "abcdef"})
+    for step in range(1, 12):
+        batch = method.build_batch(step, fresh(step, [0, 1, 1, 2, 4, 8]), sampler)
+        assert all(np.isfinite(method.advantages(g)).all() for g in batch.groups)
+    assert sampler.asked and batch.metrics["high_buffer"] > 0

@@ -1,0 +1,141 @@
+"""Readings of the paper's text that BAPO leaves to an option, each against values worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
+
+from bapo import methods
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.replay import HardPrompt
+from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
+from bapo.methods.bapo import BAPO
+
+ALL_RIGHT = [8] * 6  # nothing for X1
+
+
+def bapo(**options) -> BAPO:
+    return methods.build({"algorithm": "bapo", **options}, 6, 1)
+
+
+def with_bad(names: str, **options) -> BAPO:
+    method = bapo(**options)
+    for name in names:
+        method.bad.add(HardPrompt(name, Prompt(name)))
+    return method
+
+
+def replayed(batch) -> list[str]:
+    return ids(g for g in batch.groups if g.origin == REPLAYED)
+
+
+def test_the_default_is_the_texts_plain_reading():
+    c = bapo().config
+    assert (c.remove_replayed, c.x3_filter, c.store_promoted) == (False, "current", True)
+    assert (c.expectations, c.failed_prompt, c.x2_policy, c.ratio) == ("pooled", "requeue", "current", "behaviour")
+
+
+@pytest.mark.parametrize(("x3_filter", "drawn"), [("current", []), ("none", ["1a", "1b"])])
+def test_x3_filter_by_eq_7_takes_what_the_thresholds_have_left_behind(x3_filter, drawn):
+    method = bapo(x3_filter=x3_filter)
+    # r_tot = 1/2: c2 = 0.3125, c3 = 0.4375, so 3/8 enters B_high
+    method.build_batch(1, fresh(1, [3, 3, 2, 4, 4, 8]), NoSampler())
+    assert ids(method.high) == ["1a", "1b"]
+    # r_tot = 0: c2 = 1/8, c3 = 2/8, and 3/8 is no longer "high-quality"
+    assert replayed(method.build_batch(2, fresh(2, [0] * 6), NoSampler())) == drawn
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_store_promoted(store):
+    method = with_bad("ab", store_promoted=store)
+    # r_tot = 1: c2 = 4/8, c3 = 5/8: of X2, a with 5/8 is high-quality and b with 2/8 is not
+    sampler = ScriptedSampler({"a": [5], "b": [2]})
+    sampler.step = 5
+    batch = method.build_batch(5, fresh(5, ALL_RIGHT), sampler)
+    assert ids(g for g in batch.groups if g.origin == REEVALUATED) == ["a", "b"]
+    assert ids(method.high) == (["a"] if store else [])
+    again = method.build_batch(6, fresh(6, ALL_RIGHT), NoSampler())
+    assert replayed(again) == (["a"] if store else [])
+
+
+@pytest.mark.parametrize(("failed_prompt", "asked"), [("requeue", ["def"]), ("keep", ["abc"])])
+def test_failed_prompt_has_its_turn_or_keeps_its_place(failed_prompt, asked):
+    method = with_bad("abcdef", failed_prompt=failed_prompt)
+    sampler = ScriptedSampler({name: [1, 0] for name in "abcdef"})
+    method.build_batch(5, fresh(5, ALL_RIGHT), sampler)
+    means = {e.key: e.mean for e in method.bad}
+    assert means["a"] == (0.125 if failed_prompt == "requeue" else 0.0) and means["d"] == 0.0
+    method.build_batch(10, fresh(10, ALL_RIGHT), sampler)
+    assert sampler.asked == [list("abc"), *map(list, asked)]
+
+
+@pytest.mark.parametrize("policy", ["current", "rollout"])
+def test_x2_policy_is_handed_to_the_sampler(policy):
+    sampler = ScriptedSampler({"a": [3]})
+    with_bad("a", x2_policy=policy).build_batch(5, fresh(5, ALL_RIGHT), sampler)
+    assert sampler.policies == [policy]
+
+
+def inputs(method: BAPO) -> LossInputs:
+    """Three rows of one token: X1 with advantage 1, X2 with -1, X3 with 2; all ratios are 1."""
+    groups = [group("x1", 4), group("x2", 4).as_origin(REEVALUATED), group("x3", 4).as_origin(REPLAYED)]
+    zeros = torch.zeros(3, 1)
+    return LossInputs(
+        zeros,
+        zeros,
+        torch.tensor([1.0, -1.0, 2.0]),
+        torch.ones(3, 1),
+        torch.tensor([bool(method.historical(g)[0]) for g in groups]),
+    )
+
+
+def test_expectations_separate_is_the_sum_of_eq_3():
+    values = {}
+    for kind in ("pooled", "separate"):
+        method = bapo(expectations=kind, kl_coef=0.0, entropy_coef=0.0)
+        values[kind] = method.loss(inputs(method))[0].item()
+    # pooled: -(1 - 1 + 2) / 3; separate: -1 for X1, -(-1 + 2) / 2 for what the buffers gave
+    assert values["pooled"] == pytest.approx(-2 / 3)
+    assert values["separate"] == pytest.approx(-1 - 1 / 2)
+
+
+def test_the_denominators_of_separate_expectations_count_x2_as_historical():
+    from omegaconf import OmegaConf
+
+    from bapo.engines.shared.rows import denominators
+
+    train = OmegaConf.create({"mini_batch_size": 3, "group_size": 8, "underfilled": "fewer-updates"})
+    groups = [group("x1", 4), group("x2", 4).as_origin(REEVALUATED), group("x3", 4).as_origin(REPLAYED)]
+    for kind, counts in (("pooled", (16, 8)), ("separate", (8, 16))):
+        assert denominators(train, groups, bapo(expectations=kind).historical)["part_sequences"] == counts
+
+
+def test_ratio_step_policy_is_pi_over_pi_k_and_keeps_what_is_replayed():
+    method = bapo(ratio="step-policy", kl_to="none", entropy_coef=0.0, dual_clip=0)
+    assert method.needs_step_policy
+    now, sampled, step = (torch.tensor([[p], [p]]).log() for p in (0.55, 0.25, 0.5))
+    loss, metrics = method.loss(
+        LossInputs(
+            now, sampled, torch.tensor([1.0, 1.0]), torch.ones(2, 1), torch.tensor([False, True]), step_logprobs=step
+        )
+    )
+    # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
+    assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
+    assert metrics["clip_fraction"].item() == 0.5
+
+
+def test_the_states_of_all_options_survive_a_restore():
+    method = bapo(x3_choice="latest", failed_prompt="keep", keep_promoted=True, average_reward="all-scores")
+    sampler = ScriptedSampler({f"{s}{c}": [2, 1, 3] for s in range(1, 9) for c in "abcdef"})
+    for step in range(1, 7):
+        method.build_batch(step, fresh(step, [0, 1, 3, 4, 8, 8]), sampler)
+    state, groups = method.state()
+    other = bapo(x3_choice="latest", failed_prompt="keep", keep_promoted=True, average_reward="all-scores")
+    other.restore(state, groups, Prompt)
+    assert [(e.key, e.latest, e.step) for e in other.bad] == [(e.key, e.latest, e.step) for e in method.bad]
+    assert all(np.array_equal(a.group.rewards, b.group.rewards) for a, b in zip(other.bad, method.bad, strict=True))
+    assert ids(other.high) == ids(method.high) and other.unstored == method.unstored
+    one, two = (m.build_batch(7, fresh(7, [0, 1, 3, 4, 8, 8]), NoSampler()) for m in (method, other))
+    assert ids(one.groups) == ids(two.groups) and one.metrics == two.metrics
