@@ -32,7 +32,8 @@ class Recorded:
     def draw(self, count: int) -> list[Prompt]:
         raise UserError("this method draws prompts while it builds a batch, which a recorded run cannot give")
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
+        """Return each prompt's group of the recorded run at this step or the next, whatever policy sampled it there."""
         return [self._next(p) for p in prompts]
 
     def _next(self, prompt: Prompt) -> Group:

@@ -122,7 +122,13 @@ def test_x2_within_room():
 
 def test_x3_from_this_step_takes_what_x1_left():
     """``collect_data`` stores before ``sample_filtered_groups`` draws; uids of the filtered batch are left out."""
-    options = {"online_filter": "gaussian", "filter_mean": 0.5, "filter_std": 0.01, "high_admission": "informative"}
+    options = {
+        "online_filter": "gaussian",
+        "filter_mean": 0.5,
+        "filter_std": 0.01,
+        "filter_share": 0.3,
+        "high_admission": "informative",
+    }
     for early, drawn in ((True, ["1b"]), (False, [])):
         method = bapo(x3_from_this_step=early, x3_filter="none", **options)
         batch = method.build_batch(1, fresh(1, [4, 2, 8]), NoSampler())  # X1 keeps 4/8 alone

@@ -123,7 +123,7 @@ class RecordedSampler:
     def draw(self, count: int) -> list[Prompt]:
         return [PROMPTS[i % B] for i in range(count)]
 
-    def regenerate(self, prompts: list[Prompt], group_size: int | None = None) -> list[Group]:
+    def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
         self.calls += 1
         return [record(p, self.step, self.calls, REEVALUATED, self.rows, group_size or G) for p in prompts]
 
