@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import TYPE_CHECKING
 
 from analysis import admission, style
@@ -21,6 +22,7 @@ SHOWN = {
     "expected of the unchanged policy": ("expected", style.GREY, "s", 0.14),
 }
 ROW = 0.3  # inches
+LABEL = 33  # characters of a line of a row's label
 
 
 def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
@@ -33,7 +35,9 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
         for method in block.methods:
             runs = admission.of_method(block, method, study)
             if runs:
-                names = block.keys(method) | {"title": f"{block.plain_title(method)}\n{block.title}"}
+                where = [block.title] if len(study.blocks) > 1 else []
+                lines = [*textwrap.wrap(block.plain_title(method), LABEL), *where]
+                names = block.keys(method) | {"title": "\n".join(lines)}
                 rows += [names | _row(a, next(iter(runs.values())).size) for a in admission.admissions(runs)]
     if not rows:
         return style.nothing("No run of this study re-evaluates a stored prompt, so there is no X2 to show.")
@@ -52,7 +56,7 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
         _panel(axes, frame[frame["stored"] == kind], titles)
         axes.set_title(f"stored at {kind}" if kind != "all" else "all", loc="left")
     legend_above(fig, panels, left=0.6)
-    return fig, frame.assign(title=frame["title"].str.replace("\n", ", "))
+    return fig, frame.assign(title=frame["title"].str.replace("\n", " "))
 
 
 def _row(a: admission.Admission, size: int) -> dict[str, object]:
