@@ -32,6 +32,7 @@ def test_every_study_is_drawn_or_compared() -> None:
         "comparison_fidelity",
         "comparison_matched",
         "comparison_offpolicy",
+        "comparison_parts",
         "regimes",
         "tuning",
         "comparison_untuned",
