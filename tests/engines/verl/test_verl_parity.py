@@ -50,12 +50,27 @@ TRAIN = {
 }
 COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
 BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
+CODE = {
+    "online_filter": "quota",
+    "x3_choice": "latest",
+    "x2_admission": "above-stored",
+    "keep_promoted": True,
+    "failed_prompt": "keep",
+    "prompt_identity": "per-draw",
+    "average_reward": "all-scores",
+    "advantage_reference": "buffer",
+    "ratio": "step-policy",
+    "kl_to": "step-policy",
+}
 METHODS = {
     "grpo": COMMON,
     "dapo": {},
     "grpo_delayed": {"v": 5, **COMMON},
     "repo": {"capacity": 8, "min_cached": 8, "replays": 5, "off_policy_weight": 0.7, "entropy_coef": 0.01},
     "bapo": {"x2_weight": 3.0, **BAPO},
+    "bapo, a sum of two expectations": {"algorithm": "bapo", "expectations": "separate", **BAPO},
+    # parts of groups, ratios and KL to the step's policy, advantages by the buffer
+    "bapo, as in the authors' code": {"algorithm": "bapo", **CODE, **BAPO},
     "bapo_without_x2": BAPO,
     "bapo_without_x3": BAPO,
     "bapo_duplicates": BAPO,
@@ -258,7 +273,7 @@ def verl_update(
     step: int,
 ) -> tuple[float, list[torch.Tensor], torch.Tensor]:
     """(loss, gradients, advantages [N, T] of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
-    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks, step, method.weight, method.phase)
+    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks, step, method.weight, method.phase, method.historical)
     rows = verl_rows(groups)
     template, _ = construct_minimal_padding_template(rows[0], {}, END)
     template = {name: template[name] for name in rows[0]}
@@ -308,6 +323,8 @@ def test_batches_are_composed_alike(name: str) -> None:
     expected_origins = {
         "repo": {FRESH, REPLAYED},
         "bapo": set(ORIGINS),
+        "bapo, a sum of two expectations": set(ORIGINS),
+        "bapo, as in the authors' code": set(ORIGINS),
         "bapo_without_x2": {FRESH, REPLAYED},
         "bapo_without_x3": {FRESH, REEVALUATED},
         "bapo_duplicates": set(ORIGINS),
