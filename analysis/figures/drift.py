@@ -93,7 +93,7 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
         if family == study.reference or pair is None:
             continue
         rate, steps = _setting(block, method, study)
-        title = block.plain_title(family) if family in block.methods else family
+        title = block.plain_title(method).split(", ")[0]  # of the method without its variants
         for cell in block.methods[method]:
             if cell.seed not in pair.by_seed:
                 continue
