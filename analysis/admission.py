@@ -18,7 +18,7 @@ import numpy as np
 
 from analysis import reading
 from analysis.statistics import Estimate
-from bapo.algorithm.rollouts import FRESH, REEVALUATED
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def fit(histograms: np.ndarray, rounds: int = ROUNDS) -> np.ndarray:
 
 def passing(group_size: int, c1: float) -> np.ndarray:
     """Return which numbers of correct answers [G + 1] eq. 6 admits: c1 < k / G < 1."""
-    k = np.arange(group_size + 1)
-    return (k > c1 * group_size + 1e-9) & (k < group_size)
+    means = [k / group_size for k in range(group_size + 1)]
+    return np.array([above(mean, c1) and not between(mean, 1, 1) for mean in means])
 
 
 def expected(weights: np.ndarray, correct: np.ndarray, tries: np.ndarray, group_size: int, c1: float) -> np.ndarray:

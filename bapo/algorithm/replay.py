@@ -18,7 +18,8 @@ RECENT = 4
 class HardPrompt:
     """An entry of B_bad: the prompt, and mean reward and step of the group that brought it in.
 
-    again: mean rewards of its re-evaluations since. group: the one that brought it in, where X3 may replay it.
+    again: mean rewards of its last re-evaluations since, at most RECENT. group: the one that brought it in, where
+    X3 may replay it.
     """
 
     key: str
@@ -31,8 +32,7 @@ class HardPrompt:
     @property
     def latest(self) -> float:
         """Return the mean reward of the last re-evaluations, or of the group that brought the prompt in."""
-        recent = self.again[-RECENT:]
-        return sum(recent) / len(recent) if recent else self.mean
+        return sum(self.again) / len(self.again) if self.again else self.mean
 
 
 class HardPrompts:

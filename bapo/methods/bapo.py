@@ -220,7 +220,7 @@ class BAPO(Method):
         if c.average_reward == "buffer" and len(self.high):
             mean = sum(g.mean for g in self.high) / len(self.high)
         elif c.average_reward == "all-scores":
-            stored = {group_key(g): g.mean for g in self.high} | {(e.prompt.id, e.step): e.mean for e in self.bad}
+            stored = self._stored(lambda entry: entry.mean)
             total, count = self.unstored
             total += sum(g.mean for g in fresh) + 2 * sum(stored.values())
             mean = total / (count + len(fresh) + 2 * len(stored))
@@ -243,13 +243,20 @@ class BAPO(Method):
         else:
             self.high.add(g for g in groups if above(g.mean, 0) and not between(g.mean, 1, 1))
 
+    def _stored(self, mean_of: Callable[[HardPrompt], float]) -> dict[tuple[str, int], float]:
+        """Return the mean of each group in a buffer by its key; B_bad's by ``mean_of``."""
+        return {group_key(g): g.mean for g in self.high} | {(e.prompt.id, e.step): mean_of(e) for e in self.bad}
+
     def _note_scores(self, fresh: list[Group], x2: list[Group]) -> None:
         """Take down what the options of the authors' code look up: means that no buffer holds, and the latest means."""
-        stored = {group_key(g): g.mean for g in self.high} | {(e.prompt.id, e.step): e.latest for e in self.bad}
-        if self.config.average_reward == "all-scores":
+        c = self.config
+        if c.average_reward != "all-scores" and c.advantage_reference != "buffer":
+            return
+        stored = self._stored(lambda entry: entry.latest)
+        if c.average_reward == "all-scores":
             others = [g.mean for g in fresh if group_key(g) not in stored]
             self.unstored = (self.unstored[0] + sum(others), self.unstored[1] + len(others))
-        if self.config.advantage_reference == "buffer":
+        if c.advantage_reference == "buffer":
             again = {e.prompt.id: e.latest for e in self.bad if e.again}
             self.latest = stored | {group_key(g): again[g.prompt.id] for g in x2 if g.prompt.id in again}
 

@@ -282,9 +282,9 @@ class Method:
 
         if self.config.kl_to == "mixture":
             raise NotImplementedError(f"{self.config.algorithm} defines no mixture of KL divergences")
-        others = {"reference": inputs.reference_logprobs, "step-policy": inputs.step_logprobs}
-        if self.config.ratio == "step-policy":  # the policy that the ratio has below the line
-            others["step-policy"] = losses.old_logprobs(inputs)
+        # with ratio=step-policy the policy that the ratio has below the line
+        step = losses.old_logprobs(inputs) if self.config.ratio == "step-policy" else inputs.step_logprobs
+        others = {"reference": inputs.reference_logprobs, "step-policy": step}
         return losses.low_variance_kl(inputs.logprobs, others.get(self.config.kl_to, inputs.behaviour_logprobs))
 
     def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:

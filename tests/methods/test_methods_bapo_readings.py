@@ -109,7 +109,8 @@ def test_the_denominators_of_separate_expectations_count_x2_as_historical():
     train = OmegaConf.create({"mini_batch_size": 3, "group_size": 8, "underfilled": "fewer-updates"})
     groups = [group("x1", 4), group("x2", 4).as_origin(REEVALUATED), group("x3", 4).as_origin(REPLAYED)]
     for kind, counts in (("pooled", (16, 8)), ("separate", (8, 16))):
-        assert denominators(train, groups, bapo(expectations=kind).historical)["part_sequences"] == counts
+        marks = [bapo(expectations=kind).historical(g) for g in groups]
+        assert denominators(train, groups, marks)["part_sequences"] == counts
 
 
 def test_ratio_step_policy_is_pi_over_pi_k_and_keeps_what_is_replayed():

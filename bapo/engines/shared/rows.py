@@ -119,14 +119,14 @@ def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable
 
 
 def denominators(
-    train: DictConfig, groups: Sequence[Group], historical: Callable[[Group], np.ndarray] = lambda group: group.replayed
+    train: DictConfig, groups: Sequence[Group], historical: Sequence[np.ndarray] | None = None
 ) -> dict[str, Any]:
     """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``; parts: (fresh, replayed).
 
-    historical: marks the responses of the second part (``Method.historical``).
+    historical: marks each group's responses of the second part (``Method.historical``); None: those replayed.
     """
     lengths = np.concatenate([g.samples.lengths for g in groups])
-    replayed = np.concatenate([historical(g) for g in groups])
+    replayed = np.concatenate([g.replayed for g in groups] if historical is None else historical)
     nominal = train.mini_batch_size * train.group_size if train.underfilled == "fewer-updates" else len(lengths)
     return {
         "nominal_sequences": nominal,

@@ -117,7 +117,7 @@ class Learner(Trained):
         """
         advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
         historical = [self.method.historical(g) for g in groups]
-        counts = denominators(self.train, groups, self.method.historical)
+        counts = denominators(self.train, groups, historical)
         self.optimizer.zero_grad(set_to_none=True)
         trained, total_loss = 0, 0.0
         for rows in self._micro_batches(groups):

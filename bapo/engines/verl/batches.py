@@ -81,8 +81,8 @@ def lay_out(
     for part, size in zip(parts, sizes, strict=True):
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
-        replayed = np.concatenate([historical(g) for g in part])
-        parted = denominators(train, part, historical)
+        marks = [historical(g) for g in part]
+        replayed, parted = np.concatenate(marks), denominators(train, part, marks)
         counts = [step, parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"], 0, phase]
         rows_of_part = slice(start, start + size)
         columns[rows_of_part, 0] = np.concatenate([numbers_of(g) for g in part])
