@@ -12,9 +12,10 @@
 # makes: bapo/experiments/products.py. profiles/default is loaded by itself.
 
 
-# Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml). This image, a base to
-# install that environment in, is used only with --software-deployment-method apptainer.
-container: "docker://python:3.11-slim-bookworm"
+# Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml), and jobs on GPUs by
+# `gpu_python` where that is set. With --software-deployment-method apptainer all of them run in the image that
+# containers/bapo.def makes: docs/provenance.md.
+container: str(Path(workflow.basedir, "containers", "bapo.sif"))
 
 
 report: "workflows/report/workflow.rst"
@@ -31,7 +32,9 @@ include: "workflows/products.smk"
 
 onstart:
     hold_working_directory()
+    check_gpus()
     check_claims()
+    start_warm_process()
     unlimited_starts()
 
 

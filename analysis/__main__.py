@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import figures, tables
+from analysis.audit import SETUP
 from bapo.errors import UserError
 from bapo.experiments import products
 from bapo.experiments.products import ALSO, FIGURES, LEDGER, PAGE, TABLES, Product
 from bapo.store import provenance
+from bapo.store.files import sha256
+
+#: formats of training logs (analysis/imports/formats.py)
+LOGS = ("histories", "tracking", "verl", "openrlhf", "trl")
 
 STUDY_FORMAT = """\
 The study file (JSON; the workflow writes it) says which runs to compare. Paths are relative to where the command runs.
@@ -39,18 +44,21 @@ Required in a cell: task, model, method, seed, run. Required in a base: task, mo
 
 @dataclass(frozen=True)
 class Made:
-    """What a command wrote. message: in words; files, inputs: for the record of where the files come from."""
+    """What a command did. message: what it wrote, in words; files, inputs: for the record of where the files come from.
 
-    message: str
+    text: what it prints; status: its exit status.
+    """
+
+    message: str = ""
     files: Sequence[Path] = ()
     inputs: Sequence[Path] = ()
+    text: str = ""
+    status: int = 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     raw = argparse.RawDescriptionHelpFormatter
-    top = argparse.ArgumentParser(
-        prog="python -m analysis", description=__doc__, epilog=STUDY_FORMAT, formatter_class=raw
-    )
+    top = argparse.ArgumentParser(prog=program, description=__doc__, epilog=STUDY_FORMAT, formatter_class=raw)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def of_study(name: str, text: str) -> argparse.ArgumentParser:
@@ -74,11 +82,19 @@ def parser() -> argparse.ArgumentParser:
         sub.add_argument(
             "--method", help="the method that figure15_migration shows (default: bapo, or the first there is)"
         )
-    log = commands.add_parser("import", help="a logged history of another project as a run directory")
+    log = commands.add_parser("import", help="another project's training log or evaluation as a run directory")
     log.add_argument(
-        "file", type=Path, help="JSON lines, plain or .gz: accuracy histories, tracking logs, verl metrics"
+        "file",
+        type=Path,
+        help="a training log (verl, TRL, OpenRLHF, accuracy histories, tracking logs; plain or .gz) or an evaluation "
+        "(results or samples of lm-eval, results or details of lighteval)",
     )
-    log.add_argument("--format", choices=["histories", "tracking", "verl"], help="default: by the first line's fields")
+    log.add_argument("--format", choices=LOGS, help="of a log; default: by its first record's fields")
+    log.add_argument("--reward", default="", metavar="NAME", help="the log's name of the reward to show")
+    log.add_argument("--metric", default="", metavar="NAME", help="of an evaluation, for example exact_match")
+    log.add_argument(
+        "--benchmark", action="append", default=[], metavar="THEIRS=OURS", help="what to call a benchmark here"
+    )
     for name in ("task", "model", "method"):
         log.add_argument(f"--{name}", required=True, help="the name of a folder, and a title in figures")
     log.add_argument("--seed", type=int, default=1)
@@ -90,15 +106,69 @@ def parser() -> argparse.ArgumentParser:
     asked.add_argument("--algorithm", default="bapo")
     asked.add_argument("--batch", type=int, help="B (default: the largest step of the run)")
     for sub in (log, asked):
-        sub.add_argument("--out", type=Path, default=Path("results/imported"), help="default: results/imported")
+        sub.add_argument(
+            "--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported"
+        )
     sweep = commands.add_parser("robustness", help="how accuracy depends on a sweep's parameters: md, csv, figure")
     sweep.add_argument("--trials", required=True, type=Path, metavar="FILE.json", help="trials.json of the sweep")
     sweep.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for robustness.*")
-    claims = commands.add_parser("claims", help="the ledger: every claim of the paper with a verdict")
+    audited = commands.add_parser("audit", help="what does not follow in a paper's numbers, by arithmetic")
+    audited.add_argument(
+        "paper",
+        nargs="?",
+        default=SETUP,
+        metavar="PAPER.yaml",
+        help="the table's file and what is said of it (format: docs/audit.md), or a name of analysis/paper/; default: "
+        "the paper of this suite",
+    )
+    audited.add_argument(
+        "--study", nargs="+", type=Path, default=[], metavar="FILE.json", help="put its numbers beside these runs'"
+    )
+    audited.add_argument("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
+    claims = commands.add_parser("claims", help="the ledger: every claim of a paper with a verdict")
+    claims.add_argument(
+        "claims",
+        nargs="?",
+        metavar="CLAIMS.yaml",
+        help="claims of another paper (format: docs/claims.md), or its PAPER.yaml, which names them; the files are "
+        "called claims_NAME",
+    )
     claims.add_argument(
         "--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="every study there is"
     )
     claims.add_argument("--out", required=True, type=Path, metavar="DIR", help=f"folder for {_names(LEDGER)}")
+    packed = commands.add_parser("export", help="a study's results as an RO-Crate, a folder or a .zip file")
+    packed.add_argument(
+        "study",
+        type=Path,
+        metavar="STUDY",
+        help="a study file, results/laptop/studies/table1.json, or a scale's folder for all of its studies",
+    )
+    packed.add_argument(
+        "--out", required=True, type=Path, metavar="CRATE", help="a folder, or a file that ends in .zip"
+    )
+    packed.add_argument("--checkpoints", action="store_true", help="the trained models too")
+    packed.add_argument("--title", default="", help="default: made from the studies' titles")
+    packed.add_argument("--author", default="", help="who publishes it")
+    packed.add_argument("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
+    packed.add_argument("--date", default="", help="of publication, ISO 8601; default: when its newest file was made")
+    verified = commands.add_parser("verify", help="whether a crate is whole and unchanged; exit status 0: yes, 1: no")
+    verified.add_argument("crate", type=Path, metavar="CRATE", help="a folder or a .zip file")
+    compared = commands.add_parser(
+        "compare", help="which numbers of two results agree within their intervals; exit status 0: all, 1: not all"
+    )
+    for side in ("a", "b"):
+        compared.add_argument(
+            side, type=Path, metavar=side.upper(), help="a results folder, or a crate (folder or .zip)"
+        )
+    compared.add_argument("--all", action="store_true", help="print every number, not only those that do not agree")
+    compared.add_argument("--strict", action="store_true", help="each number at 5%%, without Holm's correction")
+    compared.add_argument("--json", action="store_true", help="machine-readable")
+    watched = commands.add_parser("watch", help="what runs, what is done, curves so far, time left; ends with Ctrl-C")
+    watched.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
+    watched.add_argument("--once", action="store_true", help="one frame, all of it")
+    watched.add_argument("--page", type=Path, metavar="FILE.html", help="the same as a page that loads itself again")
+    watched.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two frames (5)")
     page = commands.add_parser("report", help="one HTML page of a scale's results that opens from disk")
     page.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
     page.add_argument("--out", type=Path, metavar="FILE.html", help=f"default: {_names(PAGE)} in that folder")
@@ -115,13 +185,17 @@ def _names(product: Product) -> str:
 
 
 def _import(options: argparse.Namespace) -> Made:
-    from analysis.imports.folders import STUDY, import_log
-    from analysis.imports.formats import Settings
+    from analysis.imports.folders import STUDY, import_file
+    from analysis.imports.tables import Settings
 
-    settings = Settings(batch=options.batch, group=options.group)
+    settings = Settings(batch=options.batch, group=options.group, reward=options.reward)
     names = (options.task, options.model, options.method, options.seed)
-    folder = import_log(options.file, options.out, *names, settings, options.format)
-    return Made(f"{folder} and {options.out / options.task / STUDY}")
+    renamed = dict(entry.partition("=")[::2] for entry in options.benchmark)
+    done = import_file(options.file, options.out, names, settings, options.format, options.metric, renamed)
+    study = options.out / options.task / STUDY
+    message = f"{done.folder}{f' and {study}' if study.exists() else ''} from {done.records} records"
+    refused = [f"{len(done.log.refused)} refused:", *done.log.said()] if done.log.refused else []
+    return Made(message, text="\n".join(refused))
 
 
 def _what_if(options: argparse.Namespace) -> Made:
@@ -134,12 +208,70 @@ def _what_if(options: argparse.Namespace) -> Made:
     return Made(str(write_what_if(options.run, options.out, options.algorithm, values, options.batch)))
 
 
+def _audit(options: argparse.Namespace) -> Made:
+    from analysis import audit, paper
+    from analysis.audit import beside, files
+    from analysis.claims import view
+
+    place = paper.find(options.paper)
+    published = audit.load(place)
+    found = audit.audit(published)
+    pairs = beside.pairs(published, list(view.load_studies(options.study).values())) if options.study else None
+    text = files.markdown(found, published.setup.title, published.setup.source, pairs)
+    written = files.write(options.out, text, found, pairs) if options.out else []
+    inputs = [place, place.parent / published.setup.table, *provenance.inputs_of_studies(options.study)]
+    return Made(_listed(written), written, inputs, text)
+
+
 def _claims(options: argparse.Namespace) -> Made:
-    from analysis.claims import entries, ledger, view, writers
+    from analysis.claims import entries, ledger, papers, view, writers
 
     studies = view.load_studies(options.study)
-    files = writers.write(ledger.ledger(entries.read(), studies), studies, options.out)
-    return Made(_listed(files), files, provenance.inputs_of_studies(options.study))
+    inputs = provenance.inputs_of_studies(options.study)
+    if options.claims is None:
+        files = writers.write(ledger.ledger(entries.read(), studies), studies, options.out)
+    else:
+        of = papers.find(options.claims)
+        claims = entries.read(of.claims, entries.Known.of(studies))
+        files = writers.write(ledger.ledger(claims, studies), studies, options.out, of.name, of.title)
+        inputs = [of.claims, *inputs]
+    return Made(_listed(files), files, inputs)
+
+
+def _export(options: argparse.Namespace) -> Made:
+    from analysis.sharing import packing
+
+    packed = packing.collect(options.study, options.checkpoints)
+    about = packing.about(packed, options.title, options.license or packing.LICENSE, options.author, options.date)
+    done = packing.write(packed, options.out, about)
+    left = f"; {len(packed.left_out)} runs are not finished and left out" if packed.left_out else ""
+    size = f"{done.size / 1e6:.1f} MB"
+    return Made(f"{done.path}: {done.files} files, {size}, {len(packed.actions)} actions, sums {done.sums}{left}")
+
+
+def _verify(options: argparse.Namespace) -> Made:
+    from analysis.sharing import checking, places
+
+    with places.opened(options.crate) as folder:
+        found = checking.problems(folder)
+        files = len(checking.read_sums(folder))
+        sums = sha256(folder / checking.SUMS)
+    said = "\n".join(found) or f"{options.crate}: all {files} files are as they were packed; sums {sums}"
+    return Made(text=said, status=1 if found else 0)
+
+
+def _compare(options: argparse.Namespace) -> Made:
+    import json
+
+    from analysis.sharing import comparing, places, wording
+
+    with places.opened(options.a) as a, places.opened(options.b) as b:
+        found = comparing.compare(a, b, options.strict)
+    names = (str(options.a), str(options.b))
+    text = wording.as_text(found, names, options.all, options.strict)
+    if options.json:
+        text = json.dumps(wording.as_json(found, names), indent=1, allow_nan=False)
+    return Made(text=text, status=0 if found.agree else 1)
 
 
 def _robustness(options: argparse.Namespace) -> Made:
@@ -154,6 +286,13 @@ def _report(options: argparse.Namespace) -> Made:
 
     page = report.write(options.results, options.out)
     return Made(str(page), [page.path], provenance.inputs_of_report(options.results))
+
+
+def _watch(options: argparse.Namespace) -> Made:
+    from analysis.watch import watch
+
+    watch(options.results, options.once, options.page, options.every)
+    return Made()
 
 
 def _of_study(options: argparse.Namespace) -> Made:
@@ -174,20 +313,36 @@ def _listed(files: Sequence[Path]) -> str:
 
 
 #: commands that do not read one study
-OTHERS = {"import": _import, "what-if": _what_if, "claims": _claims, "robustness": _robustness, "report": _report}
+OTHERS = {
+    "import": _import,
+    "what-if": _what_if,
+    "audit": _audit,
+    "claims": _claims,
+    "export": _export,
+    "verify": _verify,
+    "compare": _compare,
+    "robustness": _robustness,
+    "report": _report,
+    "watch": _watch,
+}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Return the exit status: 0, or 2 after one clear sentence on stderr."""
-    options = parser().parse_args(arguments)
+def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:
+    """Return the exit status: 0, or 2 after one clear sentence on stderr; 1 where a check has found something.
+
+    program: what the user typed.
+    """
+    options = parser(program).parse_args(arguments)
     try:
         made = OTHERS.get(options.command, _of_study)(options)
         provenance.record(made.files, ["analysis", *(sys.argv[1:] if arguments is None else arguments)], made.inputs)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(f"wrote {made.message}")
-    return 0
+    print(made.text, end="\n" if made.text and not made.text.endswith("\n") else "")
+    if made.message:
+        print(f"wrote {made.message}", file=sys.stderr if made.text else sys.stdout)
+    return made.status
 
 
 if __name__ == "__main__":

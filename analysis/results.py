@@ -127,8 +127,15 @@ def shared_seeds(a: Result, b: Result) -> list[int]:
 
 def paired_tables(a: Result, b: Result, column: str) -> list[np.ndarray]:
     """Return a minus b on the seeds that they share, [S, n] of each benchmark of a column."""
-    places = [[row.seeds.index(s) for s in shared_seeds(a, b)] for row in (a, b)]
-    return [x[places[0]] - y[places[1]] for x, y in zip(a.column(column), b.column(column), strict=True)]
+    seeds = shared_seeds(a, b)
+    x, y = (on_seeds(row.column(column), row.seeds, seeds) for row in (a, b))
+    return [one - other for one, other in zip(x, y, strict=True)]
+
+
+def on_seeds(tables: Sequence[np.ndarray], own: Sequence[int], wanted: Sequence[int]) -> list[np.ndarray]:
+    """Return the rows of tables [S, ...], one for each seed of ``own``, that belong to ``wanted``, in its order."""
+    places = [own.index(seed) for seed in wanted]
+    return [table[places] for table in tables]
 
 
 def paired(a: Result, b: Result, column: str) -> Paired | None:

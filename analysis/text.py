@@ -71,6 +71,12 @@ def what_varies(seeds: Sequence[int], bases: bool = False) -> str:
     )
 
 
+def minutes(seconds: int) -> str:
+    """Return a minute or more in words: 95 -> "1 min 35 s", 7500 -> "2 h 05 min"."""
+    whole, rest = divmod(seconds, 60)
+    return f"{whole} min {rest:02d} s" if whole < 60 else f"{whole // 60} h {whole % 60:02d} min"
+
+
 def percent(estimate: Estimate) -> str:
     """Return a share and the half-width of its 95% interval in percent: "31.2 ± 1.4"."""
     return f"{number(100 * estimate.mean)} ± {number(100 * estimate.half_width)}"

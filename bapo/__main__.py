@@ -7,6 +7,7 @@ import errno
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,19 @@ from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json
 from bapo.sweeps import command as sweeps
+
+#: commands of ``python -m analysis`` that can be given here too -> what they do
+ANALYSIS = {
+    "audit": "Check a paper's printed numbers by arithmetic.",
+    "claims": "Judge a paper's claims by finished runs.",
+    "import": "Import another project's training log or evaluation.",
+    "what-if": "Show the batches that BAPO would have drawn from a recorded run.",
+    "watch": "Show what runs, what is done and the time left.",
+    "report": "Write one HTML page of a scale's results.",
+    "export": "Pack a study's results as an RO-Crate.",
+    "verify": "Check that an RO-Crate is whole and unchanged.",
+    "compare": "Say which numbers of two results agree.",
+}
 
 OVERRIDES = """\
 Configuration: Hydra overrides, for example
@@ -37,17 +51,24 @@ def _parser() -> argparse.ArgumentParser:
         sub.set_defaults(run=run)
         return sub
 
-    def job(name: str, work: Callable[[Any, Any], None], text: str) -> argparse.ArgumentParser:
+    def job(name: str, work: Callable[[Any, Any], None], needed: str, text: str) -> argparse.ArgumentParser:
+        """needed: the function of bapo/plan/resources.py that says what it takes."""
         sub = command(name, _job, text, epilog=OVERRIDES, formatter_class=argparse.RawDescriptionHelpFormatter)
-        sub.set_defaults(work=work)
+        sub.set_defaults(work=work, needed=needed)
         sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
         sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
         return sub
 
-    job("data", _data, "Make (or fetch) the problems of a task.")
-    job("base", _base, "Train the base model of a scale from scratch (a pretrained model is only recorded).")
-    job("train", _train, "Train one run, resuming from its last checkpoint.")
-    evaluate = job("evaluate", _evaluate, "Evaluate a checkpoint on the task's benchmarks, 32 samples per problem.")
+    job("data", _data, "problems", "Make (or fetch) the problems of a task.")
+    job(
+        "base",
+        _base,
+        "base_model",
+        "Train the base model of a scale from scratch (a pretrained model is only recorded).",
+    )
+    job("train", _train, "training", "Train one run, resuming from its last checkpoint.")
+    text = "Evaluate a checkpoint on the task's benchmarks, 32 samples per problem."
+    evaluate = job("evaluate", _evaluate, "evaluation", text)
     evaluate.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
     evaluate.add_argument(
         "--curve",
@@ -69,25 +90,41 @@ def _parser() -> argparse.ArgumentParser:
         "'response'}, where gold is a text or a list of texts, any of which is right; geometry also takes 'choices', a "
         "list of texts",
     )
-    sweeps.add_arguments(command("sweep", sweeps.run, "Work on a study of a method's parameters."))
+    sweeps.add_arguments(command("sweep", _sweep, "Work on a study of a method's parameters."))
+    init = command("init", _init, "Write a project of your own: a task, a method and a study to begin with.")
+    init.add_argument("folder", metavar="FOLDER", help="a new folder")
     listing = command("methods", _methods, "List the methods.")
     listing.add_argument("--json", action="store_true", help="machine-readable")
     plan = command("plan", _plan, "Estimate what a target of the workflow will cost, before anything runs.")
     plan.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
     plan.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
     plan.add_argument("--json", action="store_true", help="machine-readable")
+    text = "Try vLLM, training, resuming and evaluation with a tiny model, in minutes."
+    gpu = command("gpu-check", _gpu_check, text)
+    gpu.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
+    gpu.add_argument(
+        "--keep", metavar="FOLDER", help="where logs and results go and stay (else removed if all is fine)"
+    )
+    gpu.add_argument(
+        "--limit", type=float, default=1800, metavar="SECONDS", help="that one of its jobs may take (1800)"
+    )
     origin = command("provenance", _provenance, "Show what a result was made from and what has changed since.")
     origin.add_argument(
         "file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report"
     )
     origin.add_argument("--json", action="store_true", help="machine-readable")
+    for name, text in ANALYSIS.items():
+        command(name, _analysis, text, add_help=False)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in ANALYSIS:
+        return _analysis(words)
     parser = _parser()
-    arguments, rest = parser.parse_known_args(argv)
+    arguments, rest = parser.parse_known_args(words)
     # argparse takes overrides from one place only; `--cfg job seed=1` should work as well
     if any(word.startswith("-") or "=" not in word for word in rest) or (rest and not hasattr(arguments, "overrides")):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -114,12 +151,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _job(arguments: Any) -> int:
-    from bapo.experiments.compose import compose_config
+def _analysis(words: Sequence[str]) -> int:
+    """Hand a command of the analysis on: this is the only place where the package knows of it."""
+    from analysis.__main__ import main as analysis
 
-    config = compose_config(arguments.overrides)
+    return analysis(words, "bapo")
+
+
+def _job(arguments: Any) -> int:
+    from bapo.experiments import compose
+
+    compose.recall()
+    config = compose.composed(arguments.overrides)
     if not arguments.cfg:
-        arguments.work(config, arguments)
+        if arguments.command != "data":  # the others load torch first, which may take seconds
+            cell = [config.task.name, config.model.name]
+            cell += [config.method.name, f"seed {config.seed}"] if arguments.command == "train" else []
+            print(f"{arguments.command} {' '.join(cell)}: starting", file=sys.stderr)
+        with _own_gpus(config, arguments.needed):
+            arguments.work(config, arguments)
     elif arguments.command == "train" and config.engine == "verl":
         from bapo.engines.verl.verl_config import as_yaml
 
@@ -129,6 +179,21 @@ def _job(arguments: Any) -> int:
 
         print(OmegaConf.to_yaml(config, resolve=True), end="")
     return 0
+
+
+def _own_gpus(config: Any, needed: str) -> AbstractContextManager[None]:
+    """Hold the GPUs that a job needs, before anything of it starts CUDA."""
+    from bapo.gpu.job import own_gpus
+    from bapo.plan import resources
+
+    modules = ["vllm"] if needed == "evaluation" and config.evaluation.backend == "vllm" else []
+    return own_gpus(config, getattr(resources, needed)(config)["gpu"], modules)
+
+
+def _sweep(arguments: Any) -> int:
+    config = sweeps.configuration(arguments)
+    with nullcontext() if config is None else _own_gpus(config, "training"):
+        return sweeps.run(arguments)
 
 
 def _data(config: Any, _: Any) -> None:
@@ -156,8 +221,8 @@ def _train(config: Any, _: Any) -> None:
 
 
 def _evaluate(config: Any, arguments: Any) -> None:
+    from bapo.engines.shared import pretrained
     from bapo.evaluation.run import evaluate
-    from bapo.experiments.identity import base_identity
     from bapo.experiments.places import base_directory
 
     if arguments.curve:
@@ -166,10 +231,7 @@ def _evaluate(config: Any, arguments: Any) -> None:
     if arguments.checkpoint:
         home = checkpoint = Path(arguments.checkpoint)
     elif arguments.base:
-        home = base_directory(config)
-        if config.model.kind == "scratch":
-            _require_identity(home, base_identity(config))
-        checkpoint = config.model.path if config.model.kind == "pretrained" else home / "checkpoint"
+        home, checkpoint = base_directory(config), pretrained.start_of(config)
     else:
         home, summary = _trained_run(config)
         checkpoint = home / summary["checkpoint"]
@@ -195,20 +257,15 @@ def _curve(config: Any, arguments: Any) -> None:
 
 
 def _trained_run(config: Any) -> tuple[Path, dict[str, Any]]:
-    """Return the folder and the summary of the configuration's run. Raises UserError unless it is finished."""
+    """Return the folder and summary of the configured run. Raises UserError unless it is finished and that very run."""
     from bapo.experiments import budgets
     from bapo.experiments.places import run_directory
 
     home = run_directory(config)
-    return home, _require_identity(home, budgets.identity(config))
-
-
-def _require_identity(home: Path, identity: str) -> dict[str, Any]:
-    """Return the summary in ``home``. Raises UserError if it is missing or belongs to another configuration."""
     summary = read_json(home / SUMMARY)
-    if summary.get("identity") != identity:
+    if summary.get("identity") != budgets.identity(config):
         raise UserError(f"{home}: this was trained under another configuration; train it again, or correct the command")
-    return summary
+    return home, summary
 
 
 def _grade(arguments: Any) -> int:
@@ -224,8 +281,24 @@ def _plan(arguments: Any) -> int:
     return text.main(arguments.target, arguments.config, arguments.json)
 
 
+def _gpu_check(arguments: Any) -> int:
+    from bapo.gpucheck import command
+
+    return command.main(arguments.device, Path(arguments.keep) if arguments.keep else None, arguments.limit)
+
+
 def _provenance(arguments: Any) -> int:
     return provenance.main(arguments.file, arguments.json)
+
+
+def _init(arguments: Any) -> int:
+    from bapo import init
+
+    folder = Path(arguments.folder)
+    for file in init.write(folder):
+        print(f"  {file}")
+    print(f"Now: cd {folder} && snakemake --cores all --config scale=smoke", file=sys.stderr)
+    return 0
 
 
 def _methods(arguments: Any) -> int:

@@ -1,6 +1,6 @@
 """Tokens per second of our sampler and of Hugging Face ``generate`` on prompts with images, on the same model.
 
-    python benchmarks/sampler_images.py [--results FOLDER] [--rounds N]
+    python benchmarks/sampler_images.py [--results FOLDER] [--rounds N] [--smallest]
 
 As ``sampler.py``, with the laptop's diagrams and Qwen2.5-VL model. Ours runs the vision tower once per prompt;
 ``generate``, called in the usual way with ``num_return_sequences``, runs it once per sequence, because it repeats the
@@ -10,13 +10,8 @@ pixels first. Preparing the images is not counted on either side.
 from __future__ import annotations
 
 import numpy as np
+import trained_base
 import world
-
-SMALL = (
-    "base.iterations=200",
-    "base.threads=1",
-    "data.split_sizes={base: 4000, train: 64, probe: 8, diagrams_val: 8, diagrams_test: 8}",
-)
 
 
 def main() -> None:
@@ -28,7 +23,7 @@ def main() -> None:
     from bapo.engines.shared.data import read_prompts
     from bapo.experiments.places import data_directory
 
-    config = world.make(options.results, "task=geometry", small=SMALL)
+    config = trained_base.make(options.results, task="geometry", smallest=options.smallest)
     models.prepare_process(1)
     model, tokenizer = models.load_start(config, torch.device("cpu"))
     processor, sampling = models.load_processor(model, models.start_path(config), config), config.sampling
@@ -46,9 +41,10 @@ def main() -> None:
     parameters = parameters_of(tokenizer, 1.0, 1.0, -1, sampling.max_response_tokens)
 
     print(f"\n{world.machine()}")
-    for group_size in (8, 32):
+    for group_size in (8,) if options.smallest else (8, 32):
         label = f"32 prompts, {group_size} samples each"
-        world.against_generate(label, model, prompts, group_size, parameters, inputs, options.rounds)
+        rounds = 1 if options.smallest else options.rounds
+        world.against_generate(label, model, prompts, group_size, parameters, inputs, rounds)
 
 
 if __name__ == "__main__":

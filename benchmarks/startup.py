@@ -1,96 +1,78 @@
-"""Seconds from the start of a command to its first result.
+"""CPU seconds of a training job to its first step: ``python -m bapo train`` against a child of the warm process.
 
-    python benchmarks/startup.py [--results FOLDER] [--rounds N]
+    python benchmarks/startup.py [--results FOLDER] [--rounds N] [--smallest]
 
-"train" is `python -m bapo train` from the start of the process to the line that reports the first step. The probe of
-the base model is switched off; the step itself (about 0.2 s on a quiet machine) is included.
-
-Imports are the limit. On the machine where this was written torch and torch._dynamo, which every optimiser loads, take
-0.9 s each, transformers' model classes 1.0 s, pandas 0.45 s. By default transformers would also load scikit-learn and
-all of scipy, another second; `bapo/engines/shared/imports.py` keeps them out.
+Both sides train one step with the probe of the base model switched off, in turns, so each number holds the whole job:
+start, one step (about 0.2 s on a quiet machine), a checkpoint, the end. Tracking is the default, wandb offline, whose
+own processes count too. The warm process imports once, before the first round. The target is 1.5 s of CPU time; what
+limits a child is wandb's start, loading two models and the step itself.
 """
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
+import tempfile
 import time
 from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
+import trained_base
 import world
+from processes import cost
 
-IMPORTS = """
-import sys, time
-begun = time.perf_counter()
-def lap(name):
-    global begun
-    print(f"{name}\\t{time.perf_counter() - begun}")
-    begun = time.perf_counter()
-import bapo.experiments.compose; lap("bapo.experiments.compose (Hydra, NumPy)")
-import torch; lap("torch")
-import torch._dynamo; lap("torch._dynamo (every optimiser loads it)")
-if sys.argv[1] == "plain":
-    import transformers.generation.utils, transformers.modeling_utils
-else:
-    from bapo.engines.shared.imports import load_transformers
-    load_transformers()
-from transformers import AutoTokenizer, Qwen2ForCausalLM; lap("transformers, " + sys.argv[1])
-import pandas, pyarrow.parquet; lap("pandas and pyarrow, after that")
-"""
-
-
-def seconds_until(command: list[str], text: str) -> float:
-    """Run ``command`` until it writes a line that contains ``text`` to its standard error (or ends, for "")."""
-    begun = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
-        lines, seconds = [], None
-        for line in process.stderr:
-            lines.append(line)
-            if text and text in line and seconds is None:
-                seconds = time.perf_counter() - begun
-    if process.returncode or (text and seconds is None):
-        raise SystemExit(f"{' '.join(command)} failed:\n{''.join(lines)}")
-    return seconds or time.perf_counter() - begun
+from bapo.warm import launch
 
 
 def main() -> None:
     options = world.arguments(__doc__, rounds=5).parse_args()
-    overrides = ["method=grpo", "train.steps=1", "probe.points=1", "probe.prompts=0", "checkpoint.every=100"]
-    config = world.make(options.results)
-    small = [] if options.results else list(world.SMALL)
-    runs = Path(mkdtemp(prefix="bapo-benchmark-starts-"))
-    shared = Path(config.paths.results)
+    rounds = 1 if options.smallest else options.rounds
+    words = ["method=grpo", "train.steps=1", "probe.points=1", "probe.prompts=0", "checkpoint.every=100"]
+    small = () if options.results else trained_base.overrides(smallest=options.smallest)
+    config = trained_base.make(options.results, smallest=options.smallest)
+    folder, shared = Path(tempfile.mkdtemp(prefix="bapo-benchmark-starts-")), Path(config.paths.results).resolve()
     print(f"\n{world.machine()}")
+    os.environ |= {f"{name}_NUM_THREADS": "1" for name in launch.THREADS} | {"VECLIB_MAXIMUM_THREADS": "1"}
+    os.chdir(folder)  # where the warm process listens
 
-    def train(number: int) -> list[str]:
-        """Return the command of a new run, in a results folder that shares the problems and the base model."""
-        results = runs / str(number)
+    def train(number: int, side: str) -> list[str]:
+        """Return the words of a new run, in a results folder that shares the problems and the base model."""
+        results = folder / f"{side}{number}"
         for part in ("data", f"{config.model.name}/base"):
             link = results / config.scale.name / config.task.name / part
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(shared.resolve() / config.scale.name / config.task.name / part)
-        return [*bapo, "train", "tracking=none", f"paths.results={results}", *small, *overrides]
+            link.symlink_to(shared / config.scale.name / config.task.name / part)
+        return ["-m", "bapo", "train", f"paths.results={results}", *small, *words]
 
-    bapo = [sys.executable, "-m", "bapo"]
-    rows = {
-        "python -m bapo --help": [seconds_until([*bapo, "--help"], "") for _ in range(options.rounds)],
-        "python -m bapo train, first step": [seconds_until(train(n), "step 1/1") for n in range(options.rounds)],
-    }
-    for name, seconds in rows.items():
-        print(f"{name:<44} {world.spread(np.array(seconds))} s")
-    for kind in ("plain", "without scikit-learn and scipy"):
-        laps: dict[str, list[float]] = {}
-        for _ in range(options.rounds):
-            done = subprocess.run([sys.executable, "-c", IMPORTS, kind], capture_output=True, text=True, check=True)
-            for line in done.stdout.splitlines():
-                name, value = line.split("\t")
-                laps.setdefault(name, []).append(float(value))
-        print(f"imports, transformers {kind}:")
-        for name, values in laps.items():
-            print(f"    {name:<40} {world.spread(np.array(values))} s")
-        print(f"    {'together':<40} {world.spread(np.sum(list(laps.values()), 0))} s")
+    def served() -> float:
+        """Return the CPU seconds of the warm process and of its children that have ended."""
+        fields = Path(f"/proc/{server.pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+    sides: dict[str, list[tuple[float, float, float]]] = {"plain": [], "warm": []}
+    server = launch.start() if launch.supported() else None
+    if server is None:
+        raise SystemExit("no warm process on this system: Linux without a GPU only")
+    with server:
+        for number in range(rounds + 1):
+            plain = cost([sys.executable, *train(number, "plain")], folder)
+            before = served()
+            warm = cost([*launch.command(), *train(number, "warm")], folder)
+            time.sleep(0.2)  # for the child to be waited for
+            if "starts by itself" in warm.output:
+                raise SystemExit(warm.output)
+            if number:
+                sides["plain"].append((plain.cpu, plain.wall, 0.0))
+                sides["warm"].append((warm.cpu + served() - before, warm.wall, warm.cpu))
+            else:
+                print(f"imports of the warm process, with a first run: {served():.2f} s of CPU time, once")
+        server.stdin.close()
+    base = np.array(sides["plain"])
+    for name, rows in sides.items():
+        cpu, wall, client = np.array(rows).T
+        note = f", of which the client {np.median(client):.2f} s" if name == "warm" else ""
+        print(f"{name:<6} CPU {world.spread(cpu)} s, wall {world.spread(wall)} s{note}")
+        print(f"{name:<6} ratio of CPU time {world.spread(cpu / base[:, 0])}")
 
 
 if __name__ == "__main__":

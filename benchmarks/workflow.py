@@ -1,14 +1,15 @@
-"""Seconds and memory of all of Table 1 at laptop scale, from nothing, and of the DAGs at paper scale.
+"""Seconds, memory and disk of all of Table 1 at laptop scale, from nothing, and of the DAGs at paper scale.
 
-    python benchmarks/workflow.py [--cores 2] [--dag-only]
+    python benchmarks/workflow.py [--cores 2] [--dag-only] [--against CHECKOUT] [--config KEY=VALUE ...] [--smallest]
 
 The targets are 35 minutes for the table; 5 s and 15 s for the DAGs of Table 1 and of everything with five seeds, 10 s
-for the latter with nothing to do; 2 s for the start of an analysis; 1.5 GB per job and 1 GB per DAG. DAGs are measured
-in CPU time, so other work on the machine hardly matters. Results go to a temporary folder, so no earlier run is used.
+for the latter with nothing to do; 3 s for a finished Table 1; 2 s for the start of an analysis; 1.5 GB per job and 1 GB
+per DAG. DAGs are measured in CPU time, so other work on the machine hardly matters. Results go to a temporary folder,
+so no earlier run is used. With ``--against`` the table is made by another checkout too, and every number of this one is
+also given as a ratio to that one's.
 
-The table is limited by arithmetic in small matrices (about 60% of the CPU time), then by the imports of torch and
-transformers in 140 processes; the base models come first. The DAGs are limited by Snakemake's start (about 2 s) and
-bookkeeping, Hydra's 0.1 s for the configuration of each task and model, and 0.03 s for each method on top.
+The DAGs are limited by Snakemake's start (about 2 s) and bookkeeping, then by Hydra's 0.1 s for the configuration of
+each task and model and 0.03 s for each method on top, once: later ones find the configurations kept.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import processes
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -87,30 +90,63 @@ def analysis_start() -> None:
     print(f"start of an analysis        {seconds:7.1f} s    target 2 s      {seconds / 2:.2f} of it")
 
 
+#: what ``--smallest`` makes: three runs of two steps each, and no table
+SMALLEST = ("scale=smoke", "methods=[grpo]", "seeds=[1,2,3]", "tracking=none")
+TINY = (
+    "data.split_sizes.base=1000",
+    "data.split_sizes.train=48",
+    "base.iterations=20",
+    "base.threads=1",
+    "probe.prompts=8",
+    "train.steps=2",
+)
+
+
+def table(code: Path, cores: str, target: str, settings: list[str]) -> dict[str, float]:
+    """Make a target from nothing with the code of a checkout; return what it took. Raises SystemExit on failure."""
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        profile = str(code / "workflows" / "profiles" / "default")
+        command = [sys.executable, "-m", "snakemake", "-s", str(code / "Snakefile"), "--workflow-profile", profile]
+        command += ["--cores", cores, target, "--config", *settings]
+        made, again = (processes.cost(command, folder, code) for _ in range(2))
+        assert "Nothing to be done" in again.output, again.output[-2000:]
+        peaks = [0]
+        for path in (folder / "results").rglob("*.json"):
+            content = json.loads(path.read_text())
+            peaks.append((content.get("peak_memory_bytes") or 0) if isinstance(content, dict) else 0)
+        return {
+            "wall time, s": made.wall,
+            "CPU time, s": made.cpu,
+            "largest job, GB": max(peaks) / 1e9,
+            "on disk, MB": processes.disk(folder / "results") / 1e6,
+            "CPU time when finished, s": again.cpu,
+        }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", default="2")
     parser.add_argument("--dag-only", action="store_true", help="only dry runs and the start of an analysis")
+    parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="a checkout to compare the table with")
+    parser.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of the table")
+    parser.add_argument("--smallest", action="store_true", help="only a few short runs in place of the table")
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        seconds, _, _ = cost("-n", "table1", "--config", "scale=paper", f"results={folder}/paper")
-        print(f"DAG of the paper's Table 1  {seconds:7.1f} s    target 5 s      {seconds / 5:.2f} of it")
-        everything(folder)
+    if not arguments.smallest and not arguments.against:
+        with tempfile.TemporaryDirectory() as folder:
+            seconds, _, _ = cost("-n", "table1", "--config", "scale=paper", f"results={folder}/paper")
+            print(f"DAG of the paper's Table 1  {seconds:7.1f} s    target 5 s      {seconds / 5:.2f} of it")
+            everything(folder)
         analysis_start()
-        if arguments.dag_only:
-            return
-        seconds, _ = timed("--cores", arguments.cores, "table1", "--config", f"results={folder}/laptop")
-        print(f"table1 from nothing         {seconds:7.1f} s    target 2100 s    {seconds / 2100:.2f} of it")
-        peaks = {}
-        for path in Path(folder).rglob("*.json"):
-            content = json.loads(path.read_text())
-            if isinstance(content, dict) and content.get("peak_memory_bytes"):
-                peaks[path.parent.relative_to(folder)] = content["peak_memory_bytes"]
-        largest = max(peaks, key=peaks.get)
-        print(
-            f"largest job                 {peaks[largest] / 1e9:7.2f} GB   target 1.5 GB   "
-            f"{peaks[largest] / 1.5e9:.2f} of it   ({largest})"
-        )
+    if arguments.dag_only:
+        return
+    target, settings = "table1", arguments.config
+    if arguments.smallest:
+        target, settings = "runs_tuning", [*SMALLEST, f"set={json.dumps(TINY, separators=(',', ':'))}"]
+    rows = [table(code, arguments.cores, target, settings) for code in (ROOT, arguments.against) if code]
+    for name, value in rows[0].items():
+        ratio = f"   {rows[1][name]:9.2f} there   ratio {value / rows[1][name]:.2f}" if len(rows) > 1 else ""
+        print(f"{target}, {name:<28}{value:9.2f}{ratio}")
 
 
 if __name__ == "__main__":

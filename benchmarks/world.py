@@ -1,16 +1,10 @@
-"""Shared parts of the benchmarks: the laptop's model and problems, and timing as ratios.
-
-The laptop's model is trained by the usual commands for 200 iterations instead of 2400 (about ten seconds), enough for
-responses to end where trained ones do, after 12 or 18 tokens, unlike a random model's. ``--results FOLDER`` takes the
-finished base model and problems of a real run instead.
-"""
+"""Shared parts of the benchmarks: options, timing in turns, ratios."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import platform
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,16 +16,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
-
     from bapo.algorithm.rollouts import Prompt
     from bapo.engines.shared.sampler import SamplingParameters
-
-SMALL = (
-    "base.iterations=200",
-    "base.threads=1",
-    "data.split_sizes={base: 8000, train: 400, probe: 8, cd34: 8, cd4: 8}",
-)
 
 
 def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
@@ -41,41 +27,22 @@ def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
         "--results", type=Path, help="results folder that holds a trained laptop base (default: make one)"
     )
     parser.add_argument("--rounds", type=int, default=rounds, help=f"measurements of each side (default: {rounds})")
+    parser.add_argument("--smallest", action="store_true", help="a few seconds, to see that it works: no figures")
     return parser
 
 
-def make(results: Path | None, *overrides: str, small: tuple[str, ...] = SMALL) -> DictConfig:
-    """Return the configuration of a laptop run, making its data and base model unless ``results`` holds them.
-
-    small: overrides for a base model made here.
-    """
-    from bapo.experiments.compose import compose_config
-
-    if results:
-        return compose_config(["tracking=none", f"paths.results={results}", *overrides])
-    from bapo.engines.torch.base import train_base
-    from bapo.tasks.job import make_data
-
-    folder = tempfile.mkdtemp(prefix="bapo-benchmark-")
-    config = compose_config(["tracking=none", *small, f"paths.results={folder}", *overrides])
-    print(f"making a small base model in {folder}", flush=True)
-    make_data(config)
-    train_base(config)
-    return config
-
-
 def interleave(sides: dict[str, Callable[[], object]], rounds: int) -> dict[str, np.ndarray]:
-    """Measure each side's seconds, float [rounds], in turns (A B A B) so that a busy machine slows all alike.
+    """Measure each side's CPU seconds, float [rounds], in turns (A B A B) so that a busy machine slows all alike.
 
     An extra round before the first is not counted.
     """
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
         for name, run in sides.items():
-            begun = time.perf_counter()
+            begun = time.process_time()
             run()
             if number:
-                seconds[name].append(time.perf_counter() - begun)
+                seconds[name].append(time.process_time() - begun)
     return {name: np.array(values) for name, values in seconds.items()}
 
 

@@ -1,13 +1,19 @@
 # What the rules share: the checked settings, the patterns of files, and what each job is called with.
 
+import atexit
 import dataclasses
 import gc
+import os
 import re
 import shlex
+import shutil
 import sys
 from contextlib import ExitStack
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
+
+from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from bapo.errors import UserError
 from bapo.experiments import budgets
@@ -17,12 +23,15 @@ from bapo.experiments import places
 from bapo.experiments import products
 from bapo.experiments import studies
 from bapo.experiments.settings import read_settings
+from bapo.gpu import devices
 from bapo.plan import resources
+from bapo.project import code_digest_of
 from bapo.store.files import sha256
 from bapo.store.lock import locked
 from bapo.sweeps import collect as sweep_results
 from bapo.sweeps import files as sweep_files
 from bapo.sweeps import study as sweep_studies
+from bapo.warm import launch
 
 
 def user_errors(function):
@@ -51,18 +60,60 @@ def check_claims():
     entries.read()
 
 
+def start_warm_process():
+    """It ends when this process does, by whatever."""
+    process = launch.start() if warm() else None
+    if process:
+        HELD.enter_context(process)
+
+
 def unlimited_starts():
     """Snakemake's limit of 100 job starts a second has it look at all waiting jobs once a second for every job that has
     ended, until it does little else (9.27). Nothing here starts jobs that fast."""
     workflow.scheduler.job_rate_limiter = None
 
 
+def limit_gpus():
+    """On one machine the jobs of a moment ask for no more GPUs than are visible. On a cluster its scheduler sees to it.
+
+    Each job then takes devices of its own (bapo/gpu/devices.py), also inside an allocation.
+    """
+    if not workflow.is_main_process or workflow.nodes is not None:  # --jobs of a cluster
+        return
+    if SETTINGS.gpus:
+        os.environ[devices.VISIBLE] = ",".join(SETTINGS.gpus)
+    there, asked = len(devices.visible()), workflow.global_resources.get("gpu").value  # of --resources, or None
+    if there:  # without one, check_gpus lets no job start that asks for one
+        workflow.global_resources["gpu"] = there if asked is None else min(there, asked)
+
+
+@user_errors
+def check_gpus():
+    """A job that this machine has too few GPUs for ends the workflow before its runs instead of after them."""
+    if not workflow.local_exec or not workflow.is_main_process:
+        return
+    # job.resources is cut down to the limit
+    asked = [(job, job.rule.resources["gpu"]) for job in workflow.dag.needrun_jobs() if "gpu" in job.rule.resources]
+    most = max((gpu.evaluate(job.wildcards, attempt=1).value for job, gpu in asked), default=0)
+    devices.require(most, len(devices.visible()))
+    if most and not shutil.which(GPU_PYTHON[0]):
+        raise UserError(f"--config gpu_python={SETTINGS.gpu_python}: there is no {GPU_PYTHON[0]} here")
+
+
 HELD = ExitStack()  # until the process ends
 # a DAG's millions of objects all stay: looking for garbage takes a tenth of the time
 gc.set_threshold(200_000, 50, 100)
 
+configuration.recall()
+atexit.register(configuration.retain, configuration.sources())
+
 SETTINGS = user_errors(read_settings)(config)
+#: by what jobs run: in the image where Snakemake takes one, else where Snakemake runs itself; and those on GPUs
+IN_IMAGE = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
+PYTHON = ["python" if IN_IMAGE else sys.executable]
+GPU_PYTHON = shlex.split(SETTINGS.gpu_python) if SETTINGS.gpu_python else PYTHON
 SCALE = user_errors(lambda: SETTINGS.home)()
+limit_gpus()
 DATA = places.data_folder(SCALE, "{task}")
 BASE = places.base_folder(SCALE, "{task}", "{model}")
 RUN = places.run_folder(SCALE, "{task}", "{model}", "{method}", "{seed}")
@@ -132,28 +183,57 @@ def analysis_identity(wildcards):
     return identity.code_identity("analysis")
 
 
+def product_identity(product):
+    """What makes a product anew: the page's own, or the analysis with the figures of the user's that stand with it."""
+    if product.shown:
+        return page_identity
+    own = user_errors(products.own_figures)(product.studies) if product.category == "Comparisons" else []
+    if not own:
+        return analysis_identity
+    code = [user_errors(code_digest_of)(place) for place in own]
+    return lambda wildcards: identity.digest([analysis_identity(wildcards), *code])
+
+
 def page_identity(wildcards):
     """The page is also made again when its templates change, and what it shows without asking for it."""
-    templates = Path(workflow.basedir, "analysis", "report", "templates").iterdir()
+    templates = Path(find_spec("analysis.report").origin).with_name("templates").iterdir()
     shown = [*sorted(templates), *user_errors(products.unasked)(SCALE, SETTINGS.scale)]
     return identity.digest([analysis_identity(wildcards), *map(sha256, shown)])
 
 
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
 # job is called, not what it means.
-def python(*words):
-    """`python -m WORDS` by the interpreter that runs Snakemake."""
-    return lambda wildcards, output: shlex.join([sys.executable, "-m", *words])
+def python(*words, needed=None):
+    """`python -m WORDS`, in a child of the warm process where there is one; a job on GPUs may have its own environment."""
+
+    def call(wildcards, output, threads):
+        if on_gpus(wildcards, needed):
+            start = GPU_PYTHON
+        else:
+            start = launch.command() if warm() and threads == 1 else PYTHON
+        return shlex.join([*start, "-m", *words])
+
+    return call
 
 
-def bapo(command, *options):
+@cache
+def warm():
+    """Return whether jobs of one thread are forked from a warm process: where this Snakemake runs them itself. verl has
+    processes of its own."""
+    torch = (SETTINGS.engine or SETTINGS.usual_engine) == "torch"
+    here = workflow.is_main_process and workflow.local_exec and not workflow.dryrun
+    deployed = workflow.deployment_settings.deployment_method
+    return SETTINGS.warm and torch and here and not deployed and launch.supported()
+
+
+def bapo(command, *options, needed=None):
     """`python -m bapo COMMAND` with the overrides that name the job's cell."""
 
-    def call(wildcards, output):
+    def call(wildcards, output, threads):
         cell = dict(wildcards.items())
         names = [f"scale={SETTINGS.scale}", *(f"{key}={value}" for key, value in cell.items())]
         names += SETTINGS.overrides_of(cell.get("method", ""))
-        return python("bapo", command, *options, *names)(wildcards, output)
+        return python("bapo", command, *options, *names, needed=needed)(wildcards, output, threads)
 
     return call
 
@@ -173,6 +253,11 @@ def machine(needed):
     return {name: part(name) for name in ("mem_mb", "runtime", "gpu", "nodes")}
 
 
+def on_gpus(wildcards, needed):
+    """Return how many GPUs a job needs."""
+    return needed and taken(needed, 1, **cell_of(wildcards)[0])["gpu"]
+
+
 @cache
 def grouped():
     """Return whether a cluster's scheduler sees several jobs as one: where the profile says how many (group-components).
@@ -187,11 +272,7 @@ def grouped():
 
 def together(name, needed=None):
     """Say where a cluster runs a job: with others of the group ``name``, or alone on its own GPUs."""
-
-    def alone(wildcards):
-        return needed and taken(needed, 1, **cell_of(wildcards)[0])["gpu"]
-
-    return lambda wildcards: name if grouped() and not alone(wildcards) else None
+    return lambda wildcards: name if grouped() and not on_gpus(wildcards, needed) else None
 
 
 def run_that_sets_the_budget(wildcards):

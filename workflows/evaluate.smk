@@ -27,7 +27,7 @@ rule evaluate:
         **machine(resources.evaluation),
     params:
         identity=of_job(identity.evaluation_identity),
-        call=bapo("evaluate"),
+        call=bapo("evaluate", needed=resources.evaluation),
     message:
         "Evaluate: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
     shell:
@@ -49,7 +49,7 @@ rule evaluate_base:
         **machine(resources.evaluation),
     params:
         identity=of_job(identity.evaluation_identity),
-        call=bapo("evaluate", "--base"),
+        call=bapo("evaluate", "--base", needed=resources.evaluation),
     message:
         "Evaluate: {wildcards.model} before training, {wildcards.task}"
     shell:
@@ -73,7 +73,7 @@ rule evaluate_curve:
         **machine(resources.evaluation),
     params:
         identity=of_job(identity.curve_identity),
-        call=bapo("evaluate", "--curve"),
+        call=bapo("evaluate", "--curve", needed=resources.evaluation),
     message:
         "Curve: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
     shell:

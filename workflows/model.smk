@@ -16,7 +16,7 @@ rule base:
         **machine(resources.base_model),
     params:
         identity=of_job(identity.base_identity),
-        call=bapo("base"),
+        call=bapo("base", needed=resources.base_model),
     message:
         "Base model: {wildcards.model}, {wildcards.task}"
     shell:

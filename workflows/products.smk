@@ -19,6 +19,7 @@ rule study:
         SCALE / products.study_file("{study}"),
     log:
         LOGS / "analysis" / "{study}_runs.log",
+    priority: 40  # `bapo watch` knows the jobs from it
     group:
         together("analysis")
     params:
@@ -47,7 +48,7 @@ for product in PRODUCTS:
         resources:
             mem_mb=lambda wildcards, attempt: attempt * resources.LITTLE,
         params:
-            identity=page_identity if product.shown else analysis_identity,
+            identity=product_identity(product),
             call=python("analysis", *product.call(SCALE)),
         message:
             product.message

@@ -21,7 +21,7 @@ rule sweep_slot:
         **machine(resources.training),
     params:
         identity=sweep_identity,
-        call=python("bapo", "sweep", "slot", "--settings", SETTINGS.as_json()),
+        call=python("bapo", "sweep", "slot", "--settings", SETTINGS.as_json(), needed=resources.training),
     message:
         "Sweep {wildcards.sweep}: slot {wildcards.slot}"
     shell:

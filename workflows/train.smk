@@ -19,7 +19,7 @@ rule train:
         **machine(resources.training),
     params:
         identity=of_job(identity.train_identity),
-        call=bapo("train"),
+        call=bapo("train", needed=resources.training),
     message:
         "Train: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"
     shell:

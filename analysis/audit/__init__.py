@@ -1,17 +1,17 @@
-"""What a paper's published numbers say about themselves, by arithmetic alone: ``python -m analysis.audit``.
+"""What a paper's published numbers say about themselves, by arithmetic alone: ``python -m bapo audit``.
 
 No training is needed, and nothing is known beforehand: each check computes from a table as it is printed
 (``analysis/paper/table1.yaml``) and from the paper's statements about it (``analysis/paper/setup.yaml``). Another
-paper's table in the same format is audited with ``--setup FILE``.
+paper's table in the same format is audited with ``bapo audit PAPER.yaml`` (``analysis/paper/simplerl_zoo.yaml`` is
+one); beside.py puts its numbers next to those of one's own runs.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from analysis.audit.published import Finding, Published, load
+from analysis.paper import FOLDER
 
-SETUP = Path(__file__).resolve().parents[1] / "paper" / "setup.yaml"
+SETUP = FOLDER / "setup.yaml"
 
 __all__ = ["SETUP", "Finding", "Published", "audit", "load"]
 
@@ -26,6 +26,7 @@ def audit(published: Published) -> list[Finding]:
         cells.marks,
         cells.best,
         statements.gains,
+        statements.gain_ranges,
         statements.ratios,
         statements.budgets,
         statements.same,

@@ -15,10 +15,10 @@ LUCK = 0.01 / len(RUNS)
 
 def averages(published: Published) -> Iterator[Finding]:
     """Find a printed average that its own cells do not give, whatever was rounded."""
-    column = published.average
+    column = published.setup.average
     for block in published.blocks if column else ():
         for row in block.rows:
-            parts = [cell for name, cell in row.cells.items() if published.problems(name)]
+            parts = [cell for name, cell in row.cells.items() if published.is_averaged(name)]
             printed = row.cells.get(column)
             if not parts or printed is None:
                 continue
@@ -51,9 +51,8 @@ def luck(cells: list[Cell], outcomes: int) -> float:
 
 def granularity(published: Published) -> Iterator[Finding]:
     """Values that no count can give with the stated number of runs, and the number of runs that a column does fit."""
-    runs = published.setup.get("runs")
     for column, title, rows in _columns(published):
-        n = published.problems(column)
+        n, runs = published.problems(column), published.setup.runs_of(column)
         if not runs or not n:
             continue
         for where, row in rows:
@@ -104,7 +103,7 @@ def _columns(published: Published) -> Iterator[tuple[str, str, list[tuple[str, R
 
 def marks(published: Published) -> Iterator[Finding]:
     """Underlined values that are not the second best of their column, second-best ones without a line, and ties."""
-    low = set(published.setup.get("lower_is_better", ()))
+    low = set(published.setup.lower_is_better)
     for block in published.blocks:
         if not any(row.underlined for row in block.rows):
             continue
@@ -145,7 +144,7 @@ def _marks_of(block: Block, column: str, title: str, lower: bool) -> Iterator[Fi
 
 def best(published: Published) -> Iterator[Finding]:
     """Find columns in which the proposed method is not the best row."""
-    low, proposed = set(published.setup.get("lower_is_better", ())), published.setup.get("proposed")
+    low, proposed = set(published.setup.lower_is_better), published.setup.proposed
     for block in published.blocks:
         ours = block.row(proposed) if proposed else None
         for column, cell in ours.cells.items() if ours else ():

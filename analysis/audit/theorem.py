@@ -22,12 +22,12 @@ def best_case(mu: float, factor: float) -> float:
 
 def constants(published: Published) -> Iterator[Finding]:
     """K1 to K3 for the stated thresholds; premises that do not hold; how often the bound can be positive."""
-    entry = published.setup.get("theorem")
+    entry = published.setup.theorem
     if not entry:
         return
-    group, c1, where = entry["group"], entry["c1"], entry["where"]
+    group, c1, where = entry.group, entry.c1, entry.where
     k1, k2 = theory.k1(group), theory.k2(c1)
-    ends = [(c2, c3) for c2, c3 in zip(entry["c2"], entry["c3"], strict=True)]
+    ends = [(c2, c3) for c2, c3 in zip(entry.c2, entry.c3, strict=True)]
     k3 = [theory.k3(c2, c3) for c2, c3 in ends]
     widths = {round(c3 - c2, 6) * group for c2, c3 in ends}
     yield Finding(

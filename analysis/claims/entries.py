@@ -14,6 +14,7 @@ from analysis.claims import FOLDER
 from analysis.claims.queries import QUERIES
 from analysis.claims.queries.training import SECONDS
 from analysis.claims.registry import names
+from analysis.study import Study
 from bapo import validate
 from bapo.errors import UserError, unknown
 from bapo.experiments import products
@@ -113,12 +114,32 @@ class Claim:
         return [*names(self.query.get("of")), *names(self.query.get("over"))]
 
 
-def read(folder: Path = FOLDER) -> list[Claim]:
-    """Read all entries, file by file. Raises UserError naming the file, the entry and the field."""
+@dataclass(frozen=True)
+class Known:
+    """The names that entries may give beside those in experiments/: of the studies that they are asked of."""
+
+    study: tuple[str, ...] = ()
+    task: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(studies: Mapping[str, Study]) -> Known:
+        tasks = (b.task for s in studies.values() for b in s.blocks)
+        return Known(tuple(studies), tuple(dict.fromkeys(tasks)), tuple({s.scale for s in studies.values() if s.scale}))
+
+
+def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
+    """Read all entries of a file, or of a folder file by file.
+
+    known: of another paper's claims; their queries read all of its studies where an entry names none (else: Table 1's).
+    Raises UserError naming the file, the entry and the field.
+    """
     claims: dict[str, tuple[str, Claim]] = {}
-    for path in sorted(folder.glob("*.yaml")):
+    for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
         try:
             content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file; name a YAML file with a list of claims") from None
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
         if not isinstance(content, list):
@@ -129,18 +150,21 @@ def read(folder: Path = FOLDER) -> list[Claim]:
             where = f"{path}: entry '{entry['id']}'"
             if entry["id"] in claims:
                 raise wrong(where, "id", None, f"is in {claims[entry['id']][0]} already; choose another")
+            if known and entry.get("query"):
+                entry = {"studies": list(known.study), **entry}
             claim = validate.read(Claim, products.with_studies(entry), where)
-            _check(claim, where)
+            _check(claim, where, known or Known())
             claims[claim.id] = (path.name, claim)
     return [claim for _, claim in claims.values()]
 
 
-def _check(claim: Claim, where: str) -> None:
+def _check(claim: Claim, where: str, known: Known) -> None:
     """Raise UserError for what no single field shows."""
     for key, group in (("studies", "study"), ("tasks", "task"), ("scales", "scale")):
+        allowed = sorted({*options(group), *getattr(known, group)})
         for name in getattr(claim, key):
-            if name not in options(group):
-                raise UserError(unknown(f"{where}: {key}", f"no such {group}", name, options(group)))
+            if name not in allowed:
+                raise UserError(unknown(f"{where}: {key}", f"no such {group}", name, allowed))
     if claim.query:
         name = str(claim.query.get("name"))
         if name not in QUERIES:

@@ -12,7 +12,7 @@ import numpy as np
 from analysis import admission, reading, statistics
 from analysis.admission import Admission
 from analysis.claims.measures import BASE, CHANCE, NotTestable
-from analysis.results import AVERAGE
+from analysis.results import AVERAGE, on_seeds
 from analysis.study import Base, Block, Cell, Study, load
 from bapo.store.files import STEPS, SUMMARY
 
@@ -111,12 +111,11 @@ class View:
 
     def paired(self, a: str, b: str, column: str = AVERAGE) -> tuple[list[np.ndarray], list[np.ndarray], int]:
         """Return :meth:`accuracy` of two methods on the seeds that both have, in their order, and how many."""
-        seeds = [[c.seed for c in self.block.methods[m]] for m in (a, b)]
-        common = sorted(set(seeds[0]) & set(seeds[1]))
+        seeds = {m: [c.seed for c in self.block.methods[m]] for m in (a, b)}
+        common = sorted(set(seeds[a]) & set(seeds[b]))
         if not common:
             raise NotTestable(f"{self.title(a)} and {self.title(b)} have no training seed in common")
-        picked = [[own.index(s) for s in common] for own in seeds]
-        x, y = ([t[p] for t in self.accuracy(m, column)] for m, p in zip((a, b), picked, strict=True))
+        x, y = (on_seeds(self.accuracy(m, column), seeds[m], common) for m in (a, b))
         return x, y, len(common)
 
     def _evaluated(self, cells: Sequence[Cell | Base], benchmark: str) -> tuple[tuple[str, ...], np.ndarray]:

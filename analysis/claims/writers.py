@@ -28,21 +28,29 @@ base models. What it does not name is given: a line without bases speaks of its 
 """
 
 
-def write(lines: Sequence[Line], studies: dict[str, Study], out: Path) -> list[Path]:
-    """claims.md, claims.csv and claims.json in ``out``."""
+def write(
+    lines: Sequence[Line], studies: dict[str, Study], out: Path, name: str = "claims", paper: str = ""
+) -> list[Path]:
+    """NAME.md, NAME.csv and NAME.json in ``out``. paper: the title of another paper than this suite's."""
     import pandas as pd
 
     rows = [as_dictionary(line) for line in lines]
     scale = next((s.scale for s in studies.values()), "")
     note = next((s.note for s in studies.values()), "")
-    paths = [out / f"claims.{kind}" for kind in ("md", "csv", "json")]
-    write_text(paths[0], markdown(rows, scale, note))
+    paths = [out / f"{name}.{kind}" for kind in ("md", "csv", "json")]
+    write_text(paths[0], markdown(rows, scale, note, paper))
     flat = [
         {k: " ".join(v) if k == "runs" else v for k, v in row.items() if k not in ("parts", "parameters", "studies")}
         for row in rows
     ]
     text.write_csv(paths[1], pd.DataFrame(flat))
-    content = {"scale": scale, "note": note, "counts": counts(rows), "claims": rows}
+    content = {
+        **({"paper": paper} if paper else {}),
+        "scale": scale,
+        "note": note,
+        "counts": counts(rows),
+        "claims": rows,
+    }
     write_text(paths[2], json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
     return paths
 
@@ -68,9 +76,10 @@ def headline(rows: Sequence[dict[str, Any]], claim: str) -> dict[str, Any]:
     return next((r for r in lines if r["task"] == ALL), next((r for r in lines if r["parts"]), lines[0]))
 
 
-def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str) -> str:
+def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str, paper: str = "") -> str:
     number = counts(rows)
-    parts = [f"# Ledger of claims at {scale or 'an unnamed'} scale", ""]
+    of = f" of {paper}" if paper else ""
+    parts = [f"# Ledger of claims{of} at {scale or 'an unnamed'} scale", ""]
     table = [[v, str(number["overall"][v]), str(number["lines"][v])] for v in VERDICTS]
     if number["no_runs"]:
         table[-1][-1] += f" ({number['no_runs']} for want of runs)"

@@ -52,14 +52,14 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
         "interval over problems and training seeds, seeds paired. Lines join the runs of one learning rate and number "
         f"of steps; {seed_words(study.blocks)}. {study.note}"
     )
-    fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.75, left=0.6, wspace=0.2)
+    fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.95, left=0.6, wspace=0.2)
     for axes, (task, model, family) in zip(panels, places, strict=True):
         here = frame[(frame["task"] == task) & (frame["model"] == model) & (frame["family"] == family)]
         _panel(axes, here, looks)
         axes.set_title(here["family_title"].iloc[0], loc="left")
     same_scale(panels)
     panels[0].set_ylabel("minus the reference (points)")
-    legend_above(fig, panels)
+    legend_above(fig, panels, ncols=3)
     return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))
 
 

@@ -1,6 +1,7 @@
-"""Other people's logs as run directories, so that figures can be drawn from runs that nobody can repeat on a laptop.
+"""Other people's results as run directories, for figures and tables beside one's own.
 
-``python -m analysis import FILE`` knows three formats (``formats.py``) and writes the tables that a run directory has;
-what a log does not hold is NaN there, and the manifest says where each number came from. ``python -m analysis what-if
-RUN`` asks which groups BAPO would have drawn from a run's groups (``what_if.py``).
+``python -m bapo import FILE`` reads training logs (``formats.py``: accuracy histories, tracking logs, verl, TRL,
+OpenRLHF) and published evaluations (``evaluations.py``: lm-eval, lighteval, the Open LLM Leaderboard). What a log does
+not hold is NaN; what cannot be read is refused, counted and named; the manifest says where each number came from.
+``python -m bapo what-if RUN`` asks which groups BAPO would have drawn from a run's groups (``what_if.py``).
 """

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.imports.formats import Settings, Tables, detect, read
+from analysis.imports import evaluations
+from analysis.imports.formats import Settings, Tables, detect, read_log
+from analysis.imports.lines import NAMED, Log
+from bapo.errors import UserError, unknown
 from bapo.store import manifest
 from bapo.store.files import (
     CONFIG,
@@ -16,6 +21,7 @@ from bapo.store.files import (
     STEPS,
     SUMMARY,
     fingerprints,
+    read_json,
     sha256,
     write_json,
     write_parquet,
@@ -23,6 +29,35 @@ from bapo.store.files import (
 )
 
 STUDY = "study.json"
+#: folder of an evaluation in that of its run, as in own runs
+EVALUATION = "eval"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What an import wrote. folder: of the run; log: with what was refused; records: how many were not."""
+
+    folder: Path
+    log: Log
+    records: int
+
+
+def import_file(
+    path: Path,
+    out: Path,
+    names: tuple[str, str, str, int],
+    settings: Settings,
+    format: str | None = None,
+    metric: str = "",
+    renamed: Mapping[str, str] | None = None,
+) -> Imported:
+    """Import a training log, or an evaluation where the file is one, as ``names``: task, model, method and seed.
+
+    metric, renamed: of an evaluation, as in :func:`import_evaluation`. Raises UserError where nothing can be read.
+    """
+    if format is None and evaluations.reader_of(path):
+        return import_evaluation(path, out, *names, metric, renamed or {})
+    return _import_log(path, out, *names, settings, format)
 
 
 def import_log(
@@ -32,13 +67,61 @@ def import_log(
 
     Raises UserError where the log is not readable in that format.
     """
+    return _import_log(path, out, task, model, method, seed, settings, name).folder
+
+
+def _import_log(
+    path: Path, out: Path, task: str, model: str, method: str, seed: int, settings: Settings, name: str | None
+) -> Imported:
     name = name or detect(path)
-    tables = read(path, settings, name)
+    tables, log = read_log(path, settings, name)
     folder = out / task / model / method / f"seed{seed}"
-    source = {"file": path.name, "sha256": sha256(path), "format": name, **asdict(settings)}
+    source = {"file": path.name, "sha256": sha256(path), "format": name, **asdict(settings), **refusals(log)}
     write(folder, tables, source, settings.batch)
     write_study(out / task)
-    return folder
+    return Imported(folder, log, len(log.records))
+
+
+def refusals(log: Log) -> dict[str, Any]:
+    """Return what a manifest says of refused records: their number and the first of them."""
+    named = [{"place": place, "reason": reason} for place, reason in log.refused[:NAMED]]
+    return {"refused": len(log.refused), "refused_first": named, "passed_over": log.passed}
+
+
+def import_evaluation(
+    path: Path, out: Path, task: str, model: str, method: str, seed: int, metric: str, renamed: Mapping[str, str]
+) -> Imported:
+    """Add a published evaluation to ``out/<task>/<model>/<method>/seed<k>/eval/``; other benchmarks there stay.
+
+    metric: which to take; renamed: a benchmark's name in the file -> here, for example that of one's own runs.
+    """
+    found, log = evaluations.read(path, metric)
+    lost = sorted(set(renamed) - set(found.scores))
+    if lost:
+        raise UserError(unknown(f"{path}: --benchmark", f"no benchmark '{lost[0]}'", lost[0], list(found.scores)))
+    folder = out / task / model / method / f"seed{seed}" / EVALUATION
+    sources = read_json(folder / MANIFEST)["imported"] if (folder / MANIFEST).exists() else []
+    kept = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {"benchmarks": {}, "files": {}}
+    benchmarks, files = dict(kept["benchmarks"]), dict(kept["files"])
+    for name, score in found.scores.items():
+        ours = renamed.get(name, name)
+        benchmarks[ours] = {**asdict(score), "source": path.name}
+        if name in found.values:
+            file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', ours)}.parquet"
+            _write_problems(folder / file, found.values[name])
+            files |= fingerprints(folder, [file])
+    source = {"file": path.name, "sha256": sha256(path), "format": found.format, "model": found.model, **refusals(log)}
+    sources = [*(s for s in sources if s["sha256"] != source["sha256"]), source]
+    write_json(folder / MANIFEST, {"imported": sources, "code": manifest.git_state()})
+    content = {"identity": f"imported:{source['sha256'][:16]}", "benchmarks": benchmarks, "files": files}
+    write_json(folder / SUMMARY, content)
+    return Imported(folder, log, len(found.scores) + sum(map(len, found.values.values())))
+
+
+def _write_problems(path: Path, values: Mapping[str, float]) -> None:
+    import pandas as pd
+
+    write_parquet(path, pd.DataFrame({"problem_id": list(values), "mean": list(values.values())}))
 
 
 def write(folder: Path, tables: Tables, source: dict[str, Any], batch_size: int) -> None:

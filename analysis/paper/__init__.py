@@ -7,6 +7,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+#: the paper's tables, and those of the papers that are audited as examples
+FOLDER = Path(__file__).resolve().parent
+
+
+def find(name: str | Path) -> Path:
+    """Return a file of the user's, or one of ``analysis/paper/`` by its name without the suffix."""
+    ours = FOLDER / f"{name}.yaml"
+    return ours if not Path(name).exists() and ours.is_file() else Path(name)
+
 
 @dataclass(frozen=True)
 class PaperModel:
@@ -36,7 +45,7 @@ def read(name: str) -> dict[str, Any]:
     """Return the content of ``analysis/paper/<name>.yaml``."""
     import yaml
 
-    return yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text(encoding="utf-8"))
+    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=1)

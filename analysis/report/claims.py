@@ -67,8 +67,8 @@ class Claim:
     sort: float | None  # the estimate, for sorting
 
 
-def load(path: Path) -> list[Claim]:
-    """[] where there is no ledger. Raises UserError where it is not a list of claims."""
+def lines(path: Path) -> list[Mapping[str, Any]]:
+    """Return the ledger as it is; [] where there is none. Raises UserError where it is not a list of claims."""
     if not path.exists():
         return []
     content = read_json(path)
@@ -76,7 +76,17 @@ def load(path: Path) -> list[Claim]:
         content = content.get("claims")
     if not isinstance(content, list) or not all(isinstance(c, Mapping) and c.get("id") for c in content):
         raise UserError(f"{path}: must be a list of claims that have an id each; delete it and make it again")
-    return [_claim(i, c) for i, c in enumerate(content)]
+    return content
+
+
+def load(path: Path) -> list[Claim]:
+    """Return the ledger in words, as :func:`lines` reads it."""
+    return [_claim(i, line) for i, line in enumerate(lines(path))]
+
+
+def anchor(index: int) -> str:
+    """Return the name in the page of a line of the ledger."""
+    return f"claim-{index + 1}"
 
 
 def _claim(index: int, line: Mapping[str, Any]) -> Claim:
@@ -89,7 +99,7 @@ def _claim(index: int, line: Mapping[str, Any]) -> Claim:
     shown = [_part(p) for p in parts if isinstance(p, Mapping)]
     value = line.get("estimate")
     return Claim(
-        anchor=f"claim-{index + 1}",
+        anchor=anchor(index),
         **{key: _words(line.get(key)) for key in ("id", "section", "quote", "task", "unit", "n_seeds", "reason")},
         paper=_number(line.get("paper_value")),
         estimate=estimate,

@@ -37,6 +37,7 @@ def html(text: str, level: int = 3) -> Markup:
     parser = _parser()
     tokens = [*_arranged(parser.parse(text), level - 1)]
     page = parser.renderer.render(tokens, parser.options, {}).replace("&lt;br&gt;", "<br>")
+    page = re.sub(r"(± [\d.]+) \((sd [\d.]+)\)(?=</)", r"\1<br><small>(\2)</small>", page)  # wide tables fit a laptop
     return Markup(re.sub(r"&lt;u&gt;(.*?)&lt;/u&gt;", r"<u>\1</u>", page))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import math
 from dataclasses import asdict, dataclass
@@ -12,10 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
-from analysis import text
+from analysis import html, text
 from analysis.audit import SETUP, audit
 from analysis.audit import load as load_audit
-from analysis.report import claims, files, provenance
+from analysis.report import claims, files, findings, others, picture, provenance
+from analysis.report.gains import COSTS
 from analysis.study import StudyFile, workflow_command
 from analysis.tables.overhead import QUANTITIES
 from bapo.errors import UserError
@@ -63,29 +62,24 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
         "findings": audit(load_audit(setup)),
     }
     path = out or results / "report.html"
-    page = render(results.name, origin, **content)
+    opening = findings.collect(results, origin.studies, claims.lines(results / "claims.json"))
+    page = render(results.name, origin, opening=opening, others=others.collect(results, origin.runs), **content)
     write_text(path, page)
     sizes = {key: len(value) for key, value in content.items()}
     return Report(path, len(page.encode()), **sizes, runs=len(origin.runs), configurations=len(origin.configurations))
 
 
 def render(folder: str, origin: provenance.Provenance, **content: Any) -> str:
-    """Return the page's text. content: tables, figures, sweeps, claims and findings, as :func:`write` collects them."""
-    import jinja2
-
+    """Return the page's text. content: opening, tables, figures, sweeps, claims, findings, others (see write)."""
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     script = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}
+    filters = {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}
     study = next((s for s in origin.studies if s.name == "table1"), (origin.studies or [StudyFile(())])[0])
-    return environment.get_template("page.html").render(
+    return html.template(FOLDER, "page.html", **filters).render(
         **content,
+        drawings=picture.drawings(content["opening"]),
+        units=picture,
+        cost_words=COSTS,
         scale=study.scale or folder,
         note=study.note,
         command=lambda target: _command(target, study, folder),
@@ -140,13 +134,9 @@ def _finite(value: Any) -> Any:
 
 def _policy(style: str, script: str) -> str:
     """Return the policy: nothing is loaded, run or sent but this style, this script and the images inside the page."""
-
-    def digest(content: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
     return (
-        f"default-src 'none'; img-src data:; style-src {digest(style)}; script-src {digest(script)}; base-uri 'none'; "
-        "form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+        f"default-src 'none'; img-src data:; style-src {html.source(style)}; script-src {html.source(script)}; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
     )
 
 
@@ -170,8 +160,7 @@ def duration(seconds: float | None) -> str:
         return text.MISSING
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return text.minutes(round(seconds))
 
 
 def amount(value: float | None) -> str:

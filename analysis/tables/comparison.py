@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
 from analysis.tables import hyperparameters, pooled
+from bapo.experiments.products import compared_file
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")
@@ -50,6 +51,7 @@ class Compared:
     against: Mapping[str, Mapping[str, Against]]
     changed: Mapping[str, tuple[str, ...]]
     short: Mapping[str, tuple[int, ...]]  # method -> seeds whose run ended before it had used its budget
+    over_base: Mapping[str, Mapping[str, Against]] = field(default_factory=dict)  # column -> method, likewise
 
 
 def seeds_of(seeds: Sequence[int]) -> str:
@@ -67,7 +69,20 @@ def compare(block: Block, study: Study) -> Compared:
         for column, _ in results.columns(block):
             against[column] = _column(rows, results_of[study.reference], column)
     short = {method: tuple(reading.short_of_budget(cells, study)) for method, cells in block.methods.items()}
-    return Compared(block, rows, study.reference, against, changes(block, study), short)
+    over = {name: _over_base(rows, name) for name, _ in results.columns(block)}
+    return Compared(block, rows, study.reference, against, changes(block, study), short, over)
+
+
+def _over_base(rows: Sequence[Result], column: str) -> dict[str, Against]:
+    """Return every trained row against the base model, which adds no seeds; {} without one."""
+    base = next((r for r in rows if r.is_base), None)
+    trained = [r for r in rows if not r.is_base]
+    if base is None:
+        return {}
+    there = base.column(column)
+    found = [statistics.difference_over_seeds(r.column(column), there, (False, True)) for r in trained]
+    adjusted = statistics.holm([d.tested.p for d in found])
+    return {r.method: Against(d, float(p), 0) for r, d, p in zip(trained, found, adjusted, strict=True)}
 
 
 def _column(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
@@ -194,6 +209,7 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
         for name, title in results.columns(compared.block):
             m, test = row.mean(name), compared.against.get(name, {}).get(row.method)
             d = test.difference.tested if test else None
+            gain = compared.over_base.get(name, {}).get(row.method)
             seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
             rows.append(
                 {
@@ -214,6 +230,10 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                     "p": d.p if d else None,
                     "p_holm": test.adjusted if test else None,
                     "verdict": test.verdict if test else "",
+                    "over_base": 100 * gain.difference.mean if gain else None,
+                    "over_base_low": 100 * gain.difference.tested.low if gain else None,
+                    "over_base_high": 100 * gain.difference.tested.high if gain else None,
+                    "over_base_p_holm": gain.adjusted if gain else None,
                     "changed": "; ".join(compared.changed.get(row.method, ())),
                     "budget_not_reached": len(compared.short.get(row.method, ())),
                     **row.costs,
@@ -234,4 +254,4 @@ def write(study: Study, out: Path) -> list[Path]:
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
     tables = [*map(table, blocks), *map(pooled.table, kinds)]
     page = Page(heading, tables, notes(study, bool(kinds)))
-    return page.write(out, f"comparison_{study.name}" if study.name else "comparison", frame)
+    return page.write(out, compared_file(study.name), frame)

@@ -8,7 +8,7 @@ backend  random numbers                  column ``seed``                   colum
 =======  ==============================  ================================  ======================================
 torch    of (seed, task, problem,        evaluation.seed                   as sampled, with the end token
          repeat) alone
-vllm     one stream of the engine        evaluation.seed (the engine's)    of the text tokenised again: lm-eval
+vllm     one stream of each engine       evaluation.seed (the first's)    of the text tokenised again: lm-eval
                                                                            hands on the text alone
 server   the server's own, never again   -1: none is sent                  the server's ``usage``; without it, of
          the same                                                          the text tokenised again
@@ -25,6 +25,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from bapo.engines.shared import vllm
 from bapo.errors import UserError
 from bapo.evaluation.prompts import Limits, revision_of
 
@@ -51,16 +52,15 @@ def check(config: DictConfig) -> None:
     require(e.backend in ("torch", "vllm", "server"), "backend", e.backend, "must be one of torch, vllm, server")
     if e.backend == "vllm":
         v = e.vllm
-        require(v.tensor_parallel_size >= 1, "vllm.tensor_parallel_size", v.tensor_parallel_size, "must be at least 1")
         share, length = v.gpu_memory_utilization, v.max_model_len
         require(0 < share <= 1, "vllm.gpu_memory_utilization", share, "must be in (0, 1]")
         require(length is None or length >= 1, "vllm.max_model_len", length, "must be null or at least 1")
-        if importlib.util.find_spec("vllm") is None:
-            raise UserError(
-                "evaluation.backend=vllm: vLLM is not installed; install it on a machine with a GPU (pip install "
-                "'lm_eval[vllm]==0.4.13'), start a vLLM server elsewhere and set evaluation.backend=server, or use "
-                "evaluation.backend=torch"
-            )
+        vllm.require(
+            "evaluation.backend=vllm",
+            "install it on a machine with a GPU (pip install 'lm_eval[vllm]==0.4.13') or in an environment for CPU "
+            f"cores ({vllm.ENVIRONMENT}), start a vLLM server elsewhere and set evaluation.backend=server, or use "
+            "evaluation.backend=torch",
+        )
     if e.backend == "server":
         s = e.server
         for key in ("num_concurrent", "max_attempts"):
@@ -87,13 +87,24 @@ def completions_url(base_url: str | None) -> str:
     return url if url.endswith("/completions") else f"{url}/completions"
 
 
-def arguments(config: DictConfig) -> Mapping[str, Any]:
+def arguments(config: DictConfig, checkpoint: Path | str) -> Mapping[str, Any]:
     """Return the generation arguments that this backend needs besides the common ones."""
     if config.evaluation.backend == "torch":
         return {}
     fixed = VLLM_ARGUMENTS if config.evaluation.backend == "vllm" else SERVER_ARGUMENTS
     # -1, "off", as it is: vLLM takes 0 for it too, but its servers up to 0.8, and others, refuse 0
-    return {**fixed, "top_k": config.sampling.top_k}
+    return {**fixed, "top_k": config.sampling.top_k, **_ends(config, checkpoint)}
+
+
+def _ends(config: DictConfig, checkpoint: Path | str) -> dict[str, Any]:
+    if not config.sampling.stop_tokens:
+        return {}
+    from transformers import AutoTokenizer
+
+    from bapo.engines.shared import chats
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint, revision=revision_of(config, checkpoint))
+    return {"stop_token_ids": chats.stop_ids(tokenizer, config)}
 
 
 def seed(config: DictConfig) -> int:
@@ -138,39 +149,58 @@ def _torch(config: DictConfig, checkpoint: Path | str, advance: Callable[[int], 
 
 
 def _vllm(config: DictConfig, checkpoint: Path | str, images: int) -> Any:
-    """Return lm-eval's own vLLM model, ``vllm-vlm`` for images: one engine, whose seed is the evaluation's."""
+    """Return lm-eval's own vLLM model, ``vllm-vlm`` for images, with an engine on every GPU that it may have.
+
+    The first engine's seed is the evaluation's, the next one's follows it.
+    """
     from lm_eval.api.registry import get_model
+
+    from bapo.engines.shared import chats
+    from bapo.evaluation import parallel
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     v, s = config.evaluation.vllm, config.sampling
+    if vllm.on_cpu() and isinstance(checkpoint, Path):
+        vllm.require_heads("evaluation.backend=vllm", checkpoint, "use evaluation.backend=torch")
     try:
         model = get_model("vllm-vlm" if images else "vllm")
     except ImportError as error:
         raise UserError(
-            f"evaluation.backend=vllm: vLLM is installed but cannot be imported ({error}); install it again, for this "
-            "machine's CUDA (pip install 'lm_eval[vllm]==0.4.13')"
+            f"evaluation.backend=vllm: vLLM is installed but cannot be imported ({error}); install it again: for this "
+            f"machine's CUDA (pip install 'lm_eval[vllm]==0.4.13'), or {vllm.ENVIRONMENT}"
         ) from error
-    return model(
+    replicas = v.data_parallel_size
+    built = parallel.parallel(model, replicas)(
         pretrained=str(checkpoint),
         revision=revision_of(config, checkpoint),
         tokenizer_revision=revision_of(config, checkpoint),
         dtype=v.dtype,
         tensor_parallel_size=v.tensor_parallel_size,
+        data_parallel_size=replicas,
+        max_num_seqs=v.max_num_seqs,
         gpu_memory_utilization=v.gpu_memory_utilization,
         max_model_len=v.max_model_len or s.max_prompt_tokens + s.max_response_tokens,
         add_bos_token=False,  # the chat template has placed it where it belongs, as in training
         # everything at once: vLLM schedules; but not the pixels of all problems, 32 times
         batch_size=2048 if images else "auto",
         seed=config.evaluation.seed,
+        enforce_eager=vllm.on_cpu(),  # compiling takes longer there than what it saves
         **({"max_images": images} if images else {}),
     )
+    if images:
+        built.batch_size = 2048  # lm-eval forgets it where there are replicas
+    for name in ("tokenizer", "processor"):
+        if hasattr(built, name):
+            chats.prepare(getattr(built, name), config)
+    return built
 
 
 def _server(config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None]) -> Any:
+    from bapo.engines.shared import chats
     from bapo.evaluation.server import ServerLM
 
     s = config.evaluation.server
-    return ServerLM(
+    built = ServerLM(
         base_url=completions_url(s.base_url),
         model=s.model or str(checkpoint),
         tokenizer=str(checkpoint),
@@ -181,3 +211,5 @@ def _server(config: DictConfig, checkpoint: Path | str, limits: Limits, advance:
         max_attempts=s.max_attempts,
         advance=advance,
     )
+    chats.prepare(built.tokenizer, config)
+    return built

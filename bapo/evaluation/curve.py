@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from bapo import tasks
+from bapo.engines.shared import pretrained
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
@@ -31,7 +32,7 @@ from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write
 from bapo.store.lock import remade
 from bapo.store.manifest import peak_memory
 from bapo.store.progress import Progress
-from bapo.tasks.job import base_folder, data_folder, golds_checked
+from bapo.tasks.job import data_folder, golds_checked
 from bapo.tasks.real import golds
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
     e = config.evaluation
     names = splits(config)
     data = data_folder(config)
-    checkpoints = {0: _start(config), **kept(run, config.checkpoint.every)}
+    checkpoints = {0: evaluation.locate(pretrained.start_of(config)), **kept(run, config.checkpoint.every)}
     digests = {step: evaluation.checkpoint_digest(path, config.model.revision) for step, path in checkpoints.items()}
     identity = identity_of_curve(config, digests, names)
     before = evaluation.finished(folder, identity)
@@ -128,12 +129,6 @@ def kept(run: Path, every: int) -> dict[int, Path]:
     return folders
 
 
-def _start(config: DictConfig) -> Path | str:
-    if config.model.kind == "pretrained":
-        return evaluation.locate(config.model.path)
-    return base_folder(config) / "checkpoint"
-
-
 def _with_step(
     frame: pd.DataFrame | None, step: int, counts: Counts, samples: int, identity: str, name: str
 ) -> pd.DataFrame:
@@ -173,6 +168,7 @@ def _torch(
     device, task = models.device_of(config), tasks.get(config.task.name)
     prompts: dict[str, list[Prompt]] = {}
     for step, path in pending.items():
+        path = pretrained.at_hand(config, path)
         model, tokenizer = models.load(path, config, device)
         if not prompts:  # a run changes neither tokenizer nor processor
             processor = models.load_processor(model, path, config)

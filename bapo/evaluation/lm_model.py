@@ -48,6 +48,7 @@ class TorchLM(TemplateLM):
         self.model, self.tokenizer, self.seed = model, tokenizer, seed
         self.max_prompt_tokens, self.batch_size, self.advance = max_prompt_tokens, int(batch_size), advance
         self.processor = processor
+        self.context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
     # -------------------------------------------------------------------------------------------- prompts
 
@@ -62,7 +63,7 @@ class TorchLM(TemplateLM):
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         return chat(self.tokenizer, chat_history, add_generation_prompt, images=self.processor is not None)
 
-    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
+    def tok_encode(self, string: str | list[str], add_special_tokens: bool | None = None, **kwargs: Any) -> list:
         return self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"]
 
     # -------------------------------------------------------------------------------------------- sampling
@@ -73,11 +74,11 @@ class TorchLM(TemplateLM):
         for place, request in enumerate(requests):
             places.setdefault(id(request), []).append(place)
         batches: dict[tuple[str, SamplingParameters, int], list[tuple[Prompt, list[int]]]] = {}
-        for repeats in places.values():
-            request = requests[repeats[0]]
-            task, parameters = str(request.task_name), self._parameters(request)
-            batch = batches.setdefault((task, parameters, len(repeats)), [])
-            batch.append((self._prompt(request, parameters), repeats))
+        firsts = [requests[repeats[0]] for repeats in places.values()]
+        for request, row, repeats in zip(firsts, self._rows(firsts), places.values(), strict=True):
+            task, parameters, name = str(request.task_name), self._parameters(request), str(request.doc["id"])
+            Limits(self.max_prompt_tokens, parameters.max_tokens, self.context).check(task, name, len(row.tokens))
+            batches.setdefault((task, parameters, len(repeats)), []).append((Prompt(name, row), repeats))
         texts = [Response("", 0)] * len(requests)
         for (task, parameters, count), batch in batches.items():
             key, prompts = draw_key(self.seed, task), [prompt for prompt, _ in batch]
@@ -89,19 +90,18 @@ class TorchLM(TemplateLM):
                     texts[place] = text
         return texts
 
-    def _prompt(self, request: Instance, parameters: SamplingParameters) -> Prompt:
-        """Return the tokenised prompt. Raises UserError if it is too long, or the model reads no images."""
-        visual = request.args[2]["visual"] if len(request.args) > 2 else []
-        if visual and self.processor is None:
-            raise UserError(f"{request.task_name}: the problems have images, which this model cannot read")
-        if visual:
-            ((tokens, images),) = prepare(self.processor, [request.args[0]], [visual])
-        else:
-            tokens, images = self.tok_encode(request.args[0]), None
-        context = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
-        name = str(request.doc["id"])
-        Limits(self.max_prompt_tokens, parameters.max_tokens, context).check(str(request.task_name), name, len(tokens))
-        return Prompt(name, Row(tuple(tokens), "", images))
+    def _rows(self, requests: list[Instance]) -> list[Row]:
+        """Return the tokenised prompts. Raises UserError for one with images where the model reads none."""
+        visual = [request.args[2]["visual"] if len(request.args) > 2 else [] for request in requests]
+        seeing = [i for i, images in enumerate(visual) if images]
+        if seeing and self.processor is None:
+            name = requests[seeing[0]].task_name
+            raise UserError(f"{name}: the problems have images, which this model cannot read")
+        rows = [Row(tuple(tokens), "") for tokens in self.tok_encode([request.args[0] for request in requests])]
+        for i in seeing:
+            ((tokens, images),) = prepare(self.processor, [requests[i].args[0]], [visual[i]])
+            rows[i] = Row(tuple(tokens), "", images)
+        return rows
 
     def _parameters(self, request: Instance) -> SamplingParameters:
         """Return lm-eval's generation arguments, each of which must be set and supported."""

@@ -52,12 +52,12 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    from bapo.engines.shared import processors
+    from bapo.engines.shared import chats, processors
     from bapo.engines.shared.data import chat
 
     revision = revision_of(config, checkpoint)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(checkpoint, revision=revision)
+        tokenizer = chats.prepare(AutoTokenizer.from_pretrained(checkpoint, revision=revision), config)
         model = AutoConfig.from_pretrained(checkpoint, revision=revision).get_text_config()
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -72,10 +72,14 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     )
     processor = None
     for benchmark in benchmarks:
-        for problem in benchmark.problems:
-            text = chat(tokenizer, [{"role": "user", "content": problem.prompt}], images=bool(problem.images))
-            # the chat template has already placed whatever special tokens belong into a prompt
-            count = len(tokenizer(text, add_special_tokens=False)["input_ids"])
+        texts = [
+            chat(tokenizer, [{"role": "user", "content": p.prompt}], images=bool(p.images)) for p in benchmark.problems
+        ]
+        # the chat template has already placed whatever special tokens belong into a prompt
+        for problem, tokens in zip(
+            benchmark.problems, tokenizer(texts, add_special_tokens=False)["input_ids"], strict=True
+        ):
+            count = len(tokens)
             if problem.images:
                 processor = processor or processors.load(checkpoint, revision)
                 count += image_tokens(processor, problem.images) - len(problem.images)

@@ -143,9 +143,16 @@ def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip
 
     vote: what of a response is voted on.
     """
+    names, correct, parsed, responses = (
+        frame[column].to_numpy(object) for column in ("problem_id", "correct", "parsed", "response")
+    )
+    votes = {response: vote(response) for response in dict.fromkeys(responses)}
+    rows: dict[str, list[int]] = {}
+    for row, name in enumerate(names):
+        rows.setdefault(name, []).append(row)
     problems = [
-        scores.problem_scores(list(zip(g["correct"], g["parsed"], strict=True)), [vote(r) for r in g["response"]])
-        for _, g in frame.groupby("problem_id", sort=False)
+        scores.problem_scores([(correct[r], parsed[r]) for r in own], [votes[responses[r]] for r in own])
+        for own in rows.values()
     ]
     means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
     return {
@@ -226,11 +233,14 @@ def _run(
     """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
     from transformers.utils import logging as transformers_logging
 
+    from bapo.engines.shared import pretrained
     from bapo.evaluation import prompts
 
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
-    benchmarks = [_benchmark(config, name) for name in names]
+    if config.evaluation.backend != "server":  # which knows the checkpoint by its name
+        checkpoint = pretrained.at_hand(config, checkpoint)
+    benchmarks = [load_benchmark(config, name, checkpoint) for name in names]
     limits = prompts.check_all(config, checkpoint, benchmarks)
     problems = sum(len(b.eval_docs) for b in benchmarks)
     require_space(folder, problems * config.evaluation.samples * (64 + 4 * config.sampling.max_response_tokens))
@@ -239,27 +249,35 @@ def _run(
     model = backends.build(config, checkpoint, limits, progress.add, images=max(b.images for b in benchmarks))
     frames = {}
     for benchmark in benchmarks:
-        current = progress.note = benchmark.task_name
-        start = time.monotonic()
-        results, frame = run_benchmark(model, benchmark)
-        frame["seed"] = backends.seed(config)
-        _require_differing(config, benchmark, frame)
-        frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
-        truths = {p.id: p.ground_truth for p in benchmark.problems}
-        frame.attrs = {
-            "identity": identity,
-            "benchmark": current,
-            "content": content_digest(frame),
-            "seconds": time.monotonic() - start,
-            "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
-            "disagreements": json.dumps(disagreements.find(benchmark.grader, truths, frame)),
-        }
-        write_parquet(folder / f"{current}.parquet", frame)
-        frames[current] = frame
+        name = progress.note = benchmark.task_name
+        frames[name] = table(config, model, benchmark, identity)
+        write_parquet(folder / f"{name}.parquet", frames[name])
     return frames
 
 
-def _benchmark(config: DictConfig, name: str) -> Benchmark:
+def table(config: DictConfig, model: Any, benchmark: Benchmark, identity: str) -> pd.DataFrame:
+    """Evaluate one benchmark; returns its table of problems and samples, and in ``attrs`` what the summary needs.
+
+    Raises UserError if the samples do not differ.
+    """
+    start = time.monotonic()
+    results, frame = run_benchmark(model, benchmark)
+    frame["seed"] = backends.seed(config)
+    _require_differing(config, benchmark, frame)
+    frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
+    truths = {p.id: p.ground_truth for p in benchmark.problems}
+    frame.attrs = {
+        "identity": identity,
+        "benchmark": benchmark.task_name,
+        "content": content_digest(frame),
+        "seconds": time.monotonic() - start,
+        "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
+        "disagreements": json.dumps(disagreements.find(benchmark.grader, truths, frame)),
+    }
+    return frame
+
+
+def load_benchmark(config: DictConfig, name: str, checkpoint: Path | str) -> Benchmark:
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation
@@ -273,7 +291,7 @@ def _benchmark(config: DictConfig, name: str) -> Benchmark:
         top_p=e.top_p,
         top_k=config.sampling.top_k,
         max_tokens=config.sampling.max_response_tokens,
-        generation=backends.arguments(config),
+        generation=backends.arguments(config, checkpoint),
         images=e.images,
         image_seed=e.seed,
         check_golds=name not in golds_checked(config),

@@ -80,8 +80,8 @@ class Sampled(ConfigurableTask):
             raise RuntimeError(f"problem {doc['id']} has {len(responses)} responses instead of {self.samples}")
         verdicts = grade(self.grader, responses, doc["ground_truth"])
         self.graded[doc["id"]] = list(zip(responses, verdicts, strict=True))
-        answers = [self.grader.answer(r) for r in responses]
-        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], answers)
+        answers = {r: self.grader.answer(r) for r in dict.fromkeys(responses)}
+        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], [answers[r] for r in responses])
 
 
 class Benchmark(Sampled):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
+from bapo.experiments.identity import chat_of
 from bapo.experiments.schema import Config
 from bapo.validate import broken_rules, wrong
 
@@ -12,17 +13,36 @@ def check(config: DictConfig) -> None:
     """Raise UserError naming the key, its value and what is allowed."""
     for key, value, cure in broken_rules(Config, lambda key: OmegaConf.select(config, key)):
         raise wrong(None, key, value, cure)
-    train, model, sampling = config.train, config.model, config.sampling
+    train, model = config.train, config.model
+    if config.data.grading != "strict" and (config.task.name != "countdown" or config.data.prompt == "chain"):
+        cure = "only Countdown's expressions are read in two ways; leave it strict"
+        raise wrong(None, "data.grading", config.data.grading, cure)
     if model.kind == "pretrained" and not model.path:
         raise wrong(None, "model.path", "None", "name a folder or a hub model")
+    if model.kind == "scratch" and (asked := chat_of(config)):
+        key, value = next(iter(asked.items()))
+        cure = f"model={model.name} is trained from scratch, and its template is plain; leave it out"
+        raise wrong(None, f"data.{key}", str(value), cure)
     if (train.steps is None) == (train.epochs is None):
         raise wrong(None, "train.steps", str(train.steps), "set exactly one of train.steps and train.epochs")
     if (train.budget.unit == "steps") != (train.budget.like is None):
         cure = f"name the method whose run sets the number of {train.budget.unit}, or leave both unit and like alone"
         raise wrong(None, "train.budget.like", str(train.budget.like), cure)
+    if train.old_logprobs != "rollout" and config.engine != "verl":
+        cure = "engine=torch samples and trains with one engine: nothing to compute again; take engine=verl, or rollout"
+        raise wrong(None, "train.old_logprobs", train.old_logprobs, cure)
+    if train.gradient_checkpointing and config.engine != "torch":
+        cure = "of engine=torch; engine=verl does it on GPUs by itself; leave it out"
+        raise wrong(None, "train.gradient_checkpointing", "true", cure)
     if train.mini_batch_size > train.batch_size:
         cure = f"must be at most train.batch_size={train.batch_size}"
         raise wrong(None, "train.mini_batch_size", train.mini_batch_size, cure)
+    require_context(config)
+
+
+def require_context(config: DictConfig, source: str = "") -> None:
+    """Raise UserError where a prompt and its response may exceed the model's context. source: where that is written."""
+    model, sampling = config.model, config.sampling
     tokens = sampling.max_prompt_tokens + sampling.max_response_tokens
     if model.context_length is not None and tokens > model.context_length:
         raise wrong(
@@ -30,5 +50,5 @@ def check(config: DictConfig) -> None:
             "sampling.max_response_tokens",
             sampling.max_response_tokens,
             f"with sampling.max_prompt_tokens={sampling.max_prompt_tokens} a sequence may take {tokens} tokens, but "
-            f"model={model.name} has {model.context_length} positions; lower either, or choose another model",
+            f"model={model.name} has {model.context_length} positions{source}; lower either, or choose another model",
         )

@@ -5,8 +5,9 @@ Nothing here imports torch: Snakemake reads configurations in every one of its p
 
 from __future__ import annotations
 
-import copy
 import dataclasses
+import hashlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 
+import hydra
+import omegaconf
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
@@ -26,11 +29,12 @@ from yaml import YAMLError
 
 from bapo import methods
 from bapo.errors import UserError, unknown
-from bapo.experiments import layers, places
+from bapo.experiments import layers, model_files, places
 from bapo.experiments.check import check
 from bapo.experiments.identity import base_identity, train_identity
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config
+from bapo.store.memory import KEPT, fingerprint
 
 ConfigStore.instance().store(name="schema", node=Config)
 #: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
@@ -54,16 +58,22 @@ class Asked:
 
 
 def compose_config(overrides: Sequence[str] = ()) -> DictConfig:
-    """Compose ``experiments/`` with Hydra overrides and check every value.
+    """Compose ``experiments/`` with Hydra overrides, read the model's files where it says so, check every value.
 
     Raises UserError with the key and the allowed values.
     """
+    return model_files.fill(_compose(overrides))
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    """Compose what follows from ``experiments/`` and the overrides alone, which may be kept."""
     overrides = tuple(o for o in overrides if o)
     asked = _sorted(overrides)
-    config = copy.deepcopy(_start(places.EXPERIMENTS, tuple(asked.choices)))
+    config = _start(places.trees(), tuple(asked.choices))
     try:
         layers.lay(config, asked.method, asked.fidelity, [v for g in VARIED for v in asked.variants.get(g, [])])
         _apply(config, asked.values)
+        model_files.derive(config)
         config.method = methods.checked(config.method)
     except methods.MethodError as error:
         raise UserError(str(error)) from None
@@ -120,13 +130,18 @@ def _checked_variants(override: str, variants: list[str]) -> list[str]:
     return variants
 
 
-@lru_cache(maxsize=128)
-def _start(folder: Path, choices: tuple[str, ...]) -> DictConfig:
-    """Compose everything but the method's layers and the values with Hydra. The result is shared: copy it."""
+def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
+    """Compose everything but the method's layers and the values with Hydra. Composing is cached."""
+    return KEPT.get(("start", *map(str, trees), choices), lambda: _by_hydra(trees, choices))
+
+
+def _by_hydra(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     GlobalHydra.instance().clear()
+    suite, *others = trees
+    path = [f"hydra.searchpath=[{','.join(quoted(f'file://{tree}') for tree in others)}]"] if others else []
     try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(folder)):
-            return compose("config", overrides=list(choices))
+        with initialize_config_dir(version_base="1.3", config_dir=str(suite)):
+            return compose("config", overrides=[*choices, *path])
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise UserError(_explain(error)) from None
 
@@ -180,6 +195,13 @@ def _typed(node: DictConfig) -> bool:
     return dataclasses.is_dataclass(OmegaConf.get_type(node))
 
 
+def quoted(text: str) -> str:
+    """Quote a string as Hydra's override grammar reads it back unchanged."""
+    if re.fullmatch(r"[\w./\-]+", text):
+        return text
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _explain(error: Exception) -> str:
     """Say Hydra's and OmegaConf's errors in one sentence that begins with the key."""
     text = " ".join(f"{error} {error.__cause__ or ''}".split())  # Hydra hides the reason in the cause
@@ -222,13 +244,50 @@ def _require_effect(config: DictConfig, overrides: Sequence[str]) -> None:
 
 def forget() -> None:
     """Read ``experiments/`` anew: what was composed before is kept for the life of the process."""
-    for cached in (_start, _composed, _base_identity):
-        cached.cache_clear()
+    KEPT.clear()
+    _base_identity.cache_clear()
 
 
-@lru_cache(maxsize=512)
+def recall() -> None:
+    """Take up what an earlier process in this folder has composed, unless ``experiments/`` or the code has changed."""
+    KEPT.recall(_memory(), sources)
+
+
+def retain(begun_with: str) -> None:
+    """Leave what this process has composed to later ones. begun_with: :func:`sources` before it composed anything."""
+    if begun_with == sources():  # nothing was edited meanwhile
+        KEPT.store(_memory(), begun_with)
+
+
+def _memory() -> Path:
+    """Name the file in which processes in one working directory leave each other what they have composed.
+
+    It lies in the user's own cache: a pickle can run code, so none is read that came along with a folder of results.
+    """
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "bapo")
+    return home / f"{hashlib.sha256(str(Path.cwd()).encode()).hexdigest()[:16]}.pickle"
+
+
+def sources() -> str:
+    """Fingerprint all that a configuration is composed from. Methods of other packages are not kept."""
+    trees = places.trees()
+    folders = [*trees, Path(__file__).resolve().parents[1]]
+    return fingerprint(folders, *map(str, trees), hydra.__version__, omegaconf.__version__)
+
+
+def composed(overrides: Sequence[str]) -> DictConfig:
+    """Compose as :func:`compose_config` does, once for each set of overrides; another seed costs a copy."""
+    seeds = [o for o in overrides if re.fullmatch(r"seed=\d+", o)]
+    config = _composed(tuple(o for o in overrides if o not in seeds))
+    if seeds:
+        config.seed = int(seeds[-1].partition("=")[2])
+    return config
+
+
 def _composed(overrides: tuple[str, ...]) -> DictConfig:
-    return compose_config(overrides)
+    key = ("composed", *map(str, places.trees()), overrides)
+    config = KEPT.get(key, lambda: _compose(overrides), lambda config: methods.built_in(config.method.algorithm))
+    return model_files.fill(config)
 
 
 def run_config(scale: str, task: str, model: str, method: str, seed: int, extra: tuple[str, ...] = ()) -> DictConfig:
@@ -236,9 +295,14 @@ def run_config(scale: str, task: str, model: str, method: str, seed: int, extra:
     names = [f"scale={scale}", f"task={task}"]
     names += [f"model={model}"] if model else []
     names += [f"method={method}"] if method else []
-    config = copy.deepcopy(_composed((*names, *extra)))
+    config = _composed((*names, *extra))
     config.seed = seed
     for group, name in (("task", task), ("model", model), ("method", method)):
+        if group == "model" and name and config.model.from_files and config.model.name != name:
+            raise UserError(
+                f"model={name}: a study needs a name for its folder; in a project write experiments/model/NAME.yaml "
+                "with `defaults: [hf]`, name and path (docs/single_gpu.md)"
+            )
         if name and config[group].name != name:
             raise UserError(
                 f"experiments/{group}/{name}.yaml: name is '{config[group].name}', so its runs would lie in another's "

@@ -9,19 +9,23 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import methods
+from bapo import methods, tasks
 from bapo.experiments.places import data_directory
 from bapo.store.files import SUMMARY, read_json
+from bapo.store.memory import KEPT
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1}
+
+#: keys of data that say how a problem is put to a model
+CHAT = ("chat_template", "system", "chat_template_kwargs")
 
 
 def digest(content: Any) -> str:
@@ -42,21 +46,35 @@ def _without(node: Any, *keys: str) -> dict[str, Any]:
 
 def data_identity(config: DictConfig) -> str:
     """Identify the problems of a task."""
-    data = _plain(config.data)
+    data = _without(config.data, *CHAT)  # the problems are the same; what a model reads is in the identities below
     if not data.get("cleaning"):  # the defaults
         data.pop("cleaning", None)
-    return digest({"task": config.task.name, "data": data, "revision": REVISIONS["data"]})
+    if data.get("grading", "strict") == "strict":
+        data.pop("grading", None)
+    content = {"task": config.task.name, "data": data, "revision": REVISIONS["data"]}
+    return digest(content | _from_outside(config))
+
+
+def _from_outside(config: DictConfig) -> dict[str, Any]:
+    """Identify the code and the files of a task from outside the suite; {} for the suite's own."""
+    if config.task.name in tasks.table():
+        return {}
+    from bapo.tasks import outside
+    from bapo.tasks.real import sources
+
+    return {"outside": outside.meaning(config.task.name), "rows": sources.local_files(config.data.hub)}
 
 
 def base_identity(config: DictConfig) -> str:
     """Identify the model that reinforcement learning starts from."""
-    facts = ("name", "title", "parameters", "context_length")  # about the checkpoint; they do not change it
+    # about the checkpoint; they do not change it
+    facts = ("name", "title", "parameters", "context_length", "from_files")
     content = {"data": data_identity(config), "model": _without(config.model, *facts)}
     if config.model.kind == "scratch":
         content |= {
             "revision": REVISIONS["base"],
             "base": _plain(config.base),
-            "sampling": _without(config.sampling, "temperature", "top_p", "top_k"),
+            "sampling": _without(config.sampling, "temperature", "top_p", "top_k", "stop_tokens"),
         }
     return digest(content)
 
@@ -71,19 +89,48 @@ def train_identity(config: DictConfig) -> str:
             "base": base_identity(config),
             "engine": config.engine,
             "seed": config.seed,
-            "sampling": _plain(config.sampling),
+            **_sampling(config),
             # the method's own kl_coef and entropy_coef count, which take train's values where they use them
-            "train": _without(config.train, "micro_batch_size", "kl_coef", "entropy_coef", *_unused_budget(config)),
+            "train": _without(config.train, *_MEMORY_ONLY, "kl_coef", "entropy_coef", *_unused(config)),
             "probe": _plain(config.probe),
             "method": _without(config.method, "name", "title", "kind"),
-            "revision": [REVISIONS[config.engine], methods.get(config.method.algorithm).revision],
+            "revision": [REVISIONS[config.engine], *methods.revision(config.method.algorithm)],
+            **_masters(config),
         }
     )
 
 
-def _unused_budget(config: DictConfig) -> list[str]:
-    return ["budget"] if config.train.budget.unit == "steps" else []
+def _masters(config: DictConfig) -> dict[str, Any]:
+    """Mark runs of the torch engine in a narrower type, whose optimiser once trained that type itself."""
+    narrow = config.engine == "torch" and config.model.dtype != "float32"
+    return {"master_weights": "float32"} if narrow else {}
 
+
+def _sampling(config: DictConfig) -> dict[str, Any]:
+    """Return how responses are drawn: the sampling, and how a model is asked where that is not its own template's way.
+
+    Keys that came later and have their default leave identities as they were.
+    """
+    sampling = _plain(config.sampling)
+    if not sampling["stop_tokens"]:
+        del sampling["stop_tokens"]
+    chat = chat_of(config)
+    return {"sampling": sampling, **({"chat": chat} if chat else {})}
+
+
+def chat_of(config: DictConfig) -> dict[str, Any]:
+    """Return the keys of CHAT that are set, with their values."""
+    return {key: _plain(config.data[key]) for key in CHAT if config.data[key] not in (None, {})}
+
+
+def _unused(config: DictConfig) -> list[str]:
+    """List keys of train that came later and leave a run as it was."""
+    names = ["budget"] if config.train.budget.unit == "steps" else []
+    return names + (["old_logprobs"] if config.train.old_logprobs == "rollout" else [])
+
+
+#: keys of train that decide how much memory a step takes, and nothing beyond rounding else
+_MEMORY_ONLY = ("micro_batch_size", "micro_batch_memory", "gradient_checkpointing")
 
 #: keys of evaluation that say how the work is done, or that the evaluation of a last checkpoint does not read
 _NOT_THE_SAMPLES = ("backend", "batch_size", "vllm", "server", "curve_samples", "validation")
@@ -106,7 +153,7 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     content = {
         "data": data_identity(config),
         "evaluation": _without(e, *_NOT_THE_SAMPLES, "images"),
-        "sampling": _plain(config.sampling),
+        **_sampling(config),
         "model": [config.model.dtype, config.model.attention],
         "revision": REVISIONS["evaluation"],
     }
@@ -144,19 +191,21 @@ def code_identity(package: str) -> str:
     files = {*(root / package).rglob("*.py"), *(root / package).rglob("*.yaml")}
     waiting = [file for file in files if file.suffix == ".py"]
     while waiting:
-        modules = {
-            file for name in _imported(waiting.pop()) for file in (root / f"{name}.py", root / name / "__init__.py")
-        }
+        text = waiting.pop().read_bytes()
+        names = KEPT.get(("imported", hashlib.sha256(text).digest()), partial(_imported, text))
+        modules = {file for name in names for file in (root / f"{name}.py", root / name / "__init__.py")}
         waiting += [file for file in modules - files if file.exists()]
         files |= set(waiting)
     return digest([file.read_text(encoding="utf-8") for file in sorted(files)])
 
 
-def _imported(module: Path) -> Iterator[str]:
-    """Yield the path without suffix of what a module imports: each name may be a module, or in one."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+def _imported(module: bytes) -> set[str]:
+    """Return the path without suffix of what a module's source imports of ours: each may be a module, or in one."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module)):
         if isinstance(node, ast.ImportFrom):
-            base = str(node.module).replace(".", "/")
-            yield from (base, *(f"{base}/{a.name}" for a in node.names))
+            names |= {str(node.module), *(f"{node.module}.{a.name}" for a in node.names)}
         elif isinstance(node, ast.Import):
-            yield from (a.name.replace(".", "/") for a in node.names)
+            names |= {a.name for a in node.names}
+    # where the suite is installed, all other packages lie beside it
+    return {name.replace(".", "/") for name in names if name.partition(".")[0] in ("bapo", "analysis")}

@@ -103,7 +103,7 @@ def _path(group: str, name: str) -> Path:
     """Return the file of a choice. Raises UserError listing those that exist."""
     if name not in options(group):
         raise UserError(unknown(f"{group}={name}", f"unknown {group} '{name}'", name, options(group)))
-    return places.EXPERIMENTS / group / f"{name}.yaml"
+    return places.file_of(group, name)
 
 
 def _read(path: Path) -> tuple[str, DictConfig]:

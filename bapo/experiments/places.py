@@ -7,13 +7,47 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-#: The Hydra tree. It lies beside the package in a checkout; BAPO_EXPERIMENTS names another one.
-EXPERIMENTS = Path(os.environ.get("BAPO_EXPERIMENTS", Path(__file__).resolve().parents[2] / "experiments"))
+from bapo import project
+from bapo.errors import UserError
+
+
+def suite_folder() -> Path:
+    """Return where Snakefile, workflows and experiments lie: beside the package in a checkout, inside it in a wheel."""
+    package = Path(__file__).resolve().parents[1]
+    inside = package / "suite"
+    return inside if inside.is_dir() else package.parent
+
+
+#: The suite's Hydra tree; BAPO_EXPERIMENTS names another one.
+EXPERIMENTS = Path(os.environ.get("BAPO_EXPERIMENTS") or suite_folder() / "experiments")
+
+
+def trees() -> tuple[Path, ...]:
+    """Return the Hydra trees: the suite's and, in a project that has one, its own, which only adds names."""
+    home = project.folder()
+    own = home / "experiments" if home else None
+    return (EXPERIMENTS,) if own is None or not own.is_dir() else (EXPERIMENTS, own)
+
+
+def own(group: str) -> list[str]:
+    """List the names that the project in the working directory adds to a group."""
+    return sorted(p.stem for tree in trees()[1:] for p in (tree / group).glob("*.yaml"))
 
 
 def options(group: str) -> list[str]:
-    """List the names that ``group=...`` accepts."""
-    return sorted(p.stem for p in (EXPERIMENTS / group).glob("*.yaml"))
+    """List the names that ``group=...`` accepts. Raises UserError where a project takes a name of the suite's."""
+    suite, *own = ({p.stem: p for p in (tree / group).glob("*.yaml")} for tree in trees())
+    for files in own:
+        if taken := sorted(set(files) & set(suite)):
+            raise UserError(f"{files[taken[0]]}: the suite has a {group} of this name; rename the file")
+        suite |= files
+    return sorted(suite)
+
+
+def file_of(group: str, name: str) -> Path:
+    """Return the file of a name: in a project's tree if it lies there, else in the suite's, where it may not exist."""
+    suite, *own = (tree / group / f"{name}.yaml" for tree in trees())
+    return next((file for file in own if file.exists()), suite)
 
 
 def run_folder(home: Path, task: str, model: str, method: str, seed: int | str) -> Path:

@@ -17,7 +17,10 @@ from typing import Any
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.experiments.places import options
+from bapo.project import is_place
 from bapo.store import provenance
+from bapo.store.files import SUMMARY
+from bapo.store.memory import KEPT
 from bapo.validate import parse_yaml
 
 CLAIMS = Path(__file__).resolve().parents[2] / "analysis" / "claims"
@@ -25,6 +28,8 @@ CLAIMS = Path(__file__).resolve().parents[2] / "analysis" / "claims"
 TRIALS = "trials.json"
 #: the study whose runs the tables show
 MAIN = "table1"
+#: where `bapo import` puts other people's results, beside the scales' folders
+IMPORTED = "imported"
 #: the study whose comparison has a page of its own
 REGIMES = "regimes"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -152,7 +157,7 @@ FIGURES = {
         _figure("figure16_ppo", "PPO against BA-PPO", curves=True),
     )
 }
-#: figures beyond the paper that a study may name under ``also``: they stand with its comparison
+#: figures beyond the paper that a study may name under ``also``, beside a project's own: they stand with its comparison
 ALSO = {
     "x2_admission": "X2's admission against sampling alone",
     "drift": "Accuracy against drift from the rollout policy",
@@ -191,7 +196,7 @@ def page(scale: str, home: Path | None = None) -> Product:
 
 def comparison(study: str) -> Product:
     """Return the table of a study beyond the paper's."""
-    compared = f"comparison_{study}"
+    compared = compared_file(study)
     drawn_too: dict[str, str] = {}
     for name in also(study):
         drawn_too |= _files(f"tables/{also_file(study, name)}", "csv pdf png svg", "", "")
@@ -222,7 +227,14 @@ def beyond(scale: str) -> list[str]:
 def unasked(home: Path, scale: str) -> list[Path]:
     """Return the files in ``home`` that the page shows where they exist, but does not ask for."""
     compared = [home / file for study in beyond(scale) for file in comparison(study).files]
-    return [p for p in compared if p.exists()] + [p for files in provenance.robustness_reports(home) for p in files]
+    reports = [p for files in provenance.robustness_reports(home) for p in files]
+    return [p for p in compared if p.exists()] + reports + imported(home)
+
+
+def imported(home: Path) -> list[Path]:
+    """Return the summaries of imported runs and evaluations, which the page shows beside those in ``home``."""
+    folder = home.parent / IMPORTED
+    return sorted(p for pattern in ("", "eval/") for p in folder.glob(f"*/*/*/seed*/{pattern}{SUMMARY}"))
 
 
 # ------------------------------------------------------------------------------------------------ targets
@@ -233,6 +245,8 @@ def of_target(target: str, scale: str, sweeps: Iterable[str] = (), home: Path | 
 
     sweeps: those with runs at the scale, for the target ``sweep``; home: the scale's folder, as in :func:`ledger`.
     """
+    if target == "all" and (own := at_scale(places.own("study"), scale)):  # of a project of the user's
+        return [comparison(study) for study in own]
     if target in ("all", "report"):
         return [page(scale, home)]
     if target == "claims":
@@ -287,9 +301,19 @@ def also(study: str) -> list[str]:
     return list(_study(study).get("also") or []) if study in options("study") else []
 
 
+def compared_file(study: str) -> str:
+    """Return the name, without a suffix, of the comparison of a study; "" is a study file without a name."""
+    return f"comparison_{study}" if study else "comparison"
+
+
 def also_file(study: str, figure: str) -> str:
-    """Return the name, without a suffix, of a figure beyond the paper."""
-    return f"comparison_{study}_{figure}"
+    """Return the name, without a suffix, of a figure beyond the paper, of ALSO or of a project (FILE.py:NAME)."""
+    return f"{compared_file(study)}_{figure.rpartition(':')[2]}"
+
+
+def own_figures(studies: Iterable[str]) -> list[str]:
+    """Return the figures of a project (FILE.py:NAME) that stand with the comparisons of studies."""
+    return [figure for study in studies for figure in also(study) if is_place(figure)]
 
 
 def claimed() -> list[str]:
@@ -310,7 +334,7 @@ def at_scale(studies: Iterable[str], scale: str) -> list[str]:
 
 
 def _path(study: str) -> Path:
-    return places.EXPERIMENTS / "study" / f"{study}.yaml"
+    return places.file_of("study", study)
 
 
 def _study(name: str) -> dict[str, Any]:
@@ -327,4 +351,4 @@ def _read(path: Path, kind: type) -> Any:
 
 @lru_cache(maxsize=64)
 def _parsed(path: Path, text: str) -> Any:
-    return parse_yaml(path, text)
+    return KEPT.get(("yaml", text), lambda: parse_yaml(path, text))

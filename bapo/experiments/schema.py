@@ -26,6 +26,14 @@ class ScaleConfig:
 class TaskConfig:
     name: str = MISSING
     title: str = ""
+    # the rest: of a task from outside the suite, docs/project.md
+    code: str | None = None  # FILE.py:CLASS
+    answers: str | None = setting(None, one_of("mathematics", "exact", "choice", "function"))  # rows with a gold answer
+    answer_in: str = setting("box", one_of("box", "tag", "last-line", "all"))  # where a response has its answer
+    function: str | None = None  # FILE.py:NAME, of answers: function
+    environment: str | None = None  # FILE.py:CLASS of a single-turn environment, whose seeds are the problems
+    right_from: float | None = None  # the reward from which on its action is right; None: rewards are 0 or 1
+    benchmarks: dict[str, str] = field(default_factory=dict)  # test split -> its title in tables
 
 
 @dataclass
@@ -35,7 +43,13 @@ class DataConfig:
     split_sizes: dict[str, int] = field(default_factory=dict)  # split -> problems
     generator: dict[str, Any] = field(default_factory=dict)  # parameters of the task's generator
     prompt: str = MISSING  # the task's prompt template
+    #: how an answer is read. lenient (Countdown): also in a box, with LaTeX's and typographic signs, as an equation
+    grading: str = setting("strict", one_of("strict", "lenient"))
     hub: dict[str, Any] = field(default_factory=dict)  # repository, revision, files of each split: docs/data.md
+    #: None: the model's own, in its tokenizer; plain: a message is its content, for a prompt that is to be continued
+    chat_template: str | None = setting(None, one_of("plain"))
+    system: str | None = None  # the system's message; None: what the model's template puts there by itself
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)  # of that template: {enable_thinking: false}
     cleaning: dict[str, str] = field(default_factory=dict)  # decisions on what is wrong with a real set: docs/data.md
 
 
@@ -44,11 +58,14 @@ class ModelConfig:
     name: str = MISSING
     title: str = ""
     kind: str = setting(MISSING, one_of("scratch", "pretrained"))
-    path: str | None = None  # hub name or local folder (pretrained)
-    revision: str | None = None
+    path: str | None = None  # hub name, local folder or wheel: bapo/engines/shared/pretrained.py (pretrained)
+    revision: str | None = None  # commit on the hub; of a wheel the SHA-256 of its file
+    #: the two below, where they are null, are read from the model's files: bapo/experiments/model_files.py
+    from_files: bool = False
     parameters: float | None = None  # count, for cost estimates (pretrained)
     context_length: int | None = None  # positions; a prompt and its response must fit (pretrained)
     architecture: dict[str, Any] = field(default_factory=dict)  # Hugging Face configuration (scratch)
+    #: of forward passes and exports; reinforcement learning trains float32 weights, whatever it is
     dtype: str = setting("float32", one_of("float32", "bfloat16", "float16"))
     attention: str = "sdpa"
 
@@ -73,6 +90,8 @@ class SamplingConfig:
     temperature: float = setting(1.0, POSITIVE)
     top_p: float = setting(1.0, within(0, 1, "(0, 1]"))
     top_k: int = setting(-1, TOP_K)
+    #: end a response as the model's own end tokens do, which they join: ["<|im_end|>"], or ["\n", "\n\n"]
+    stop_tokens: list[str] = field(default_factory=list)
     max_prompt_tokens: int = setting(MISSING, ONE)
     max_response_tokens: int = setting(MISSING, ONE)
 
@@ -92,7 +111,11 @@ class TrainConfig:
     epochs: int | None = setting(None, ONE)
     batch_size: int = setting(MISSING, ONE)  # prompts a step (B)
     mini_batch_size: int = setting(MISSING, ONE)  # prompts an update
-    micro_batch_size: int | None = setting(None, ONE)  # sequences a forward pass; None: the whole mini-batch
+    #: sequences a forward pass; None: the whole mini-batch, or with engine=torch and a pretrained model what fits into
+    #: micro_batch_memory
+    micro_batch_size: int | None = setting(None, ONE)
+    micro_batch_memory: float = setting(2.0, POSITIVE)  # GB, of what a forward pass keeps for its backward pass
+    gradient_checkpointing: bool = False  # compute each layer again in the backward pass: slower, less memory (torch)
     group_size: int = setting(
         MISSING, Rule(lambda size: size >= 2, "an advantage within a group needs at least 2 responses a prompt")
     )  # responses a prompt (G)
@@ -105,6 +128,9 @@ class TrainConfig:
     entropy_coef: float = 0.001
     #: smaller-mini-batches: always batch_size / mini_batch_size updates
     underfilled: str = setting("fewer-updates", one_of("fewer-updates", "smaller-mini-batches"))
+    #: of fresh responses, in the ratio: as the rollout engine gave them, or recomputed by the engine that trains, as
+    #: verl does by itself; engine=torch is one for both
+    old_logprobs: str = setting("rollout", one_of("rollout", "recomputed"))
     budget: BudgetConfig = field(default_factory=BudgetConfig)
 
 
@@ -117,10 +143,12 @@ class ProbeConfig:
 
 @dataclass
 class VllmConfig:
-    """lm-eval's vLLM model: one engine in this process serves every benchmark."""
+    """lm-eval's vLLM model: the engines serve every benchmark."""
 
     dtype: str = "bfloat16"
-    tensor_parallel_size: int = 1  # GPUs
+    tensor_parallel_size: int = setting(1, ONE)  # GPUs of an engine
+    data_parallel_size: int = setting(1, ONE)  # engines, each on GPUs of its own
+    max_num_seqs: int = setting(512, ONE)  # responses under way in an engine
     gpu_memory_utilization: float = 0.9  # share of each GPU's memory
     max_model_len: int | None = None  # None: sampling.max_prompt_tokens + sampling.max_response_tokens
 
@@ -157,6 +185,10 @@ class EvaluationConfig:
 class CheckpointConfig:
     every: int = setting(25, ONE)  # steps
     keep_models: bool = True  # keep the weights of every checkpoint (not the optimiser's)
+    keep_state: bool = False  # of a finished run too: optimiser, buffers, rollout policy
+    minutes: float | None = setting(60.0, POSITIVE)  # also after so many; kept only until there are newer ones
+    #: the job ends after so many, and the run stops in time for a checkpoint; null: as Slurm says
+    job_minutes: float | None = setting(None, POSITIVE)
 
 
 @dataclass

@@ -27,6 +27,18 @@ def _key(default: Any, meaning: str, *rules: Rule) -> Any:
     return dataclasses.field(default=field.default, metadata={**field.metadata, "meaning": meaning})
 
 
+#: keys that only say how the work is done
+_HOW = ("device", "tracking", "storage", "warm", "gpus", "gpu_python")
+
+
+def _words(text: str) -> list[str]:
+    """Split a command as a shell does; nothing for one whose quotes do not end."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return []
+
+
 def _each(holds: Any) -> Rule:
     return Rule(lambda values: all(map(holds, values)), "")
 
@@ -53,6 +65,18 @@ class Settings:
     storage: str | None = _key(
         None, "the URL of an Optuna storage for the sweeps' studies (default a journal file)", NOT_EMPTY
     )
+    warm: bool = _key(True, "true or false")  # whether jobs start as children of one process (bapo/warm)
+    gpus: tuple[str, ...] = _key(
+        (),
+        "a list of this machine's GPUs by nvidia-smi's numbers, for example gpus=[0,1] (default all visible ones)",
+        _each(lambda name: re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", name)),
+    )
+    gpu_python: str | None = _key(
+        None,
+        "a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example "
+        "'apptainer exec --nv bapo.sif python' (default the interpreter of all jobs)",
+        Rule(_words, ""),
+    )
     set: tuple[str, ...] = _key(
         (),
         "a list of Hydra overrides, for example 'set=[\"train.steps=50\"]'",
@@ -69,7 +93,7 @@ class Settings:
             "paths.results": None if self.results == "results" else self.results,
             "paths.data_folder": self.data_folder,
         }
-        return (*(f"{key}={_hydra_value(value)}" for key, value in named.items() if value is not None), *self.set)
+        return (*(f"{key}={compose.quoted(value)}" for key, value in named.items() if value is not None), *self.set)
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
         """Return the overrides of a job of ``method``; "" stands for problems and base models, which have no method."""
@@ -77,9 +101,13 @@ class Settings:
 
     def folder(self) -> str:
         """Name the folder of the scale's results."""
-        scale = parse_yaml(places.EXPERIMENTS / "scale" / f"{self.scale}.yaml")
-        usual = scale.get("engine", ScaleConfig.engine)
-        return places.scale_folder(self.scale, usual, self.engine or usual)
+        return places.scale_folder(self.scale, self.usual_engine, self.engine or self.usual_engine)
+
+    @property
+    def usual_engine(self) -> str:
+        """Return the engine of the scale where none is named."""
+        scale = parse_yaml(places.file_of("scale", self.scale))
+        return scale.get("engine", ScaleConfig.engine)
 
     @property
     def home(self) -> Path:
@@ -100,18 +128,11 @@ class Settings:
 
     def as_words(self) -> list[str]:
         """Write what differs as ``snakemake --config`` takes it, less what only says how the work is done."""
-        shown = {key: value for key, value in self.changed().items() if key not in ("device", "tracking", "storage")}
+        shown = {key: value for key, value in self.changed().items() if key not in _HOW}
         return [
             f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
             for key, value in shown.items()
         ]
-
-
-def _hydra_value(text: str) -> str:
-    """Quote a string as Hydra's override grammar reads it back unchanged."""
-    if re.fullmatch(r"[\w./\-]+", text):
-        return text
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def read_settings(keywords: Mapping[str, Any]) -> Settings:
@@ -143,6 +164,8 @@ def read_settings(keywords: Mapping[str, Any]) -> Settings:
 def _converted(key: str, value: Any) -> Any:
     """Read what Snakemake leaves as text, and a single value for a list: ``seeds=1``, ``methods=grpo,bapo``."""
     kind = hints_of(Settings)[key]
+    if kind is bool:  # Snakemake reads True only
+        return {"true": True, "false": False}.get(str(value).lower(), value)
     if get_origin(kind) is not tuple:
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return str(value) if number and int not in get_args(kind) else value
@@ -153,4 +176,4 @@ def _converted(key: str, value: Any) -> Any:
         raise ValueError("an empty list")
     if get_args(kind)[0] is int:
         return [int(v) if isinstance(v, str) and v.isdecimal() else v for v in values]
-    return values
+    return [str(v) if type(v) is int else v for v in values]

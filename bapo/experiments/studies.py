@@ -11,7 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from bapo.experiments import compose, places, products, tuned
 from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import base_directory, options, run_directory
 from bapo.experiments.settings import Settings, read_settings
+from bapo.project import file_and_name, is_place
 from bapo.store.files import SUMMARY, write_json
+from bapo.store.memory import KEPT
 from bapo.validate import NOT_EMPTY, REQUIRED, parse_yaml, read, setting
 
 # ------------------------------------------------------------------------------------------------ the study files
@@ -49,7 +51,8 @@ class StudyFile:
     scales: dict[str, list[Runs]] = setting(REQUIRED, NOT_EMPTY)
     reference: str = "grpo"  # the method that the others are compared with
     figures: list[str] = field(default_factory=list)  # of the paper, drawn from these runs
-    also: list[str] = field(default_factory=list)  # figures beyond the paper, with its comparison: products.ALSO
+    #: figures beyond the paper that stand with its comparison: of products.ALSO, or a project's own, FILE.py:NAME
+    also: list[str] = field(default_factory=list)
     curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
     tuned: bool = False  # each method with the variants that its task's setting names under tuned
     evaluated: bool = True  # on the test benchmarks; else it shows what training itself has recorded
@@ -143,7 +146,8 @@ def _tuned(named: Sequence[Cell], scale: str, overrides: tuple[str, ...]) -> lis
     """Return the runs that the cells of a tuned study stand for."""
     starts = dict.fromkeys((cell.task, cell.model) for cell in named)
     choices = {start: tuned.of_setting(compose.run_config(scale, *start, "", 0, overrides)) for start in starts}
-    return [replace(cell, method=tuned.applied(choices[cell.task, cell.model], cell.method)) for cell in named]
+    applied = cache(lambda task, model, method: tuned.applied(choices[task, model], method))  # whatever the seed
+    return [replace(cell, method=applied(cell.task, cell.model, cell.method)) for cell in named]
 
 
 def study_of(name: str, settings: Settings) -> Study:
@@ -152,7 +156,7 @@ def study_of(name: str, settings: Settings) -> Study:
 
 
 def _path(name: str) -> Path:
-    return places.EXPERIMENTS / "study" / f"{name}.yaml"
+    return places.file_of("study", name)
 
 
 def _read(name: str) -> StudyFile:
@@ -165,6 +169,10 @@ def _read(name: str) -> StudyFile:
 @lru_cache(maxsize=64)
 def _parsed(name: str, path: Path, text: str) -> StudyFile:
     """Parse and check a study's file, once a process: Snakemake asks for it many times."""
+    return KEPT.get(("study", name, str(path), text), lambda: _checked(name, path, text))
+
+
+def _checked(name: str, path: Path, text: str) -> StudyFile:
     content: StudyFile = read(StudyFile, parse_yaml(path, text), path)
     if content.name != name:
         raise UserError(f"{path}: name is '{content.name}' but the file is called {path.name}; make them equal")
@@ -182,7 +190,9 @@ def _parsed(name: str, path: Path, text: str) -> StudyFile:
     for method in content.curves:
         require_name(path, "curves", "method", method)
     for figure in content.also:
-        if figure not in products.ALSO:
+        if is_place(figure):
+            file_and_name(figure, f"{path}: also")
+        elif figure not in products.ALSO:
             raise UserError(f"{path}: " + unknown("also", f"no figure '{figure}'", figure, list(products.ALSO)))
     if content.also and content.figures:
         raise UserError(f"{path}: also: a study with figures of the paper has no comparison for these to stand with")
@@ -203,36 +213,26 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
     bases: dict[tuple[str, str], dict[str, Any]] = {}
     benchmarks: dict[str, list[list[str]]] = {}
     note = ""
-    configs: dict[tuple[str, str, str], DictConfig] = {}
+    described: dict[tuple[str, str, str], tuple[DictConfig, dict[str, Any]]] = {}
     for cell in study.cells:
-        if (cell.task, cell.model, cell.method) not in configs:
-            configs[cell.task, cell.model, cell.method] = settings.run(cell)
-            chosen.setdefault(cell.task, tuned.of_setting(configs[cell.task, cell.model, cell.method]))
-        config = configs[cell.task, cell.model, cell.method]
-        config.seed = cell.seed  # all that differs
-        note = config.scale.note
-        common = {
-            "task": cell.task,
-            "task_title": config.task.title,
-            "model": cell.model,
-            "model_title": config.model.title,
-        }
-        cells.append(
-            common
-            | {
-                "method": cell.method,
-                "method_title": config.method.title,
-                "kind": config.method.kind,
-                "seed": cell.seed,
-                "run": str(run_directory(config)),
+        key = (cell.task, cell.model, cell.method)
+        if key not in described:
+            config = settings.run(cell)
+            note = config.scale.note
+            chosen.setdefault(cell.task, tuned.of_setting(config))
+            common = {
+                "task": cell.task,
+                "task_title": config.task.title,
+                "model": cell.model,
+                "model_title": config.model.title,
             }
-            | _plain(study, cell, config, settings)
-        )
-        bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
-        task = tasks.get(cell.task)
-        benchmarks[cell.task] = [
-            [name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in config.evaluation.benchmarks
-        ]
+            method = {"method": cell.method, "method_title": config.method.title, "kind": config.method.kind}
+            described[key] = config, common | method | _plain(study, cell, config, settings)
+            bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
+            benchmarks[cell.task] = _benchmarks(config)
+        config, facts = described[key]
+        config.seed = cell.seed  # all that differs
+        cells.append(facts | {"seed": cell.seed, "run": str(run_directory(config))})
     return {
         "name": study.name,
         "title": study.title,
@@ -246,6 +246,14 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
         "curves": list(study.curves),
         **({} if study.evaluated else {"chosen": chosen}),
     }
+
+
+def _benchmarks(config: DictConfig) -> list[list[str]]:
+    """Return name, title and role of each benchmark."""
+    task = tasks.get(config.task.name)
+    return [
+        [name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in config.evaluation.benchmarks
+    ]
 
 
 def _plain(study: Study, cell: Cell, config: DictConfig, settings: Settings) -> dict[str, Any]:

@@ -21,7 +21,7 @@ def of_setting(config: DictConfig) -> dict[str, list[str]]:
 
     Raises UserError naming the setting and a method or variant that does not exist.
     """
-    path = places.EXPERIMENTS / "setting" / f"{config.scale.name}_{config.task.name}.yaml"
+    path = places.file_of("setting", f"{config.scale.name}_{config.task.name}")
     choices = {str(method): list(variants) for method, variants in (config.tuned or {}).items()}
     for method, variants in choices.items():
         require_name(path, f"tuned.{method}", "method", "+".join((method, *variants)))

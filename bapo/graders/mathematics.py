@@ -15,7 +15,18 @@ from bapo.graders import compare, forms, numbers, pool
 from bapo.graders.brackets import closed
 from bapo.graders.extract import last_boxes
 from bapo.graders.normalise import compact, normalise
-from bapo.graders.verdict import DIFFERENT, EQUAL, NO_ANSWER, RIGHT, TIME_LIMIT, TOO_LONG, UNREADABLE, WRONG, Verdict
+from bapo.graders.verdict import (
+    DIFFERENT,
+    EQUAL,
+    NO_ANSWER,
+    OVERLOADED,
+    RIGHT,
+    TIME_LIMIT,
+    TOO_LONG,
+    UNREADABLE,
+    WRONG,
+    Verdict,
+)
 
 LONGEST = 2000  #: characters; longer answers are compared as they stand
 CACHE = 32_768  #: outcomes kept, one for a gold and an answer
@@ -39,7 +50,13 @@ def judge_boxes(boxes: list[str], golds: Sequence[str], judge: Callable[[str, Se
     verdict = judge(", ".join(boxes), golds)
     if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
         return verdict
-    return RIGHT if any(all(judge(box, (gold,)).correct for box in boxes) for gold in golds) else verdict
+    for gold in golds:
+        alone = [judge(box, (gold,)) for box in boxes]
+        if all(v.correct for v in alone):
+            return RIGHT
+        if all(v.correct or v.reason == OVERLOADED for v in alone):
+            verdict = _OVERLOADED  # it may be right
+    return verdict
 
 
 def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = None) -> Verdict:
@@ -55,12 +72,15 @@ def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = No
         if outcome == EQUAL:
             return RIGHT
         outcomes.append(outcome)
+    if OVERLOADED in outcomes and TIME_LIMIT not in outcomes:  # else the answer itself has used up the time
+        return _OVERLOADED
     if DIFFERENT in outcomes:
         return Verdict(False, True, WRONG)
     return Verdict(False, False, outcomes[0])
 
 
 _NONE = Verdict(False, False, NO_ANSWER)
+_OVERLOADED = Verdict(False, False, OVERLOADED)
 
 
 def _empty(answer: str) -> bool:
@@ -81,7 +101,7 @@ def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None)
     try:
         return outcome_of(gold, answer, deadline or pool.deadline())
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
-        return TIME_LIMIT
+        return OVERLOADED
     except RecursionError:  # not cached: it depends on how deep the caller is
         return UNREADABLE
 

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -75,8 +76,10 @@ class _Checker:
 class Pool:
     """At most ``workers`` checkers and the helper that forks them."""
 
-    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS) -> None:
-        self.workers, self.wall_seconds = workers, wall_seconds
+    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, judge: str | None = None) -> None:
+        """judge: ``FILE.py:NAME`` of a function of the user's that compares (bapo.graders.user); None: by algebra."""
+        self.workers, self.wall_seconds, self.by = workers, wall_seconds, judge
+        self.cure = f"{judge} can be imported" if judge else "`python -c 'import math_verify'` works"
         self.kills = 0
         self._slots = threading.Semaphore(workers)
         self._lock = threading.Lock()
@@ -101,9 +104,7 @@ class Pool:
             except _GONE:
                 self.close()
                 if attempt == 2:
-                    raise UserError(
-                        "the grader's helper process ends at once; check that `python -c 'import math_verify'` works"
-                    ) from None
+                    raise UserError(f"the grader's helper process ends at once; check that {self.cure}") from None
                 if deadline.half_spent():
                     raise Overloaded from None
             finally:
@@ -139,7 +140,7 @@ class Pool:
                 stream.close()
         if self._helper is not None:
             self._helper.returncode = 0  # its parent waits for it
-        self.__init__(self.workers, self.wall_seconds)  # type: ignore[misc]
+        self.__init__(self.workers, self.wall_seconds, self.by)  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ class Pool:
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         with far:
             self._helper = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bapo.graders.worker", str(far.fileno())],
+                [sys.executable, "-P", "-m", "bapo.graders.worker", str(far.fileno()), *filter(None, [self.by])],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -221,9 +222,7 @@ class Pool:
             self._helper = None
             self._server.close()
             self._server = None
-            raise UserError(
-                "the grader's helper process did not start; check that `python -c 'import math_verify'` works"
-            ) from None
+            raise UserError(f"the grader's helper process did not start; check that {self.cure}") from None
 
 
 _POOL = Pool()
@@ -236,6 +235,20 @@ def shared() -> Pool:
     return _POOL
 
 
+_PATIENCE = threading.local()
+
+
+@contextlib.contextmanager
+def patience(seconds: float) -> Iterator[None]:
+    """Give this thread's verdicts another wall limit than the shared pool's; the limit of CPU time stays."""
+    before = getattr(_PATIENCE, "seconds", None)
+    _PATIENCE.seconds = seconds
+    try:
+        yield
+    finally:
+        _PATIENCE.seconds = before
+
+
 def deadline() -> Deadline:
-    """Return a new one with the shared pool's limit."""
-    return Deadline(_POOL.wall_seconds)
+    """Return a new one with this thread's limit, by default the shared pool's."""
+    return Deadline(getattr(_PATIENCE, "seconds", None) or _POOL.wall_seconds)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 EQUAL, DIFFERENT, UNREADABLE, TOO_LONG, TIME_LIMIT = "equal", "different", "unreadable", "too_long", "time_limit"
 #: Reasons of a verdict that is not correct; all but WRONG mean that the response holds no answer that can be read.
 NO_ANSWER, WRONG = "no_answer", "wrong"
+#: Both an outcome and a reason: the machine was too busy to check an answer, which says nothing about it.
+OVERLOADED = "overloaded"
 
 
 class Verdict(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from bapo import project
 from bapo.errors import unknown
 from bapo.methods.base import Batch, Method, MethodConfig, MethodError, Sampler
 
@@ -62,7 +63,27 @@ def get(algorithm: str) -> type[Method]:
         return _load(_BUILT_IN[algorithm])
     for entry in entry_points(group="bapo.methods", name=algorithm):
         return entry.load()
+    if project.is_place(algorithm):
+        return _of_project(algorithm)
     raise MethodError(f"method.algorithm={algorithm}: unknown algorithm; allowed: {', '.join(sorted(table()))}")
+
+
+def _of_project(place: str) -> type[Method]:
+    cls = project.load(place, "method.algorithm")
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise MethodError(f"method.algorithm={place}: must be a class derived from bapo.methods.base.Method")
+    return cls
+
+
+def revision(algorithm: str) -> list[Any]:
+    """Return what identifies the code of an algorithm: its class's revision and, of a project's file, the code."""
+    cls = get(algorithm)
+    return [cls.revision, *([project.code_digest_of(algorithm)] if project.is_place(algorithm) else [])]
+
+
+def built_in(algorithm: str) -> bool:
+    """Return whether an algorithm's class lies in this package; others come from entry points."""
+    return algorithm in _BUILT_IN
 
 
 def defaults(algorithm: str) -> DictConfig:

@@ -105,7 +105,8 @@ def train(config: DictConfig) -> Cost:
     disk = checkpoints(config)
     if config.model.kind == "pretrained" and config.model.parameters and config.engine == "verl":
         gpus = config.verl.get("gpus_per_node", 8)
-        hours = estimates.PAPER_HOURS.get(config.model.name, {}).get(config.method.name)
+        named = estimates.PAPER_HOURS.get(config.model.name, {}) if config.scale.name == "paper" else {}
+        hours = named.get(config.method.name)
         if hours is not None:
             return Cost(gpu_hours=8 * hours, disk=disk, source=PAPER)
         seconds = estimates.estimate(config, gpus).seconds * expected_steps(config)
@@ -120,19 +121,23 @@ def train(config: DictConfig) -> Cost:
 
 
 def checkpoints(config: DictConfig) -> float:
-    """Estimate the bytes of a finished run: the kept checkpoints' models, two whole states of the trainer, the tables.
+    """Estimate the bytes of a finished run: the kept checkpoints' models, the tables, two states of the trainer where
+    they are kept.
 
-    A kept model has 2 bytes a parameter with verl (bfloat16), else those of its dtype; a state 12 (float32 weights and
-    Adam's moments), 4 more with a delayed rollout policy, 12 more with a critic. What methods replay is not counted.
+    A kept model has the bytes of its dtype; a state 12 a parameter (float32 weights and Adam's moments), 4 more with a
+    delayed rollout policy, 12 more with a critic, and with verl the model once more. What methods replay is not
+    counted.
     """
     count = parameters(config)
     if count is None:
         return 0.0
     method = methods.of_run(config)
     kept = -(-expected_steps(config) // config.checkpoint.every) if config.checkpoint.keep_models else 1
-    width = 2 if config.engine == "verl" or "16" in config.model.dtype else 4
+    width = 2 if "16" in config.model.dtype else 4
     state = 12 + 4 * method.delays_rollout_policy + 12 * method.uses_critic
-    return count * (kept * width + 2 * state) + TABLES_BYTES
+    state += width if config.engine == "verl" else 0
+    states = 2 if config.engine == "verl" or config.checkpoint.keep_state else 0
+    return count * (kept * width + states * state) + TABLES_BYTES
 
 
 def evaluate(config: DictConfig, curve: bool = False) -> Cost:

@@ -1,38 +1,33 @@
 """Estimate memory and time of a GPU run from the number of parameters alone, before any GPU is used.
 
-``python -m bapo.plan.estimates`` prints it for every run of the studies at paper scale (docs/paper_scale.md).
+``python -m bapo.plan.estimates`` prints it for every run of the studies at paper scale (docs/paper_scale.md), with
+``single_gpu`` behind it for those of that scale (docs/single_gpu.md).
 
-Memory a GPU, with P parameters on R ranks (FSDP2 shards everything):
-
-- training: 4 bytes of float32 weights, 4 of gradients and 8 of Adam's moments a parameter: 16 P / R;
-- reference policy (GRPO only): 2 P / R in bfloat16;
-- a critic (PPO, BA-PPO): as much as training the policy once more, 16 P / R;
-- one micro-batch: activations of one layer a token (gradient checkpointing) are small beside the logits, which are
-  2 bytes in bfloat16 and 4 in float32 a token and entry of the vocabulary;
-- vLLM, while it generates: the share ``gpu_memory_utilization`` of the card, for its weights (2 P / tensor parallel)
-  and key-value cache, beside the training's weights and optimiser; it gives them back while the policy is trained.
+Memory a GPU is that by which verl's micro-batches are cut (``bapo.engines.verl.memory``).
 
 Host memory: a delayed rollout policy is kept as float32 shards, 4 P on all ranks together, and twice that while it is
-pushed. Time: 2 P operations a generated token at ``generation_utilisation`` of the peak (decoding is bound by memory),
-and 8 P a trained token (forward, backward, and the forward that gradient checkpointing repeats) at
-``training_utilisation``; log-probabilities of other policies cost 2 P more each, a critic 8 P for its update and 2 P
-for its values. DAPO is charged for all the generation batches that it may draw, BAPO for as many re-evaluations as it
-may make, RePO for all its replays, and every method for a full training batch: upper bounds. Probe, validation and
-checkpoints are not counted.
+pushed; a policy that is kept there itself takes 16 P. Time: 2 P operations a generated token at
+``generation_utilisation`` of the peak (decoding is bound by memory), and 8 P a trained token (forward, backward, and
+the forward that gradient checkpointing repeats) at ``training_utilisation``; log-probabilities of other policies cost
+2 P more each, a critic 8 P for its update and 2 P for its values. DAPO is charged for all the generation batches that
+it may draw, BAPO for as many re-evaluations as it may make, RePO for all its replays, and every method for a full
+training batch: upper bounds. Probe, validation, checkpoints, and the processor's updates of a policy in host memory,
+are not counted.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 
 from omegaconf import DictConfig
 
 from bapo import methods
+from bapo.engines.verl import memory
+from bapo.errors import UserError
 from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
 from bapo.experiments.cells import Cell
-
-VOCABULARY = 152_000  # Qwen2.5 and Qwen3
 
 
 @dataclass(frozen=True)
@@ -69,20 +64,20 @@ def estimate(
         raise ValueError(f"model.parameters of {config.model.name} is not set; an estimate needs it")
     s, t, method = config.sampling, config.train, methods.of_run(config)
     response = mean_response or s.max_response_tokens / 2
+    row = s.max_prompt_tokens + s.max_response_tokens
+    size = memory.memory_of(config, gpus, card / memory.GIGABYTE)
+    asked = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
+    micro = min(asked, max(row, size.tokens))
     rows = t.batch_size * t.group_size
     generated = rows * generation_batches(config)
     replayed = config.method.get("replays", 0) / t.group_size  # RePO's share of a batch, on top of it
     tokens = rows * (1 + replayed) * (s.max_prompt_tokens / 2 + response)
-    micro = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
-    micro *= s.max_prompt_tokens + s.max_response_tokens
-    weights = 16 * parameters / gpus * (1 + method.uses_critic)
-    weights += 2 * parameters / gpus if method.needs_reference else 0
     share = config.verl.get("gpu_memory_utilization", 0.5)
     forwards = 8 + 2 * (method.needs_reference + method.needs_step_policy) + 10 * method.uses_critic
     return Estimate(
-        gpu_bytes=weights + 6 * VOCABULARY * micro,
-        gpu_bytes_generating=weights + share * card,
-        host_bytes=8 * parameters if method.delays_rollout_policy else 0,
+        gpu_bytes=size.states + memory.LOGITS * memory.VOCABULARY * micro,
+        gpu_bytes_generating=size.generating + share * card,
+        host_bytes=(8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config)) * parameters,
         seconds_generation=2 * parameters * generated * response / (gpus * peak * generation_utilisation),
         seconds_training=forwards * parameters * tokens / (gpus * peak * training_utilisation),
     )
@@ -123,15 +118,37 @@ PAPER_HOURS = {
 
 #: the experiments that the paper reports; the other studies are ours
 PAPERS_STUDIES = ("table1", "figure5", "figure6", "figure10", "figure16")
+#: scale -> the studies whose runs are listed
+LISTED = {"paper": PAPERS_STUDIES, "single_gpu": ("table1", "single_gpu")}
+#: GB of the cards that there are
+CARDS = (16, 24, 40, 48, 80)
 
 
-def table() -> str:
-    """Write Markdown: a row for every run of the paper's own studies at paper scale, shared runs once."""
-    titles: dict[Cell, list[str]] = {}
-    for name in PAPERS_STUDIES:
-        study = studies.load_study(name, "paper")
+def smallest_card(config: DictConfig) -> int:
+    """Return the GB of the smallest of CARDS that a run fits. Raises UserError where it fits none."""
+    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    for card in CARDS:
+        try:
+            memory.micro_batch_tokens(config, config.verl.gpus_per_node, row, card)
+        except UserError:
+            if card == CARDS[-1]:
+                raise
+        else:
+            break
+    return card
+
+
+def table(scale: str = "paper") -> str:
+    """Write Markdown: a row for every run of the scale's listed studies, whatever its seed, shared runs once.
+
+    The paper's runs stand with 80 GB and the paper's hours, others with the smallest card that they fit.
+    """
+    papers = scale == "paper"
+    titles: dict[Cell, dict[str, None]] = {}
+    for name in LISTED[scale]:
+        study = studies.load_study(name, scale)
         for cell in study.cells:
-            titles.setdefault(cell, []).append(study.title)
+            titles.setdefault(replace(cell, seed=0), {})[study.title] = None
     head = [
         "model",
         "method",
@@ -142,19 +159,21 @@ def table() -> str:
         "s a step",
         "steps",
         "hours",
-        "paper",
+        "paper" if papers else "GB, card",
     ]
     lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- |" + " --: |" * (len(head) - 3)]
     for cell, users in titles.items():
-        config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
-        e, count = estimate(config), budgets.steps(config)
+        config = configuration.run_config(scale, cell.task, cell.model, cell.method, cell.seed)
+        card = 80 if papers else smallest_card(config)
+        e, count = estimate(config, config.verl.gpus_per_node, card=card * memory.GIGABYTE), budgets.steps(config)
         sizes = [f"{x / 1e9:.0f}" for x in (e.gpu_bytes, e.gpu_bytes_generating, e.host_bytes)]
         hours = PAPER_HOURS.get(cell.model, {}).get(cell.method)
+        last = str(card) if not papers else "" if hours is None else f"{hours:.1f}"
         cells = [config.model.title, cell.method, ", ".join(users), *sizes, f"{e.seconds:.0f}", str(count)]
-        cells += [f"{e.seconds * count / 3600:.1f}", "" if hours is None else f"{hours:.1f}"]
+        cells += [f"{e.seconds * count / 3600:.1f}", last]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(table(*sys.argv[1:]), end="")

@@ -1,17 +1,26 @@
 """What the workflow's jobs ask of a machine or a cluster, from their configurations. No torch, no Snakemake.
 
-A second attempt (``retries`` in profiles/slurm) asks for more: the first may have lacked memory or time.
+A second attempt (``retries`` in profiles/slurm) asks for more: the first may have lacked memory or time. Not so where
+runs train on GPUs: they ask for plenty of memory at once, and one that is out of time goes on from its checkpoint, in
+as many jobs as it takes.
 """
 
 from __future__ import annotations
 
 from omegaconf import DictConfig
 
+from bapo import methods
+from bapo.engines.verl import memory
 from bapo.experiments.hardware import on_gpus
 
 DAY = 24 * 60
-#: megabytes of a job without a model
+#: megabytes of a job without a model, or with a laptop's
 LITTLE = 1500
+#: megabytes of a process that has imported torch and transformers, with what the C library keeps of freed memory
+PROCESS = 1000
+#: megabytes for each GPU of a job with pretrained models, eight of which fit into a node of 512 GB: each rank of a
+#: model with tied weights begins with a float32 copy of all of it, and the pixels of a validation lie in memory at once
+GPU_SHARE = 60_000
 
 Resources = dict[str, int | None]
 
@@ -21,23 +30,28 @@ def training(config: DictConfig, attempt: int = 1) -> Resources:
 
     nodes is None without GPUs, so that a cluster may run several such jobs as one.
     """
-    return _resources(_memory(config), _minutes(config), _training_gpus(config), attempt)
+    gpus = _training_gpus(config)
+    return _resources(_memory(config, gpus, _training_bytes(config)), _minutes(config), gpus, 1 if gpus else attempt)
 
 
 def base_model(config: DictConfig, attempt: int = 1) -> Resources:
     """Return the same for the model that runs start from. A pretrained model is noted only."""
     scratch = config.model.kind == "scratch"
     gpus = int(config.device == "cuda" and scratch)
-    return _resources(_memory(config) if scratch else 4000, min(_minutes(config), DAY), gpus, attempt)
+    megabytes = _memory(config, gpus) if scratch else 4000
+    return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
 
 
 def evaluation(config: DictConfig, attempt: int = 1) -> Resources:
     """Return the same for an evaluation. A server has its own GPUs; no evaluation of the paper's takes over a day."""
     backend = config.evaluation.backend
     gpus = int(backend == "torch" and config.device == "cuda")
-    if backend == "vllm":
-        gpus = config.evaluation.vllm.tensor_parallel_size
-    return _resources(_memory(config), min(_minutes(config), DAY), gpus, attempt)
+    if backend == "vllm" and config.device != "cpu":
+        gpus = config.evaluation.vllm.tensor_parallel_size * config.evaluation.vllm.data_parallel_size
+    megabytes = _memory(config, gpus, _sampling_bytes(config))
+    if backend == "torch" and config.model.kind == "pretrained" and config.device != "cpu":
+        megabytes = max(megabytes, GPU_SHARE)
+    return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
 
 
 def problems(config: DictConfig, attempt: int = 1) -> Resources:
@@ -61,13 +75,38 @@ def _training_gpus(config: DictConfig) -> int:
     return config.verl.get("gpus_per_node", 8) if on_gpus(config) else 0
 
 
-def _memory(config: DictConfig) -> int:
-    """Return megabytes: 1.5 GB holds the laptop's models, Ray and verl around one take 5, the paper's need the node."""
-    if config.engine == "torch":
-        return 16_000 if config.device == "cuda" else 1500
-    if not _training_gpus(config):
-        return 5000
-    return 64_000 if config.model.kind == "scratch" else 200_000
+def _memory(config: DictConfig, gpus: int, states: float = 0) -> int:
+    """Return megabytes: 1.5 GB holds the laptop's models, Ray and verl around one take 5.
+
+    states: bytes of what a job on the CPU has of a pretrained model and does with it.
+    """
+    if config.engine != "torch":
+        offloaded = gpus and memory.in_host_memory(config)  # float32 weights, gradients, Adam's moments, rollout policy
+        return GPU_SHARE * gpus + (int(20e-6 * (config.model.parameters or 0)) if offloaded else 0) or 5000
+    if config.device == "cuda":
+        return 16_000
+    return PROCESS + int(states / 1e6) if states else LITTLE
+
+
+def _sampling_bytes(config: DictConfig) -> float:
+    """Count the bytes of an evaluation: weights, those that the fast forward joins, keys and values of all rows."""
+    pretrained = config.model.kind == "pretrained" and config.model.parameters
+    return 8 * config.model.parameters + 2**30 if pretrained else 0
+
+
+def _training_bytes(config: DictConfig) -> float:
+    """Count the bytes of a run of a pretrained model.
+
+    A parameter has 16 of float32 weight, gradient and Adam's moments (a critic's, too), one copy each of reference and
+    delayed rollout policy, and 6 of matrices that the fast forward joins; in a narrower type it has no such matrices,
+    but a copy of its weight.
+    """
+    parameters, method = config.model.parameters, methods.of_run(config)
+    if config.model.kind != "pretrained" or not parameters:
+        return 0
+    copies = method.needs_reference + method.delays_rollout_policy
+    policy = 16 + (2 * (copies + 1) if "16" in config.model.dtype else 4 * copies + 6)
+    return parameters * (policy + 16 * method.uses_critic) + 1e9 * config.train.micro_batch_memory
 
 
 def _minutes(config: DictConfig) -> int:

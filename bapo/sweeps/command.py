@@ -5,6 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
         if action == "slot":
             sub.add_argument("--slot", type=int, required=True, help="0 to trials - 1")
+
+
+def configuration(arguments: argparse.Namespace) -> DictConfig | None:
+    """Return the configuration of a slot's runs, before its parameters: they change nothing that it needs.
+
+    None for another action.
+    """
+    from bapo.experiments.settings import read_settings
+    from bapo.sweeps import files
+
+    if arguments.action != "slot":
+        return None
+    settings = read_settings(arguments.settings)
+    sweep = files.load(arguments.name, settings)
+    return settings.run(sweep.cell(sweep.method, sweep.seeds[0]))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.identity import digest
 from bapo.experiments.places import options
 from bapo.experiments.settings import Settings
+from bapo.store.memory import KEPT
 from bapo.sweeps import space
 from bapo.sweeps.space import Parameter
 from bapo.validate import DISTINCT, NOT_EMPTY, ONE, REQUIRED, at_least, one_of, parse_yaml, read, setting, within, wrong
@@ -87,7 +88,8 @@ def names() -> list[str]:
 
 def at_scale(scale: str) -> list[str]:
     """Return the sweeps that have runs at ``scale``."""
-    return [name for name in names() if scale in _read(name).scales]
+    key = ("sweeps at scale", *map(str, places.trees()), scale)
+    return KEPT.get(key, lambda: [name for name in names() if scale in _read(name).scales], lambda _: True)
 
 
 def load(name: str, settings: Settings) -> Sweep:
@@ -129,7 +131,7 @@ def load(name: str, settings: Settings) -> Sweep:
 
 
 def _path(name: str) -> Path:
-    return places.EXPERIMENTS / "sweep" / f"{name}.yaml"
+    return places.file_of("sweep", name)
 
 
 def _plain(name: str) -> dict[str, Any]:

@@ -16,14 +16,23 @@ _TABLE = {
 
 
 def table() -> dict[str, str]:
-    """Return every task's name and the place of its class, as ``module:class``."""
+    """Return the name of each of the suite's own tasks and the place of its class, as ``module:class``."""
     return dict(_TABLE)
 
 
-@cache
 def get(name: str) -> Task:
-    """Return the task called ``name``. Raises UserError listing the names that exist."""
-    if name not in _TABLE:
-        raise UserError(f"task={name}: unknown task; allowed: {', '.join(sorted(_TABLE))}")
+    """Return the task called ``name``, the suite's or another. Raises UserError listing the names that exist."""
+    if name in _TABLE:
+        return _own(name)
+    from bapo.tasks import outside
+
+    task = outside.find(name)
+    if task is None:
+        raise UserError(f"task={name}: unknown task; allowed: {', '.join(sorted({*_TABLE, *outside.names()}))}")
+    return task
+
+
+@cache
+def _own(name: str) -> Task:
     module, _, cls = _TABLE[name].partition(":")
     return getattr(import_module(module), cls)()

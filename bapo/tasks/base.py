@@ -49,6 +49,8 @@ class Task:
     name: ClassVar[str]
     benchmarks: ClassVar[Mapping[str, str]]  #: test split -> title in tables
     roles: ClassVar[Mapping[str, str]] = {}  #: stand-in's test split -> the paper's, whose column of Table 1 it takes
+    revision: ClassVar[int] = 0  #: of a task in a package of the user's: raised when its code changes what a run means
+    images: ClassVar[bool] = False  #: whether its problems show images
     fields: ClassVar[tuple[str, ...]]  #: required in every line given to ``python -m bapo grade``
 
     def verify(self, response: str, ground_truth: str) -> Verdict:

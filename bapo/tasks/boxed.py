@@ -12,7 +12,7 @@ from bapo.graders import mathematics as grader
 from bapo.graders.extract import boxed, last_boxed
 from bapo.graders.verdict import RIGHT, Verdict
 from bapo.tasks.generated import GeneratedTask
-from bapo.tasks.real.boxed import BoxedSets
+from bapo.tasks.real.boxed import RealSets, read_truth
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,7 +23,7 @@ class BoxedTask(GeneratedTask):
 
     fields = ("gold", "response")
     prompts = ("chain",)
-    sets: ClassVar[BoxedSets]
+    sets: ClassVar[RealSets]
     no_number, wrong_number = "no-answer", "wrong-answer"  #: reasons of verdicts on chains
     gold_chain: ClassVar[str] = "= {}"  #: the shortest chain that ends in a number
 
@@ -85,17 +85,6 @@ class BoxedTask(GeneratedTask):
 def chain_truth(answer: int) -> str:
     """Write the ground truth of a generated problem."""
     return json.dumps({"answer": answer, "format": "chain"})
-
-
-def read_truth(ground_truth: str) -> dict[str, Any]:
-    """Read a ground truth of either format. Raises UserError where it is no JSON object."""
-    try:
-        truth = json.loads(ground_truth)
-    except (ValueError, TypeError, RecursionError):
-        truth = None
-    if not isinstance(truth, dict):
-        raise UserError("ground truth: not a JSON object; make the data again with `python -m bapo data`")
-    return truth
 
 
 def read_number(truth: Mapping[str, Any]) -> int:

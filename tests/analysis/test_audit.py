@@ -9,12 +9,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.table_runs import place, write_evaluation, write_run, write_study
 
-from analysis.audit import SETUP, audit, load
+from analysis import study as studies
+from analysis.__main__ import main
+from analysis.audit import SETUP, audit, beside, load
 from analysis.audit.cells import attainable, luck
 from analysis.audit.published import parse
 from analysis.audit.theorem import best_case
+from analysis.paper import find
 from bapo.errors import UserError
+from bapo.store import provenance
 
 
 @pytest.fixture(scope="module")
@@ -213,11 +218,113 @@ def test_broken_files_are_named(tmp_path):
 
 
 def test_the_command_writes_its_findings(tmp_path):
-    command = [sys.executable, "-m", "analysis.audit", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "bapo", "audit", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "the mean of 28.80, 62.90" in done.stdout
     assert done.stdout.strip() == (tmp_path / "audit.md").read_text(encoding="utf-8").strip()
     content = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
     assert len(content) == len(audit(load(SETUP))) and content[0]["check"] == "average"
-    wrong = subprocess.run([*command[:3], "--setup", "nowhere.yaml"], capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run([*command[:4], "nowhere.yaml"], capture_output=True, text=True, timeout=60)
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: nowhere.yaml")
+
+
+# ------------------------------------------------------------------------------------------------ the second paper
+
+
+@pytest.fixture(scope="module")
+def zoo():
+    return audit(load(find("simplerl_zoo")))
+
+
+def test_the_second_paper_has_a_cell_that_no_count_gives(zoo):
+    (cell,) = of(zoo, "granularity", "is no mean of")
+    assert (cell.numbers["printed"], cell.numbers["problems"]) == (57.6, 40) and "Qwen-2.5-14B" in cell.where
+
+
+def test_the_second_papers_smallest_gain_is_below_the_stated_one(zoo):
+    (gain,) = of(zoo, "gain")
+    assert gain.numbers["smallest"] == pytest.approx(8.8) and "Qwen-2.5-0.5B" in gain.text
+    assert not of(zoo, "average")  # without AIME24 (Avg@32), as its note says, all twenty follow from their cells
+
+
+def test_a_column_outside_the_average_may_have_problems(tmp_path):
+    clean = [{"method": "new", "title": "New", "x": "50.0", "y": "40.0", "mean": "50.0"}]
+    assert of(audit(load(write(tmp_path, clean))), "average")
+    assert not of(audit(load(write(tmp_path, clean, averaged=["x"]))), "average")
+
+
+def test_every_column_may_have_runs_of_its_own(tmp_path):
+    one = [{"method": "new", "title": "New", "x": "52.5", "y": "40.0"}]
+    assert not of(audit(load(write(tmp_path, one, runs={"x": 4}))), "granularity", "is no mean")
+    assert of(audit(load(write(tmp_path, one, runs={"x": 1}))), "granularity", "52.5 is no mean of 10 problems x 1")
+
+
+@pytest.mark.parametrize(
+    ("setup", "message"),
+    [
+        ({"avarage": "mean"}, r"setup\.yaml: avarage: no such field \(did you mean 'average'"),
+        ({"average": "means"}, r"average: no column of the table 'means' \(did you mean 'mean'"),
+        ({"problems": {"z": 3}}, r"problems: no column of the table 'z'"),
+        ({"proposed": "ours"}, r"proposed: no row of the table has the method 'ours'"),
+        ({"gains": [{"stated": 3, "of": "new", "over": "old"}]}, r"gains\[?\.?0?\]?\.where: has no value"),
+        ({"gain_ranges": [{"stated": [9, 1], "of": "new", "over": "old", "where": "p"}]}, "must be low, high"),
+        ({"budgets": [{"model": "n"}]}, "budgets"),
+    ],
+)
+def test_mistakes_in_a_setup_are_named(tmp_path, setup, message):
+    with pytest.raises(UserError, match=message):
+        load(write(tmp_path, rows(), **setup))
+
+
+def test_mistakes_in_a_table_are_named(tmp_path):
+    with pytest.raises(UserError, match=r"row 'Old': no column 'z' in its part"):
+        load(write(tmp_path, [{**rows()[0], "z": "1"}]))
+    with pytest.raises(UserError, match=r"row 'Old': x: a number loses its last zeros; .*\"50\.0\""):
+        load(write(tmp_path, [{**rows()[0], "x": 50.0}]))
+    setup = write(tmp_path, rows())
+    (tmp_path / "table.yaml").write_text("parts: 3", encoding="utf-8")
+    with pytest.raises(UserError, match=r"table\.yaml: parts must be a list"):
+        load(setup)
+
+
+# ------------------------------------------------------------------------------------------------ beside one's own runs
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Two seeds of `new` and a base on ten problems of x, four samples each; `old` is not finished."""
+    bits = {s: [[1, 1, 1, 0]] * 5 + [[s - 1, 0, 0, 0]] * 5 for s in (1, 2)}
+    for seed, rows_of_seed in bits.items():
+        write_run(place(tmp_path, "new", seed, task="t"), {"x": rows_of_seed})
+    base = tmp_path / "results" / "laptop" / "t" / "tiny" / "base"
+    write_evaluation(base / "eval", {"x": [[1, 0, 0, 0]] * 10})
+    cells = [("tiny", "new", 1), ("tiny", "new", 2), ("tiny", "old", 1)]
+    listed = [{"task": "t", "model": "tiny", "run": str(base)}]
+    return write_study(tmp_path, cells, ("x",), task="t", bases=listed)
+
+
+def test_printed_numbers_stand_beside_those_of_finished_runs(tmp_path, study):
+    before = {"method": "base", "title": "Before", "x": "20.0", "y": "10.0", "mean": "15.0"}
+    published = load(write(tmp_path, [before, *rows()]))
+    found = {(p.method, p.column): p for p in beside.pairs(published, [studies.load(study)])}
+    assert set(found) == {("base", "x"), ("base", "mean"), ("new", "x"), ("new", "mean")}
+    new = found[("new", "x")]
+    assert 100 * new.here.mean == pytest.approx((37.5 + 50) / 2) and new.seeds == 2 and new.paper == 52.5
+    assert 100 * new.gain.mean == pytest.approx(43.75 - 25) and new.paper_gain == 32.5
+    assert new.gain.low < new.gain.mean < new.gain.high
+    assert "| new | x | 43.8" in beside.markdown(list(found.values()))
+
+
+def test_the_command_puts_them_in_its_files(tmp_path, study, capsys):
+    setup = write(tmp_path, rows(mean="50.00"))
+    assert main(["audit", str(setup), "--study", str(study), "--out", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr()
+    assert "## Beside your runs" in shown.out and "wrote" in shown.err
+    content = json.loads((tmp_path / "out" / "audit.json").read_text(encoding="utf-8"))
+    assert {line["method"] for line in content["beside"]} == {"new"} and content["findings"]
+    assert provenance.of(tmp_path / "out" / "audit.md")["state"] == "as it was written"
+
+
+def test_nothing_in_common_is_said(tmp_path, study):
+    published = load(find("simplerl_zoo"))
+    assert "No task, method and benchmark" in beside.markdown(beside.pairs(published, [studies.load(study)]))

@@ -27,11 +27,18 @@ from support.pages import Block, blocks, commands, example
 from support.paths import ROOT
 from support.table_runs import place, write_run
 
+from bapo.project import MARK
 from bapo.store.files import MANIFEST, write_json
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: words in capitals that stand for a reader's own
 PLACEHOLDERS = {"LOG": "log", "RESPONSES": "responses", "CHECKPOINT": "checkpoint", "ROOM": "store"}
+#: a project whose files the pages show
+SUMS = [
+    ("python", "environments/sums.py"),
+    ("yaml", "experiments/task/sums.yaml"),
+    ("yaml", "experiments/setting/laptop_sums.yaml"),
+]
 BLOCKS = [b for b in blocks() if b.language == "sh"]
 
 
@@ -69,6 +76,16 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     points = "[bapo.methods]\npositive_only = positive_only:PositiveOnly\n"
     (information / "entry_points.txt").write_text(points, encoding="utf-8")
+    for page in ("table", "paper", "my_claims"):
+        (folder / f"{page}.yaml").write_text(example("yaml", f"{page}.yaml"), encoding="utf-8")
+    for language, file in SUMS:
+        path = folder / "sums" / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(example(language, file), encoding="utf-8")
+    (folder / "sums" / MARK).write_text("scale: laptop\n", encoding="utf-8")
+    (folder / "sums" / "responses.jsonl").write_text(
+        '{"seed": 7, "response": "<answer>1</answer>"}\n', encoding="utf-8"
+    )
     code = example("python", "bapo/methods/positive_only.py")
     (folder / "site" / "positive_only.py").write_text(code, encoding="utf-8")
     write_results(folder)
@@ -89,6 +106,11 @@ def write_results(folder: Path) -> None:
     run_module("analysis", "table1", "--study", str(home / "studies" / "table1.json"), "--out", str(home / "tables"))
     log = "".join(json.dumps({"id": f"p{i}", "acc_history": [i % 9 / 8, 0.5]}) + "\n" for i in range(128))
     (folder / "log.jsonl.gz").write_bytes(gzip.compress(log.encode()))
+    metrics = "".join(f"step:{i} - critic/score/mean:{i / 4} - actor/lr:1e-06\n" for i in (1, 2))
+    (folder / "verl.log").write_text(metrics, encoding="utf-8")
+    history = [{"step": i, "reward": i / 4, "rewards/accuracy/mean": i / 4} for i in (1, 2)]
+    write_json(folder / "trainer_state.json", {"log_history": history})
+    write_json(folder / "results_gsm8k.json", {"results": {"gsm8k": {"exact_match,none": 0.5}}})
     response = {"numbers": [1, 2], "target": 3, "response": "<answer>1+2</answer>"}
     (folder / "responses.jsonl").write_text(json.dumps(response) + "\n", encoding="utf-8")
 
@@ -135,16 +157,36 @@ def python(folder: Path, *words: str) -> None:
         assert all(word in shown if word.startswith("-") else (ROOT / word).exists() for word in words[1:])
         return
     _, module, *rest = words
+    if Path(MARK).exists():  # problems of a project take seconds
+        own = {"PYTHONPATH": str(ROOT), "BAPO_EXPERIMENTS": str(ROOT / "experiments")}
+        run(Path.cwd(), sys.executable, "-m", module, *rest, **own)
+        return
     if module == "bapo" and rest[0] in ("data", "base", "train", "evaluate") and "--cfg" not in rest:
         rest += ["--cfg", "job"]
-    if rest[:1] == ["train"] and "scale=paper" in rest:
+    if rest[:1] == ["gpu-check"]:  # minutes, with a GPU
+        rest += ["--help"]
+    if rest[:1] == ["watch"] and "--once" not in rest:  # it does not end by itself
+        rest += ["--once"]
+    if rest[:1] == ["train"] and {"scale=paper", "scale=single_gpu"} & set(rest):
         pytest.importorskip("verl", reason="the configuration that is printed is verl's")
     files = {word: sorted(map(str, folder.glob(word))) for word in rest if "*" in word}
     run_module(module, *(word for pattern in rest for word in files.get(pattern, [pattern])))
 
 
+def bapo(folder: Path, *words: str) -> None:
+    """``bapo`` as installed; what ``bapo init`` writes goes into an empty folder."""
+    if words[0] == "init":
+        shutil.rmtree(folder / words[1], ignore_errors=True)
+    python(folder, "-m", "bapo", *words)
+
+
 def snakemake(folder: Path, *words: str) -> None:
-    """Run with the other targets: test_a_dry_run_finds_the_targets."""
+    """Run with the other targets: test_a_dry_run_finds_the_targets. In a project a dry run here."""
+    if Path(MARK).exists():
+        own = {"PYTHONPATH": str(ROOT), "BAPO_EXPERIMENTS": str(ROOT / "experiments")}
+        listed = run(Path.cwd(), sys.executable, "-m", "snakemake", "-n", *words, **own)
+        assert "Job stats" in listed
+        return
     options, targets = split(words)
     assert targets and set(targets) <= DRY_RUNS[options]
 
@@ -152,6 +194,8 @@ def snakemake(folder: Path, *words: str) -> None:
 def collect(folder: Path, *words: str) -> None:
     """Tests are collected. Without a path those of this folder are: the whole takes half a minute."""
     paths = [word for word in words if (ROOT / word).exists()] or ["tests/docs"]
+    if any("vllm" in path for path in paths):
+        pytest.importorskip("vllm", reason="these tests need vLLM, and without it nothing is collected")
     run(ROOT, sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *words, *paths)
 
 
@@ -178,6 +222,8 @@ RUNNERS: dict[str, Callable[..., None]] = {
     "pip": pip,
     "uv": lambda folder, tool, *words: {"pip": pip}[tool](folder, *words),
     "python": python,
+    "bapo": bapo,
+    "cd": lambda folder, place: os.chdir(folder / place),
     "snakemake": snakemake,
     "pytest": collect,
     "ruff": style("ruff"),
@@ -236,7 +282,8 @@ def split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
 def dry_runs() -> dict[tuple[str, ...], set[str]]:
     """The targets of all pages by the options that they are given with."""
     found: dict[tuple[str, ...], set[str]] = {}
-    for words in (words for block in BLOCKS for words in commands(block) if words[0] == "snakemake"):
+    here = [block for block in BLOCKS if not any(words[0] == "cd" for words in commands(block))]
+    for words in (words for block in here for words in commands(block) if words[0] == "snakemake"):
         options, targets = split(words[1:])
         found.setdefault(options, set()).update(targets)
     return found

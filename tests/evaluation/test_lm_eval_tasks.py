@@ -37,6 +37,8 @@ TITLES = {
     "bapo_geo3k_val": "Geo-3K (val)",
     "bapo_geo3k_test": "Geo-3K (test)",
 }
+#: beside the paper's Table 4: the benchmark of scale single_gpu
+OTHERS = {"bapo_gsm8k": "GSM8K"}
 SIZES = {"train": 4, "probe": 2, "cd34": 6, "cd4": 5}
 
 
@@ -79,7 +81,7 @@ def small(folder: Path, name: str, **changes: Any) -> str:
 
 def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
     found = manager()
-    assert set(found.all_subtasks) == set(TITLES)
+    assert set(found.all_subtasks) == set(TITLES) | set(OTHERS)
     assert found.all_groups == ["bapo_table1_geometry", "bapo_table1_math", "bapo_table1_planning"]
     members = []
     for group in found.all_groups:
@@ -90,13 +92,13 @@ def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
     assert sorted(members) == sorted(TITLES)
 
 
-@pytest.mark.parametrize("name", TITLES)
-def test_a_task_says_what_the_paper_scale_says(name: str) -> None:
+@pytest.mark.parametrize("name", [*TITLES, *OTHERS])
+def test_a_task_says_what_its_scale_says(name: str) -> None:
     """The pinned sources, prompts and lengths are those of our own runs, and every sampling key is set."""
     found = load_yaml(FOLDER / f"{name.removeprefix('bapo_')}.yaml", resolve_func=False)
-    assert (found["task_alias"], found["repeats"], found["num_fewshot"]) == (TITLES[name], 32, 0)
+    assert (found["task_alias"], found["repeats"], found["num_fewshot"]) == ((TITLES | OTHERS)[name], 32, 0)
     source = found["dataset_kwargs"]
-    config = compose_config(["scale=paper", f"task={source['task']}"])
+    config = compose_config([f"scale={'single_gpu' if name in OTHERS else 'paper'}", f"task={source['task']}"])
     assert source["split"] == name.removeprefix("bapo_") and source["split"] in config.evaluation.benchmarks
     assert source["prompt"] == config.data.prompt
     for split, size in source["sizes"].items():
@@ -125,6 +127,22 @@ def test_the_files_are_part_of_the_package() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ scores
+
+
+def test_gsm8k_scores_by_hand(tmp_path: Path) -> None:
+    """Two rows in the set's form, of which 0 and 2 samples of 32 are right."""
+    rows = [("How many in 3 hours?", "20 * 3 = <<20*3=60>>60\n#### 60"), ("What does it cost?", "A lot.\n#### 1,250")]
+    (tmp_path / "gsm8k").mkdir()
+    lines = [json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in rows]
+    (tmp_path / "gsm8k" / "test.jsonl").write_text("".join(lines), encoding="utf-8")
+    source = load_yaml(FOLDER / "gsm8k.yaml", resolve_func=False)["dataset_kwargs"]
+    hub = {"gsm8k": {**source["hub"]["gsm8k"], "rows": 2}}
+    changes = {"dataset_kwargs": {**source, "sizes": {"gsm8k": 2}, "hub": hub}}
+    content = {"include": str(FOLDER / "gsm8k.yaml"), "task": "bapo_gsm8k_small", **changes}
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    found = evaluate(Scripted(r"\boxed{-98765}", "mathematics"), [str(tmp_path / "small.yaml")], tmp_path)
+    assert found["results"]["bapo_gsm8k_small"]["acc,all"] == pytest.approx(2 / 64)
+    assert [s["bits"].count(1) for s in found["samples"]["bapo_gsm8k_small"]] == [0, 2]
 
 
 def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
@@ -322,7 +340,7 @@ def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> N
     )
     assert arguments["dtype"] == m.dtype == config.evaluation.vllm.dtype
     assert arguments["max_model_len"] == s.max_prompt_tokens + s.max_response_tokens
-    assert content["gen_kwargs"] == backends.arguments(changed(config, evaluation__backend="vllm"))
+    assert content["gen_kwargs"] == backends.arguments(changed(config, evaluation__backend="vllm"), m.path)
     assert content["model"] == ("vllm-vlm" if name == "geometry" else "vllm")
     members = load_yaml(manager().task_index[content["tasks"][0]].yaml_path, resolve_func=False)["task"]
     assert [m.removeprefix("bapo_") for m in members] == list(config.evaluation.benchmarks)

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from support.paper_runs import PAPER
 
 from bapo.errors import UserError
@@ -47,13 +48,23 @@ STUDIES = options("study")
 SCALES = ("smoke", "laptop", "gpu", "paper")
 
 
+#: what stands before the seeds of Countdown at smoke scale, and nowhere else before two seeds
+SMOKE = "methods: *rows\n      "
+
+
+def load_setting(task: str) -> dict:
+    return yaml.safe_load(places.file_of("setting", f"laptop_{task}").read_text(encoding="utf-8"))
+
+
 def test_table1_at_laptop_scale_is_three_tasks_nine_methods_and_three_seeds() -> None:
     study = load_study("table1", "laptop")
     assert len(study.cells) == len(set(study.cells)) == 3 * 9 * 3
     assert [task for task, _ in study.models] == ["mathematics", "countdown", "geometry"]
     for task, model in study.models:
         mine = [c for c in study.cells if (c.task, c.model) == (task, model)]
-        assert {(c.method, c.seed) for c in mine} == {(m, s) for m in METHODS for s in (1, 2, 3)}
+        assert {(c.method.partition("+")[0], c.seed) for c in mine} == {(m, s) for m in METHODS for s in (1, 2, 3)}
+        chosen = load_setting(task)["tuned"]  # with what tuning chose
+        assert {c.method for c in mine if c.method.startswith("remix")} == {"+".join(("remix", *chosen["remix"]))}
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -111,8 +122,8 @@ def test_a_figure_that_two_studies_name(experiments: Path) -> None:
 
 def test_methods_and_seeds_replace_those_of_the_file() -> None:
     study = load_study("table1", "laptop", methods=["bapo"], seeds=[7, 8])
-    wanted = [Cell(task, model, "bapo", s) for task, model in load_study("table1", "laptop").models for s in (7, 8)]
-    assert list(study.cells) == wanted
+    found = [(c.task, c.model, c.method.partition("+")[0], c.seed) for c in study.cells]
+    assert found == [(task, model, "bapo", s) for task, model in load_study("table1", "laptop").models for s in (7, 8)]
 
 
 @pytest.mark.parametrize("scale", ["laptop", "paper"])
@@ -140,14 +151,18 @@ def test_a_model_whose_context_is_too_short_for_the_task_is_refused() -> None:
     ("old", "new", "parts"),
     [
         ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, scales, reference, figures"]),
-        ("  smoke:", "  smok:", ["scales.smok", "unknown scale", "laptop, paper, smoke"]),
+        ("  smoke:", "  smok:", ["scales.smok", "unknown scale", "laptop, paper, pocket"]),
         ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[2].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
         ("[grpo, dapo, grpo_v5, repo, bapo]", "[grpo, bpo]", ["scales.paper[0].methods", "did you mean 'bapo'?"]),
-        ("seeds: [1, 2]", "seeds: [1, x]", ["scales.smoke[1].seeds", "=x: must be an integer"]),
-        ("seeds: [1, 2]", "sedes: [1, 2]", ["scales.smoke[1].sedes", "task, models, methods, variants, seeds"]),
-        ("seeds: [1, 2]", "seeds: []", ["scales.smoke[1].seeds=[]: must name at least one"]),
-        ("seeds: [1, 2]", "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
-        ("      seeds: [1, 2]\n", "", ["scales.smoke[1].seeds: has no value"]),
+        (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, x]", ["scales.smoke[1].seeds", "=x: must be an integer"]),
+        (
+            SMOKE + "seeds: [1, 2]",
+            SMOKE + "sedes: [1, 2]",
+            ["scales.smoke[1].sedes", "task, models, methods, variants, seeds"],
+        ),
+        (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: []", ["scales.smoke[1].seeds=[]: must name at least one"]),
+        (SMOKE + "seeds: [1, 2]", SMOKE + "seeds: [1, 1]", ["scales.smoke", "grpo seed 1", "twice"]),
+        (SMOKE + "seeds: [1, 2]", SMOKE.rstrip(), ["scales.smoke[1].seeds: has no value"]),
         ("name: table1", "name: table2", ["name is 'table2'", "table1.yaml"]),
         ("title: Table 1", "title: [", ["not valid YAML"]),
         ("title: Table 1", "runs_of: figures", ["no such field", "name, title, scales"]),
@@ -166,7 +181,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
     with pytest.raises(UserError, match=r"did you mean 'table1'.*figure16, .*table1"):
         load_study("table_1", "laptop")
     (experiments / "scale" / "huge.yaml").write_text("name: huge\n", encoding="utf-8")
-    with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, gpu, paper"):
+    with pytest.raises(UserError, match=r"scales has no 'huge'; it has laptop, smoke, pocket, pocket_smoke, gpu"):
         load_study("table1", "huge")
 
 
@@ -177,7 +192,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
             {"scal": "paper"},
             ["scal", "did you mean 'scale'?", "methods, results, scale, seeds, set, storage, tracking, trials"],
         ),
-        ({"scale": "papr"}, ["scale=papr", "did you mean 'paper'?", "laptop, paper, smoke"]),
+        ({"scale": "papr"}, ["scale=papr", "did you mean 'paper'?", "laptop, paper, pocket"]),
         ({"methods": ["grpo", "bpo"]}, ["methods=bpo", "did you mean 'bapo'?", "dapo"]),
         ({"seeds": "one"}, ["seeds=one", "integers of 0 or more"]),
         ({"seeds": ["-1"]}, ["seeds", "integers of 0 or more"]),

@@ -92,7 +92,7 @@ def test_a_hit_of_the_wall_limit_is_not_remembered(monkeypatch: pytest.MonkeyPat
     mathematics.outcome_of.cache_clear()
     os.kill(made._idle[0].pid, signal.SIGSTOP)
     made.wall_seconds = 0.3
-    assert mathematics.judge(ROOT[1], ROOT[:1]) == (False, False, "time_limit")
+    assert mathematics.judge(ROOT[1], ROOT[:1]) == (False, False, "overloaded")
     made.wall_seconds = 60.0
     assert mathematics.judge(ROOT[1], ROOT[:1]).correct
     assert mathematics.outcome_of.cache_info().currsize == 1
@@ -316,7 +316,9 @@ def test_several_golds_have_one_limit() -> None:
     mathematics.outcome_of.cache_clear()
     answer, golds = r"\binom{10^9}{10^8}", ["8", "9", r"\sqrt{2}", "x+1", r"\pi"]
     start = time.perf_counter()
-    assert mathematics.grade(boxed(answer), golds) == (False, False, "time_limit")
+    verdict = mathematics.grade(boxed(answer), golds)
+    # on a busy machine the wall limit strikes before the first gold has used up its CPU time
+    assert not verdict.correct and verdict.reason in ("time_limit", "overloaded")
     assert time.perf_counter() - start < _limit()
     assert mathematics.outcome_of.cache_info().currsize <= 2  # those that were not tried are tried another time
     start = time.perf_counter()

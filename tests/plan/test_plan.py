@@ -126,8 +126,13 @@ def test_cpu_hours_at_laptop_scale_by_hand(tmp_path: Path) -> None:
     cost = plan_costs.train_of(settings, "countdown", "qwen2-112k", "bapo")
     assert cost.source == plan_costs.MEASURED
     assert cost.cpu_hours == pytest.approx((times["start"] + 150 * times["step"]["countdown"]["bapo"]) / 3600)
-    # 6 models of 4 bytes a parameter; two states of 12 bytes, and 4 of the delayed policy; tables
-    assert cost.disk == 112_000 * (6 * 4 + 2 * 16) + plan_costs.TABLES_BYTES
+    # 6 models of 4 bytes a parameter; tables; where they are kept, two states of 12 bytes, and 4 of the delayed policy
+    assert cost.disk == 112_000 * 6 * 4 + plan_costs.TABLES_BYTES
+    keeping = Settings(results=str(tmp_path), set=("checkpoint.keep_state=true",))
+    assert (
+        plan_costs.train_of(keeping, "countdown", "qwen2-112k", "bapo").disk
+        == 112_000 * (6 * 4 + 2 * 16) + plan_costs.TABLES_BYTES
+    )
     compute = plan_costs.train_of(settings, "countdown", "qwen2-112k", "bapo+compute")
     steps = 150 * times["budget"]["flops"]
     assert compute.cpu_hours == pytest.approx((times["start"] + steps * times["step"]["countdown"]["bapo"]) / 3600)

@@ -1,4 +1,4 @@
-"""A stand-in for the hub, on loopback: datasets at commits, with the few requests that huggingface_hub makes of it."""
+"""A stand-in for the hub, on loopback: datasets and models at commits, with the few requests that are made of it."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub, path = self.server, unquote(self.path.partition("?")[0])
         hub.paths.append(path)
-        api = re.fullmatch(r"/api/datasets/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
-        file = re.fullmatch(r"/datasets/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
+        api = re.fullmatch(r"/api/(?:datasets|models)/([^/]+/[^/]+)(?:/(revision|tree)/([^/]+))?", path)
+        file = re.fullmatch(r"(?:/datasets)?/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
         name, revision = (api[1], api[3] or "main") if api else (file[1], file[2]) if file else ("", "")
         files, commit = hub.repositories.get(name), hub.commits.get(name, hub.commit)
         if files is None:

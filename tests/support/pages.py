@@ -38,8 +38,9 @@ def blocks() -> Iterator[Block]:
 
 
 def example(language: str, file: str) -> str:
-    """The block whose first line is the comment ``# file``. Raises ValueError unless there is exactly one."""
-    (text,) = (b.text for b in blocks() if b.language == language and b.text.startswith(f"# {file}\n"))
+    """The block whose first line, after Hydra's own, is ``# file``. Raises ValueError unless there is exactly one."""
+    first = (f"# {file}\n", f"# @package _global_\n# {file}\n")
+    (text,) = (b.text for b in blocks() if b.language == language and b.text.startswith(first))
     return text
 
 

@@ -41,7 +41,7 @@ class SweepWorld:
         shutil.rmtree(self.experiments / "sweep")
         (self.experiments / "sweep").mkdir()
         monkeypatch.setattr(places, "EXPERIMENTS", self.experiments)
-        configuration._composed.cache_clear()
+        configuration.forget()
         given = dict(word.partition("=")[::2] for word in overrides)
         self.results = Path(given.pop("paths.results"))
         scale, tracking = given.pop("scale"), given.pop("tracking")

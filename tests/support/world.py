@@ -14,6 +14,7 @@ TINY = (
     "train.mini_batch_size=4",
     "train.group_size=8",
     "checkpoint.every=2",
+    "checkpoint.keep_state=true",  # tests go back to a finished run's checkpoints
     "probe.prompts=4",
     "probe.samples=4",
     "probe.points=3",

@@ -14,8 +14,8 @@ from support.paths import SHARED
 from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.tasks import files
+from bapo.tasks.countdown import few_shot, grammar
 from bapo.tasks.countdown import generator as generators
-from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown import hub as countdown_hub
 from bapo.tasks.countdown import search as countdown_search
 from bapo.tasks.countdown import splits as countdown_splits
@@ -34,7 +34,8 @@ def real_rows(name: str) -> list[dict]:
 
 def configuration(sizes=SIZES, seed=0, prompt="chain", **data):
     generator = {"number_max": 12, "value_max": 60, "target_min": 10, "three_number_share": 0.4, "noise": 0.5}
-    defaults = {"source": "generated", "generator": generator if prompt == "chain" else {}, "hub": {}}
+    grading = {"grading": "strict"}
+    defaults = {"source": "generated", "generator": generator if prompt == "chain" else {}, "hub": {}, **grading}
     return OmegaConf.create(
         {
             "data": {**defaults, "seed": seed, "prompt": prompt, "split_sizes": dict(sizes), **data},
@@ -550,3 +551,50 @@ def test_registry_names_its_tasks():
     assert tasks.get("countdown") is countdown and countdown.name == "countdown"
     with pytest.raises(UserError, match="task=cuntdown: unknown task; allowed: countdown"):
         tasks.get("cuntdown")
+
+
+# ---------------------------------------------------------------------------------------------- the easy task
+
+
+EASY = {"train": 120, "probe": 40, "cd2": 30, "cd3": 30}
+
+
+def test_easy_problems_are_disjoint_solvable_and_not_the_examples(tmp_path: Path) -> None:
+    counts = countdown.write_data(configuration(EASY, prompt="few-shot"), tmp_path)
+    assert {split: counts[split]["problems"] for split in EASY} == EASY
+    assert counts["train"]["three_numbers"] == 60 and counts["cd2"]["three_numbers"] == 0
+    assert counts["cd3"]["three_numbers"] == 30
+    seen: set[str] = set()
+    for split in EASY:
+        problems = files.read_problems(tmp_path / f"{split}.parquet")
+        ids = {p.id for p in problems}
+        assert len(ids) == len(problems) and not ids & seen and not ids & few_shot.SHOWN
+        seen |= ids
+        for problem in problems:
+            numbers, target, form, _ = grammar.from_ground_truth(problem.ground_truth)
+            assert form == "expression" and max(numbers) <= 20 and 1 <= target <= 60
+            signs = list(itertools.product("+-", repeat=len(numbers) - 1))
+            orders = itertools.permutations(numbers)
+            written = [
+                "".join(map(str, itertools.chain(*zip(o, (*s, ""), strict=True)))) for o in orders for s in signs
+            ]
+            assert any(countdown.verify(text, problem.ground_truth).correct for text in written), problem.id
+            assert problem.prompt.rpartition("Question")[0] == few_shot.to_prompt((1, 1), 2).rpartition("Question")[0]
+
+
+def test_the_examples_are_right_and_a_line_is_graded_strictly() -> None:
+    for numbers, target, expression in few_shot.EXAMPLES:
+        assert grammar.verify_expression(expression, numbers, target).correct
+    truth = grammar.to_ground_truth((12, 4, 3), 19, "expression")
+    assert countdown.verify(" 12 + 4 + 3\n", truth).correct
+    for wrong in (" 12 + 4 + 3 = 19\n", " 12 + 4\n", "The answer is 12 + 4 + 3", ""):
+        assert not countdown.verify(wrong, truth).correct
+
+
+def test_an_easy_split_that_is_too_small_says_so(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"data\.split_sizes\.cd2: 5000 distinct problems are wanted but only \d+ could"
+    ):
+        countdown.write_data(configuration({"cd2": 5000}, prompt="few-shot"), tmp_path)
+    with pytest.raises(UserError, match=r"data\.split_sizes\.cd34"):
+        countdown.write_data(configuration({"cd34": 5}, prompt="few-shot"), tmp_path)

@@ -483,8 +483,9 @@ def test_settings_make_problems_that_fit(scale, tmp_path):
 
 
 def test_no_laptop_benchmark_borrows_a_public_name():
-    public = {"aime", "amc", "math500", "minerva", "olympiad"}
+    public = {"aime", "amc", "math500", "minerva", "olympiad", "gsm8k"}
     for name, title in splits.BENCHMARKS.items():
         assert not any(word in f"{name} {title}".lower() for word in public)
     titles = {"aime24": "AIME24", "amc": "AMC", "math500": "MATH500", "minerva": "Minerva", "olympiad": "Olympiad"}
+    titles["gsm8k"] = "GSM8K"
     assert mathematics.benchmarks == splits.BENCHMARKS | titles

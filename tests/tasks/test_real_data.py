@@ -561,7 +561,8 @@ def test_decisions_are_part_of_the_data() -> None:
     assert data_identity(compose_config([*names, "paths.lock=other", "paths.data_folder=elsewhere"])) == plain
     assert "cleaning" in compose_config(["scale=smoke"]).data  # a set without decisions has the identity it always had
     content = OmegaConf.to_container(compose_config(["scale=smoke"]).data)
-    del content["cleaning"]
+    for key in ("cleaning", "grading", *identity.CHAT):
+        del content[key]
     revision = identity.REVISIONS["data"]
     before = digest({"task": "countdown", "data": content, "revision": revision})
     assert data_identity(compose_config(["scale=smoke"])) == before

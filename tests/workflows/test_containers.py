@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import tomllib
+from pathlib import Path
 
 import pytest
 from support.paths import ROOT
 
 import bapo
+from bapo.gpu.environment import DRIVERS
 
 FOLDER = ROOT / "containers"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -90,6 +94,48 @@ def test_every_version_of_the_lock_is_exact_and_the_requirements() -> None:
     assert locked["cuda-toolkit"].startswith("13.0.")  # as the base image
 
 
+#: NVIDIA's packages with versions of their own, not CUDA's
+OWN_VERSIONS = {"cublas", "cudnn-frontend", "cufft", "cufile", "curand", "cusolver", "cusparse", "cutlass-dsl"}
+OWN_VERSIONS |= {"cutlass-dsl-libs-base", "ml-py"}
+
+
+def test_every_package_is_of_one_cuda() -> None:
+    """The base image's major, in names (cu13, cuda13x) and in versions of CUDA's own parts; and its driver is told."""
+    (major,) = re.findall(r"nvidia/cuda:(\d+)\.", dict(instructions(DOCKER)[:1])["FROM"])
+    named = {line: re.findall(r"[-_](?:cu|cuda)(\d\d)x?\b", line.partition("==")[0]) for line in LOCK}
+    assert sum(map(bool, named.values())) >= 6
+    assert {line for line, found in named.items() if set(found) - {major}} == set()
+    parts = {
+        line
+        for line in LOCK
+        if re.match(r"nvidia-|cuda-(toolkit|bindings|python)==", line) and not named[line]
+        if line.partition("==")[0].removeprefix("nvidia-") not in OWN_VERSIONS
+    }
+    assert len(parts) >= 10
+    assert {line for line in parts if not line.partition("==")[2].startswith(f"{major}.")} == set()
+    for recipe in (DOCKER, APPTAINER):
+        assert f"driver {DRIVERS[int(major)]} or newer: CUDA {major}" in recipe
+
+
+@pytest.mark.slow
+def test_the_lock_is_a_resolution_for_gpu_nodes() -> None:
+    """Every package exists for Linux with Python 3.11, and what each asks for is there: uv reads metadata alone."""
+    uv = shutil.which("uv")
+    if not uv:
+        pytest.skip("uv is not installed (extra `test`)")
+    (command,) = re.findall(
+        r"resolved by: (uv .*?) -o ", " ".join((FOLDER / "requirements-gpu.txt").read_text().split())
+    )
+    words = [
+        w for w in command.replace("containers/requirements-gpu.txt", "containers/lock-gpu.txt").split() if w != "#"
+    ]
+    done = subprocess.run([uv, *words[1:]], cwd=ROOT, capture_output=True, text=True, timeout=1800)
+    if re.search(r"[Ff]ailed to fetch|error sending request|dns error|Connection refused", done.stderr):
+        pytest.skip(f"no package registry: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == LOCK
+
+
 def test_the_dockerfile_has_its_form() -> None:
     words = [word for word, _ in instructions(DOCKER)]
     assert words[0] == "FROM" and words.count("FROM") == 1 and words[-1] == "CMD" and set(words) == INSTRUCTIONS
@@ -148,3 +194,42 @@ def test_what_is_copied_exists_and_is_all_that_the_workflow_needs() -> None:
 def test_the_header_says_that_no_engine_ran_it(recipe: str) -> None:
     header = " ".join(re.match(r"(?:#.*\n)+", recipe)[0].replace("#", " ").split())
     assert "No container engine has built or run this" in header
+
+
+@pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
+def test_the_shell_of_a_recipe_is_sound(recipe: str, tmp_path: Path) -> None:
+    """Bash can parse it, a failure stops the build, lists of packages do not stay; shellcheck where there is one."""
+    script = "\n".join(commands(recipe))
+    if recipe is APPTAINER:
+        script = script.replace("uv ", "/opt/uv/bin/uv ")
+    parsed = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+    assert parsed.returncode == 0, parsed.stderr
+    for word, rest in instructions(DOCKER) if recipe is DOCKER else []:
+        assert word != "RUN" or not re.search(r"[;|]|&(?!&)", re.sub(r'"[^"]*"', "", rest.replace("&&", ""))), rest
+    assert "cd " not in script and "sudo" not in script
+    assert sum("apt-get update" in c for c in commands(recipe)) == sum(
+        "rm -rf /var/lib/apt" in c for c in commands(recipe)
+    )
+    installs = [c for c in commands(recipe) if "apt-get install" in c]
+    assert all("-y --no-install-recommends" in c for c in installs)
+    if shutil.which("shellcheck"):
+        path = tmp_path / "recipe.sh"
+        path.write_text(f"#!/bin/sh -e\n{script}\n", encoding="utf-8")
+        found = subprocess.run(["shellcheck", "-s", "sh", path], capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout
+
+
+@pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
+def test_flash_attention_is_built_for_two_architectures_and_no_package_of_the_home_folder_counts(recipe: str) -> None:
+    assert recipe.count('FLASH_ATTN_CUDA_ARCHS="80;90"') == 1
+    assert "PYTHONNOUSERSITE=1" in recipe
+    assert "--ipc=host" in recipe or recipe is APPTAINER
+    assert ".cache/huggingface:" in recipe or "HF_HOME" in recipe
+
+
+def test_snakemakes_image_is_the_one_that_the_definition_makes() -> None:
+    named = re.search(r"^container: str\(Path\(workflow.basedir, (.*)\)\)$", (ROOT / "Snakefile").read_text(), re.M)[1]
+    path = "/".join(re.findall(r'"([^"]+)"', named))
+    assert f"apptainer build {path} containers/bapo.def" in APPTAINER
+    ignored = subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT)
+    assert ignored.returncode == 0 or not (ROOT / ".git").exists()

@@ -42,6 +42,14 @@ def command(folder: Path) -> list[str]:
     ]
 
 
+def runs_in(process: Path, folder: Path) -> bool:
+    """Return whether a process of /proc works in a folder."""
+    try:
+        return (process / "cwd").readlink() == folder
+    except OSError:  # it has ended, or is another user's
+        return False
+
+
 def snakemake(folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(folder), capture_output=True, text=True, timeout=1200, env=environment())
 
@@ -93,3 +101,5 @@ def test_from_nothing_to_the_table_through_a_kill(tmp_path: Path) -> None:
     assert third.returncode == 0 and "Nothing to be done" in third.stdout + third.stderr
     with pytest.raises(ProcessLookupError):  # the jobs of the killed Snakemake have ended as well
         os.killpg(first.pid, 0)
+    warm = [p for p in Path("/proc").glob("[0-9]*") if runs_in(p, tmp_path)]
+    assert warm == []  # and every warm process with them

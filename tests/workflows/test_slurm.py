@@ -7,8 +7,11 @@ waiting.
 from __future__ import annotations
 
 import csv
+import fcntl
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,7 +26,7 @@ from support.paths import ROOT
 from support.world import TINY
 
 SLURM = Path("/etc/slurm/slurm.conf")
-PATIENCE = 900  # seconds for anything to happen; only a machine that does much else comes near
+PATIENCE = 3600  # seconds for anything to happen; only a machine that does much else comes near
 T = TypeVar("T")
 
 #: Table 1 made small: one task, two methods, one figure
@@ -86,7 +89,7 @@ def output_of(job: SimpleNamespace) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile") -> subprocess.Popen:
+def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile", **variables: str) -> subprocess.Popen:
     """Snakemake in ``folder``, its output in run.log there."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "experiments", folder / "experiments", dirs_exist_ok=True)
@@ -97,7 +100,13 @@ def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile") -> sub
             cwd=folder,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "BAPO_EXPERIMENTS": str(folder / "experiments"), "OMP_NUM_THREADS": "1"},
+            env={
+                **os.environ,
+                "BAPO_EXPERIMENTS": str(folder / "experiments"),
+                "OMP_NUM_THREADS": "1",
+                "PYTHONPATH": str(ROOT),
+                **variables,
+            },
         )
     STARTED.append(process)
     return process
@@ -118,6 +127,8 @@ PROFILE = (
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A running Slurm of one node with two GPUs, and a folder to work in; both daemons end with the tests."""
     folder = tmp_path_factory.mktemp("slurm")
+    alone = open("/run/lock/bapo-slurm-tests", "w")  # noqa: SIM115 (until the daemons are down)
+    fcntl.flock(alone, fcntl.LOCK_EX)  # a machine has one /etc/slurm: two checkouts' tests come one after the other
     try:
         up = subprocess.run(
             [ROOT / "tests/support/slurm/up", folder / "daemons"], capture_output=True, text=True, timeout=120
@@ -130,6 +141,7 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         subprocess.run([ROOT / "tests/support/slurm/down", folder / "daemons"], timeout=120)
         for process in STARTED:
             process.kill()
+        alone.close()
 
 
 @pytest.fixture(scope="module")
@@ -212,3 +224,46 @@ def test_jobs_that_share_nothing_and_get_more(promises: Path) -> None:
     assert [job.state for job in jobs(kind="hungry")][1:] == ["COMPLETED"]
     assert {facts(job)["Partition"] for job in jobs(kind="gpu")} == {"gpu"}
     assert {facts(job)["Partition"] for job in jobs(kind="slow")} == {"cpu"}
+
+
+def test_a_run_knows_when_slurm_ends_its_job(promises: Path) -> None:
+    until(
+        lambda: (promises / "end.txt").exists() and (promises / "end.txt").read_text(encoding="utf-8").count("\n") == 2
+    )
+    end, number = (promises / "end.txt").read_text(encoding="utf-8").split()
+    begun = time.mktime(time.strptime(facts(SimpleNamespace(id=number))["StartTime"], "%Y-%m-%dT%H:%M:%S"))
+    assert float(end) == begun + 7 * 60
+
+
+def environment(folder: Path) -> Path:
+    """Make the interpreter of another environment, which has this one's packages."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    paths = [path for path in sys.path if path.endswith("-packages")]
+    (packages / "these.pth").write_text("\n".join(paths) + "\n", encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def test_two_environments_and_a_run_longer_than_its_jobs(slurm: Path) -> None:
+    """Jobs on GPUs run by gpu_python on the GPU that Slurm gives them; a run goes on from job to job."""
+    folder, seen = slurm / "environments", slurm / "environments" / "jobs"
+    seen.mkdir(parents=True)
+    interpreter = environment(slurm / "gpu-environment")
+    command = shlex.join([str(interpreter), str(ROOT / "tests/support/gpu_python.py")])
+    few = ["train.steps=4", "base.iterations=20", "evaluation.samples=2"]
+    short = [*SMALL, *few, "checkpoint.job_minutes=0.17"]  # ten seconds are for its end
+    target = "results/smoke/countdown/qwen2-112k/grpo/seed1/eval/summary.json"
+    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={command}", f"set={short}")
+    words = (*PROFILE, "--retries", "6", target, "--config", *settings)
+    assert end(snakemake(folder, *words, PRETENDED=str(seen)), folder) == 0, (folder / "run.log").read_text()[-3000:]
+    jobs_seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(seen.glob("*.json"))]
+    assert [job["command"] for job in jobs_seen[:1] + jobs_seen[-1:]] == ["base", "evaluate"]
+    training = [job for job in jobs_seen if job["command"] == "train"]
+    assert len(training) >= 2  # each took what steps its time allowed, and a checkpoint
+    assert {job["gpus"] for job in jobs_seen} <= {"0", "1"}
+    assert {job["interpreter"] for job in jobs_seen} == {str(interpreter)}
+    assert len({job["slurm"] for job in jobs_seen}) == len(jobs_seen)
+    log = (folder / "results/smoke/logs/train/countdown/qwen2-112k/grpo/seed1.log").read_text(encoding="utf-8")
+    assert "going on after step" in log
+    # the problems need no GPU: made by the interpreter that submits
+    assert (folder / "results/smoke/countdown/data/summary.json").exists()

@@ -50,12 +50,12 @@ def test_table1_is_tens_of_slurm_jobs_not_hundreds(tmp_path: Path) -> None:
         (
             {"task": "countdown", "model": "qwen2.5-math-1.5b", "method": "bapo", "seed": "42"},
             ["scale=paper"],
-            [[200_000, 3 * 1440, 8, 1], [400_000, 6 * 1440, 8, 1]],
+            [[480_000, 3 * 1440, 8, 1], [480_000, 3 * 1440, 8, 1]],
         ),
         (
             {"task": "countdown", "model": "qwen2-25m", "method": "bapo", "seed": "1"},
             ["scale=gpu", "device=cuda"],
-            [[16_000, 1440, 1, 1], [32_000, 2880, 1, 1]],
+            [[16_000, 1440, 1, 1], [16_000, 1440, 1, 1]],
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from bapo.experiments import places
 from bapo.experiments.products import FIGURES as DRAWN
 from bapo.experiments.products import figure_studies
 from bapo.experiments.studies import load_study
+from bapo.warm import launch
 
 #: the figures that Table 1's runs alone are enough for; those of its test curves take further evaluations
 FIGURES = [name for name in load_study("table1", "laptop").figures if not DRAWN[name].curves]
@@ -89,6 +91,7 @@ def test_table_1_trains_and_evaluates_what_the_setting_names(workflow: Workflow)
     workflow.edit("setting/smoke_countdown.yaml", "tuned: null", "tuned: {bapo: [rate_4e-4]}")
     runs = [(c.method, c.seed) for c in load_study("table1", "smoke").cells if c.task == "countdown"]
     taken = {m: f"{m}+rate_4e-4" for m in ("bapo", "bapo_without_x2", "bapo_without_x3")}
+    taken |= {m: f"{m}+rate_1e-4" for m in ("grpo_v5", "remix")}  # of the laptop's setting, which this one begins with
     jobs = workflow.jobs("table1", "--config", "scale=smoke")
     for kind in ("Train", "Evaluate"):
         wanted = {f"{kind}: {taken.get(m, m)}, seed {seed}, qwen2-112k, countdown" for m, seed in runs}
@@ -153,6 +156,25 @@ def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) 
     assert all(sys.executable in call for call in calls)
 
 
+@pytest.mark.skipif(not launch.supported(), reason="Linux without a GPU only")
+def test_jobs_are_children_of_the_warm_process_unless_asked_not_to_be(
+    workflow: Workflow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same file either way, and nothing is left behind."""
+    file, texts = "results/smoke/studies/table1.json", []
+    for setting, client in (("warm=true", True), ("warm=false", False)):
+        result = workflow("--cores", "1", "-p", file, "--forcerun", "study", "--config", "scale=smoke", setting)
+        assert result.returncode == 0, result.stderr
+        assert "the job starts by itself" not in result.stderr
+        assert ("warm/client.py" in result.stdout + result.stderr) is client
+        texts.append((workflow.folder / file).read_text())
+    assert texts[0] == texts[1]
+    monkeypatch.chdir(workflow.folder)  # the path of a socket may have 107 bytes, and pytest's folder is deep
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.settimeout(1)
+        assert stream.connect_ex(str(launch.SOCKET)) != 0
+
+
 # ------------------------------------------------------------------------------------------------ errors
 
 
@@ -161,8 +183,8 @@ def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
     assert result.returncode == 1
     (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
     assert sentence == (
-        "error: --config scal: no such key (did you mean 'scale'?); allowed: data_folder, device, engine, methods, "
-        "results, scale, seeds, set, storage, tracking, trials"
+        "error: --config scal: no such key (did you mean 'scale'?); allowed: data_folder, device, engine, "
+        "gpu_python, gpus, methods, results, scale, seeds, set, storage, tracking, trials, warm"
     )
     assert "Traceback" not in result.stderr
 
@@ -210,7 +232,8 @@ def undisturbed(finished: Workflow, tmp_path: Path) -> Workflow:
     """``finished`` as it was before any edit of an earlier test."""
     copy = Workflow.__new__(Workflow)
     copy.folder, copy.experiments = tmp_path / "copy", tmp_path / "copy" / "experiments"
-    shutil.copytree(finished.folder, copy.folder, copy_function=shutil.copy2)
+    sockets = shutil.ignore_patterns("socket")  # of the warm process
+    shutil.copytree(finished.folder, copy.folder, copy_function=shutil.copy2, ignore=sockets)
     return copy
 
 

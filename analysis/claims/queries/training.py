@@ -181,3 +181,24 @@ def series_ratio(
         return of_seeds(ratios(x, y), "x", note)
 
     return answers(pairs(view, of, over), against)
+
+
+@query()
+def series_growth(view: View, *, of: Any, column: str, share: float = 0.1) -> Answer:
+    """Mean of a column of steps.parquet over the last ``share`` of a run, divided by that over the first."""
+
+    def alone(method: str):
+        ends = {"first": {}, "last": {}}
+        for seed, frame in view.steps(method, [column]).items():
+            values = frame[column].to_numpy(np.float64)
+            count = max(1, round(share * len(values)))
+            for end, part in (("first", values[:count]), ("last", values[-count:])):
+                part = part[np.isfinite(part)]
+                if not len(part):
+                    raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
+                ends[end][seed] = float(part.mean())
+        means = [np.mean(list(side.values())) for side in ends.values()]
+        note = f"{column.replace('_', ' ')}: first {means[0]:.3g}, last {means[1]:.3g}"
+        return of_seeds(ratios(ends["last"], ends["first"]), "x", note)
+
+    return answers(methods_with_runs(view, of), alone)

@@ -1,16 +1,17 @@
-"""Decoding with ``Qwen2ForCausalLM``, or the language model of ``Qwen2_5_VLForConditionalGeneration``, in float32 on
-the CPU, written out by hand: a small model spends most of the library's forward in overheads, and nearly all of a
-laptop run's rollouts and evaluations pass through here.
+"""Decoding with ``Qwen2ForCausalLM``, ``LlamaForCausalLM``, or the language model of
+``Qwen2_5_VLForConditionalGeneration``, in float32 on the CPU, written out by hand: a small model spends most of the
+library's forward in overheads, and nearly all of a laptop run's rollouts and evaluations pass through here.
 
 The same function as the library's forward, up to float rounding, on the module's own weights:
 
 - query, key and value weights are one matrix, gate and up weights another; the factor 1/sqrt(head size) is in the
-  query weights;
+  query weights, the weight of each norm in the matrix that follows it;
 - within each head, query and key features i and i + size/2 (which RoPE rotates together) lie side by side, so that the
   rotation is one product of complex numbers; scalar products do not change under a common permutation;
-- keys and values have a static place each. Attention runs over the buffer's written part, rounded up, with -inf on what
-  is not written, because that keeps shapes and views the same from one token to the next and because batched products
-  below 400 multiplications each go through a slow path of torch.
+- what the first layer makes of a token is looked up where the vocabulary is small: nothing came before it;
+- what all prompts of a batch begin with, such as the examples of a few-shot prompt, is computed once;
+- keys and values have a static place each. Attention runs over the written part and so many columns at least that a
+  batched product does not go through a slow path of torch, with -inf on what is not written.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -29,17 +31,23 @@ if TYPE_CHECKING:
     from bapo.engines.shared.images import View
 
 #: Larger models gain little, and the joined copies of their weights cost memory and time on every call.
-MAX_PARAMETERS = 64_000_000
+MAX_PARAMETERS = 400_000_000
+#: Up to so many tokens the first layer's queries, keys and values are computed for the whole vocabulary.
+_LOOKED_UP = 8192
+#: A common beginning of fewer tokens is not worth a pass of its own.
+_LEAST_COMMON = 32
 #: torch.bmm leaves products smaller than this (rows x columns x contraction) to its unvectorised kernel.
 _SMALL_PRODUCT = 400
-#: Attention widths are multiples of this.
-_WIDTH_STEP = 32
-
 
 #: The classes, and where all modules of a plain model come from; an adapter, a quantised layer or another activation
 #: does not.
-_CLASSES = {"Qwen2ForCausalLM": "qwen2", "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl"}
+_CLASSES = {
+    "Qwen2ForCausalLM": "qwen2",
+    "LlamaForCausalLM": "llama",
+    "Qwen2_5_VLForConditionalGeneration": "qwen2_5_vl",
+}
 _PLAIN_MODULES = (
+    "transformers.models.llama.",
     "transformers.models.qwen2.",
     "transformers.models.qwen2_5_vl.",
     "transformers.activations",
@@ -53,7 +61,7 @@ def text_model(model: PreTrainedModel) -> nn.Module:
 
 
 def supports(model: PreTrainedModel) -> bool:
-    """Return whether :class:`Qwen2Decoder` computes what ``model`` computes, its vision tower aside."""
+    """Return whether :class:`HandDecoder` computes what ``model`` computes, its vision tower aside."""
     config = model.config.get_text_config()
     if _CLASSES.get(type(model).__name__) != model.config.model_type:
         return False
@@ -63,7 +71,8 @@ def supports(model: PreTrainedModel) -> bool:
     return (
         all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
         and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
-        and set(config.layer_types) == {"full_attention"}
+        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+        and not any(m.bias is not None for block in body.layers for m in _unbiased(block))
         and config.rope_parameters.get("rope_type", "default") == "default"
         and config.hidden_act == "silu"
         and body.layers[0].self_attn.head_dim % 2 == 0
@@ -72,20 +81,28 @@ def supports(model: PreTrainedModel) -> bool:
     )
 
 
+def _unbiased(block: nn.Module) -> list[nn.Module]:
+    """Return the projections that have no bias here; those of queries, keys and values have all or none."""
+    attention, mlp = block.self_attn, block.mlp
+    return [attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
+
+
+def common_beginning(sequences: Sequence[Sequence[int]]) -> int:
+    """Return how many tokens all sequences begin with; at least one is left of each."""
+    first, last = min(sequences), max(sequences)  # all others lie between these
+    most = min(map(len, sequences)) - 1
+    return next((i for i in range(most) if first[i] != last[i]), most)
+
+
 @dataclass
 class _Layer:
-    """One block's weights, joined and transposed as the products want them, and what it remembers."""
+    """One block's weights, joined and transposed as the products want them."""
 
-    attention_norm: Tensor
     qkv: Tensor
-    qkv_bias: Tensor
+    qkv_bias: Tensor | None
     out: Tensor
-    mlp_norm: Tensor
     gate_up: Tensor
     down: Tensor
-    cache: Tensor | None = None  # [keys and values, rows, heads, width, size]
-    keys: Tensor | None = None  # [rows * heads, size, stop], what attention reads
-    values: Tensor | None = None  # [rows * heads, stop, size]
 
 
 def _pair_up(weight: Tensor, size: int) -> Tensor:
@@ -93,14 +110,20 @@ def _pair_up(weight: Tensor, size: int) -> Tensor:
     return weight.unflatten(0, (-1, 2, size // 2)).transpose(1, 2).flatten(0, 2)
 
 
-def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor]:
-    """Return the weight [(heads + 2 * kv_heads) * size, hidden] and bias of queries, keys, values, reordered."""
-    q, k, v, size = attention.q_proj, attention.k_proj, attention.v_proj, attention.head_dim
-    scale = size**-0.5
-    return (
-        torch.cat([_pair_up(q.weight, size) * scale, _pair_up(k.weight, size), v.weight]),
-        torch.cat([_pair_up(q.bias, size) * scale, _pair_up(k.bias, size), v.bias]),
-    )
+def joined_qkv(attention: nn.Module) -> tuple[Tensor, Tensor | None]:
+    """Return the weight [(heads + 2 * kv_heads) * size, hidden] of queries, keys, values, reordered, and the bias."""
+    projections, size = (attention.q_proj, attention.k_proj, attention.v_proj), attention.head_dim
+
+    def join(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.cat([_pair_up(q, size) * size**-0.5, _pair_up(k, size), v])
+
+    biased = attention.q_proj.bias is not None
+    return join(*(p.weight for p in projections)), join(*(p.bias for p in projections)) if biased else None
+
+
+def product(bias: Tensor | None, x: Tensor, weight: Tensor) -> Tensor:
+    """Return x @ weight, with the bias where there is one."""
+    return torch.mm(x, weight) if bias is None else torch.addmm(bias, x, weight)
 
 
 def frequencies_of(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
@@ -110,130 +133,170 @@ def frequencies_of(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
     return text_model(model).rotary_emb.inv_freq.float(), which
 
 
-class Qwen2Decoder:
+class HandDecoder:
     """Decodes as the module says. Rows are sequences; the interface is that of ``kv_cache.CachedDecoder``."""
 
     device = torch.device("cpu")
 
     def __init__(self, model: PreTrainedModel, max_tokens: int) -> None:
         config, body = model.config.get_text_config(), text_model(model)
-        attention = body.layers[0].self_attn
-        self.max_tokens, self.eps = max_tokens, config.rms_norm_eps
-        self.heads, self.kv_heads, self.size = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            attention.head_dim,
-        )
-        self.hidden = config.hidden_size
-        self.embedding, self.norm = body.embed_tokens.weight.detach(), body.norm.weight.detach()
-        self.head = model.lm_head.weight.detach().t()
+        self.max_tokens, self.hidden = max_tokens, config.hidden_size
+        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.size = body.layers[0].self_attn.head_dim
+        self.least = -(-_SMALL_PRODUCT // self.size)
+        #: x / hypot(|x|, floor) is x / sqrt(mean(x^2) + eps) / sqrt(hidden)
+        self.floor = torch.tensor((self.hidden * config.rms_norm_eps) ** 0.5)
+        self.embedding = body.embed_tokens.weight.detach()
+        self.head = self._after_norm(body.norm, model.lm_head.weight)
         self.frequencies, self.sections = frequencies_of(model)
         self.layers = [self._join(block) for block in body.layers]
+        looked_up = len(self.embedding) <= _LOOKED_UP
+        self.first = self._qkv(self.embedding, self.layers[0]) if looked_up else None
 
     def _join(self, block: nn.Module) -> _Layer:
-        attention, mlp = block.self_attn, block.mlp
-        qkv, bias = joined_qkv(attention)
+        mlp, (qkv, bias) = block.mlp, joined_qkv(block.self_attn)
+        gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
         return _Layer(
-            attention_norm=block.input_layernorm.weight.detach(),
-            qkv=qkv.t(),
+            qkv=self._after_norm(block.input_layernorm, qkv),
             qkv_bias=bias,
-            out=attention.o_proj.weight.detach().t(),
-            mlp_norm=block.post_attention_layernorm.weight.detach(),
-            gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).t(),
+            out=block.self_attn.o_proj.weight.detach().t(),
+            gate_up=self._after_norm(block.post_attention_layernorm, gate_up),
             down=mlp.down_proj.weight.detach().t(),
         )
+
+    def _after_norm(self, norm: nn.Module, weight: Tensor) -> Tensor:
+        return (weight.detach() * (norm.weight.detach() * self.hidden**0.5)).t()
 
     def prefill(
         self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
     ) -> Tensor:
-        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then P x group_size.
+        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
 
-        views: of the prompts' images, where there are any.
+        group_size: there will be at most so many rows a prompt; views: of the prompts' images, where there are any.
         """
-        count, longest = len(prompts), max(map(len, prompts))
-        padding = torch.tensor([longest - len(p) for p in prompts])
-        ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts])
-        views = views if views is not None and any(views) else [None] * count
+        views = views if views is not None and any(views) else None
+        head = common_beginning(prompts) if views is None and len(prompts) > 1 else 0
+        head = head if head >= _LEAST_COMMON else 0
+        count, longest = len(prompts), max(map(len, prompts)) - head
+        rests = [p[head:] for p in prompts]
+        padding = torch.tensor([longest - len(p) for p in rests])
+        ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in rests])
         # an image has fewer positions than tokens: what follows it is closer
-        shift = torch.tensor([v.following - len(p) if v else 0 for p, v in zip(prompts, views, strict=True)])
-        uniform = not bool(padding.any()) and bool((shift == shift[0]).all())
-        self.length, self.rows = longest, count * group_size
+        seen = zip(prompts, views or [None] * count, strict=True)
+        shift = torch.tensor([v.following - len(p) if v else 0 for p, v in seen])
+        self.uniform = not bool(padding.any()) and bool((shift == shift[0]).all())
+        self.length, self.rows = head + longest, count
         # the last token that is sampled is never fed back
-        self.width = max(longest + self.max_tokens - 1, -(-_SMALL_PRODUCT // self.size))
-        angles = torch.arange(self.width)[:, None] * self.frequencies
+        width = max(self.length + self.max_tokens - 1, self.least)
+        self._make_room(count * group_size, width)
+        angles = torch.arange(width)[:, None] * self.frequencies
         self.rotations = torch.polar(torch.ones_like(angles), angles)
+        self.positions[:count] = (self.length - padding + shift).numpy()
 
+        self.bias[:count, :, : self.length] = 0
         columns = torch.arange(longest)
-        causal = columns <= columns[:, None]
-        if uniform:
-            rotations, mask = self.rotations[:longest], causal
-            self.positions, self.shift = None, int(shift[0])
-            self.bias = torch.full((1, 1, self.width), -torch.inf)
-            self.bias[:, :, :longest] = 0
-        else:
+        mask, rotations = columns <= columns[:, None], self.rotations[head : self.length, None]
+        if not self.uniform:
             written = columns >= padding[:, None]
             # padding looks at itself: a row of -inf would be NaN
-            mask = (causal & written[:, None]) | torch.eye(longest, dtype=torch.bool)
-            mask = mask[:, None]
-            rotations = self.rotations[(columns - padding[:, None]).clamp(min=0)][:, :, None]
-            self.positions = (longest - padding + shift).repeat_interleave(group_size)
-            bias = torch.full((count, group_size * self.kv_heads, self.width), -torch.inf)
-            bias[:, :, :longest].masked_fill_(written[:, None], 0)
-            self.bias = bias.view(-1, 1, self.width)
-        rotations = rotations if rotations.ndim == 4 else rotations[:, None]
+            mask = ((mask & written[:, None]) | torch.eye(longest, dtype=torch.bool))[:, None]
+            rotations = self.rotations[(columns - padding[:, None]).clamp(min=0) + head][:, :, None]
+            self.bias[:count, :, head : self.length].masked_fill_(~written[:, None], -torch.inf)
         x = self.embedding[ids]
-        if any(views):
+        if views is not None:
             rotations = self._show_images(x, padding.tolist(), views)
-
-        kv = slice(self.heads, self.heads + self.kv_heads)
-        for layer in self.layers:
-            qkv = self._qkv(x, layer, rotations)  # [P, longest, heads, size]
-            q, k, v = (t.transpose(1, 2) for t in (qkv[:, :, : kv.start], qkv[:, :, kv], qkv[:, :, kv.stop :]))
-            layer.cache = torch.zeros(2, count, group_size, self.kv_heads, self.width, self.size)
-            layer.cache[0, :, :, :, :longest] = k[:, None]
-            layer.cache[1, :, :, :, :longest] = v[:, None]
-            layer.cache = layer.cache.flatten(1, 2)
-            grouped = self.kv_heads != self.heads
-            a = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, enable_gqa=grouped)
-            x = self._rest(x, a.transpose(1, 2).flatten(2), layer)
-        self._show()
+        if head:
+            self._run_common(prompts[0][:head], count)
+            mask = torch.cat([mask.new_ones(*mask.shape[:-1], head), mask], -1)
+        self._run(x, mask, rotations, head)
         return self._logits(x[:, -1])
+
+    def _run_common(self, tokens: Sequence[int], count: int) -> None:
+        """Run what ``count`` prompts begin with, and give each of their rows its keys and values."""
+        length = len(tokens)
+        columns = torch.arange(length)
+        x = self.embedding[torch.tensor([list(tokens)])]
+        self._run(x, columns <= columns[:, None], self.rotations[:length, None], 0)
+        self.cache[:, :, 1:count, :, :length] = self.cache[:, :, :1, :, :length]
+
+    def _run(self, x: Tensor, mask: Tensor, rotations: Tensor, begin: int) -> None:
+        """Run tokens [P, n, hidden], changed in place, at the columns from ``begin`` on.
+
+        mask: bool [..., n, begin + n], what each sees; rotations: complex, of [P, n, heads, size / 2].
+        """
+        (count, longest, _), grouped = x.shape, self.kv_heads != self.heads
+        end, kv = begin + longest, self.heads + self.kv_heads
+        for number, layer in enumerate(self.layers):
+            qkv = self._qkv(x.view(-1, self.hidden), layer).view(count, longest, -1, self.size)
+            torch.view_as_complex(qkv[:, :, :kv].unflatten(-1, (-1, 2))).mul_(rotations)
+            q, k, v = (part.transpose(1, 2) for part in qkv.split([self.heads, self.kv_heads, self.kv_heads], 2))
+            for cache, new in zip(self.cache[number], (k, v), strict=True):
+                cache[:count, :, begin:end] = new
+                cache[:count, :, end : self.least] = 0  # 0 x NaN is NaN
+            if begin:
+                k, v = self.cache[number, :, :count, :, :end]
+            a = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=1.0, enable_gqa=grouped)
+            self._rest(x.view(-1, self.hidden), a.transpose(1, 2).reshape(count * longest, -1), layer)
 
     def step(self, tokens: Tensor) -> Tensor:
         """Feed one token a row, int64 [n]; returns logits [n, vocabulary]."""
-        at, rows, heads, kv_heads = self.length, self.rows, self.heads, self.kv_heads
+        rows, at, heads, kv_heads, size = self.rows, self.length, self.heads, self.kv_heads, self.size
         self.length += 1
-        if self.length > self.stop:
-            self._show()
-        self.bias[:, :, at] = 0
-        if self.positions is None:
-            rotations = self.rotations[at + self.shift]
-        else:
-            rotations = self.rotations[self.positions][:, None]
-            self.positions += 1
-        bias = self.bias[:, :, : self.stop]
+        width = max(self.length, self.least)
+        self.bias[:rows, :, at] = 0
+        bias = self.bias[:rows].view(rows * kv_heads, 1, -1)[:, :, :width]
+        rotations = self.rotations[self.positions[0]]
+        if not self.uniform:
+            rotations = self.rotations.index_select(0, torch.from_numpy(self.positions[:rows]))[:, None]
+        self.positions[:rows] += 1
         x = F.embedding(tokens, self.embedding)
-        for layer in self.layers:
-            qkv = self._qkv(x, layer, rotations)  # [n, heads, size]
-            layer.cache[:, :rows, :, at] = qkv[:, heads:].unflatten(1, (2, kv_heads)).transpose(0, 1)
-            q = qkv[:, :heads].reshape(rows * kv_heads, heads // kv_heads, self.size)
-            weights = torch.baddbmm(bias, q, layer.keys).softmax(-1)
-            x = self._rest(x, torch.bmm(weights, layer.values).view(rows, -1), layer)
+        queries = self.queries[:rows]
+        q = queries.view(rows * kv_heads, -1, size)
+        turned = _complex(queries, rows, heads, -1)
+        for number, layer in enumerate(self.layers):
+            known = self.first is not None and not number
+            qkv = F.embedding(tokens, self.first) if known else self._qkv(x, layer)
+            keys, values, new_keys, new_values = self._places(number, width, at)
+            pairs = _complex(qkv, rows, heads + 2 * kv_heads, -1)
+            torch.mul(pairs[:, :heads], rotations, out=turned)
+            torch.mul(pairs[:, heads:-kv_heads], rotations, out=new_keys)
+            new_values.copy_(qkv.view(rows, -1, size)[:, -kv_heads:])
+            weights = torch.baddbmm(bias, q, keys).softmax(-1)
+            self._rest(x, torch.bmm(weights, values).view(rows, -1), layer)
         return self._logits(x)
 
-    def keep(self, rows: int, holes: Tensor, movers: Tensor) -> None:
-        """Move the rows ``movers`` into the places ``holes`` and drop all but the first ``rows`` rows."""
-        for layer in self.layers:
-            for part in layer.cache:
-                part.index_copy_(0, holes, part.index_select(0, movers))
-        if self.positions is not None:
-            self.positions[holes] = self.positions[movers]
-            self.positions = self.positions[:rows]
-            bias = self.bias.view(self.rows, -1)
-            bias[holes] = bias[movers]
-            self.bias = bias[:rows].view(-1, 1, self.width)
+    def _places(self, number: int, width: int, at: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return views of one layer's cache: keys [rows * kv_heads, size, width], values [rows * kv_heads, width,
+        size], and of column ``at`` the keys, complex [rows, kv_heads, size / 2], and the values [rows, kv_heads, size].
+
+        Made of strides, because each slicing of a tensor takes as long as writing one of these columns.
+        """
+        layer, part, row, head, column, _ = self.cache.stride()
+        rows, kv_heads, size, begin = self.rows, self.kv_heads, self.size, number * layer
+        keys = self.cache.as_strided((rows * kv_heads, size, width), (head, 1, column), begin)
+        values = self.cache.as_strided((rows * kv_heads, width, size), (head, column, 1), begin + part)
+        begin += at * column
+        new_keys = self.pairs.as_strided((rows, kv_heads, size // 2), (row // 2, head // 2, 1), begin // 2)
+        new_values = self.cache.as_strided((rows, kv_heads, size), (row, head, 1), begin + part)
+        return keys, values, new_keys, new_values
+
+    def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
+        """Copy the rows ``sources``, as they are, into ``places`` and go on with the first ``rows`` rows."""
+        width = max(self.length, self.least)
+        for part in self.cache.flatten(0, 1).numpy():  # numpy copies such runs at several times torch's speed
+            part[places, :, :width] = part[sources, :, :width]
+        self.positions[places] = self.positions[sources]
+        bias = self.bias.numpy()
+        bias[places] = bias[sources]
         self.rows = rows
-        self._show()
+
+    def _make_room(self, rows: int, width: int) -> None:
+        """Allocate what belongs to rows; what of it is read has been written before."""
+        self.cache = torch.empty(len(self.layers), 2, rows, self.kv_heads, width, self.size)  # keys, values
+        self.pairs = _complex(self.cache, *self.cache.shape[:-1], -1)
+        self.queries = torch.empty(rows, self.heads, self.size)
+        self.positions = np.zeros(rows, dtype=np.int64)  # of the next token
+        self.bias = torch.full((rows, self.kv_heads, width), -torch.inf)  # 0 on what is written
 
     def _show_images(self, x: Tensor, padding: Sequence[int], views: Sequence[View | None]) -> Tensor:
         """Put image features into the embeddings, in place; returns the rotations [P, longest, 1, size / 2]."""
@@ -246,31 +309,23 @@ class Qwen2Decoder:
         angles = positions[self.sections].permute(1, 2, 0) * self.frequencies
         return torch.polar(torch.ones_like(angles), angles)[:, :, None]
 
-    def _show(self) -> None:
-        """Fix what attention reads until ``length`` passes ``stop`` or rows are dropped."""
-        least = max(self.length + 1, -(-_SMALL_PRODUCT // self.size))
-        self.stop = min(self.width, -(-least // _WIDTH_STEP) * _WIDTH_STEP)
-        for layer in self.layers:
-            keys, values = (part[: self.rows].flatten(0, 1)[:, : self.stop] for part in layer.cache)
-            layer.keys, layer.values = keys.transpose(1, 2), values
+    def _qkv(self, x: Tensor, layer: _Layer) -> Tensor:
+        """Return queries, keys and values of [n, hidden], one behind the other."""
+        return product(layer.qkv_bias, self._norm(x), layer.qkv)
 
-    def _qkv(self, x: Tensor, layer: _Layer, rotations: Tensor) -> Tensor:
-        """Turn [..., hidden] into rotated queries and keys, and values: [..., heads + 2 * kv_heads, size]."""
-        h = F.rms_norm(x, (self.hidden,), layer.attention_norm, self.eps)
-        qkv = torch.addmm(layer.qkv_bias, h.view(-1, self.hidden), layer.qkv)
-        qkv = qkv.view(*x.shape[:-1], -1, self.size)
-        rotated = qkv[..., : self.heads + self.kv_heads, :].unflatten(-1, (-1, 2))
-        torch.view_as_complex(rotated).mul_(rotations)
-        return qkv
+    def _norm(self, x: Tensor) -> Tensor:
+        return x / torch.hypot(torch.linalg.vector_norm(x, dim=-1, keepdim=True), self.floor)
 
-    def _rest(self, x: Tensor, attended: Tensor, layer: _Layer) -> Tensor:
-        """Compute what follows attention in a block; x is changed in place."""
-        flat = x.view(-1, self.hidden)
-        flat.addmm_(attended.reshape(len(flat), -1), layer.out)
-        h = F.rms_norm(flat, (self.hidden,), layer.mlp_norm, self.eps)
-        gate, up = torch.mm(h, layer.gate_up).chunk(2, -1)
-        flat.addmm_(F.silu(gate).mul_(up), layer.down)
-        return x
+    def _rest(self, x: Tensor, attended: Tensor, layer: _Layer) -> None:
+        """Compute what follows attention in a block: x and attended are [n, hidden], x is changed in place."""
+        x.addmm_(attended, layer.out)
+        gate, up = torch.mm(self._norm(x), layer.gate_up).chunk(2, -1)
+        x.addmm_(F.silu(gate, inplace=True).mul_(up), layer.down)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return torch.mm(F.rms_norm(x, (self.hidden,), self.norm, self.eps), self.head)
+        return torch.mm(self._norm(x), self.head)
+
+
+def _complex(x: Tensor, *shape: int) -> Tensor:
+    """Return neighbours of a contiguous tensor as complex numbers of this shape."""
+    return torch.view_as_complex(x.view(*shape, 2))

@@ -9,7 +9,7 @@ import numpy as np
 
 from bapo import seeds
 from bapo.algorithm.rollouts import Prompt, Samples
-from bapo.engines.shared import models
+from bapo.engines.shared import models, rewards
 from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Task
@@ -61,14 +61,22 @@ def decode(tokenizer: Any, samples: Samples) -> list[Response]:
     """Return the texts of all responses, without special tokens; equal responses are decoded once."""
     drawn = [tuple(row[:n]) for row, n in zip(samples.tokens.tolist(), samples.lengths, strict=True)]
     different = list(dict.fromkeys(drawn))
-    texts = tokenizer.batch_decode(different, skip_special_tokens=True) if different else []
+    texts = _texts(tokenizer, different)
     known = {tokens: Response(text, len(tokens)) for tokens, text in zip(different, texts, strict=True)}
     return [known[tokens] for tokens in drawn]
 
 
+def _texts(tokenizer: Any, sequences: Sequence[Sequence[int]]) -> list[str]:
+    """Do what ``batch_decode`` does, in a third of the time where a tokenizer only asks its backend."""
+    plain = type(tokenizer)._decode.__module__ == "transformers.tokenization_utils_tokenizers"
+    if plain and not tokenizer.clean_up_tokenization_spaces:
+        return tokenizer.backend_tokenizer.decode_batch(sequences, skip_special_tokens=True)
+    return tokenizer.batch_decode(sequences, skip_special_tokens=True) if sequences else []
+
+
 def grade(task: Task, responses: Sequence[str], ground_truth: str) -> list[Verdict]:
-    """Return the verifier's verdict on each response; equal ones (a trained model repeats itself) are graded once."""
-    known = {response: task.verify(response, ground_truth) for response in dict.fromkeys(responses)}
+    """Return the verdict on each response; equal ones (a trained model repeats itself) are graded once."""
+    known = {response: rewards.judge(task, response, ground_truth) for response in dict.fromkeys(responses)}
     return [known[response] for response in responses]
 
 

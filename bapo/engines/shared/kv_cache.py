@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,9 +32,9 @@ DynamicCache, DynamicLayer = _cache_utils.DynamicCache, _cache_utils.DynamicLaye
 class StaticLayer(DynamicLayer):
     """Keys and values of one attention layer, each in a buffer [rows, heads, width, head size] allocated once.
 
-    It starts as the library's DynamicLayer, takes the prompts (one row a prompt), and is spread over the rows of the
-    responses by :meth:`spread`. Unlike the library's own StaticLayer it returns only the part that is written, so that
-    attention costs no more than it must and needs no mask where all prompts have the same length.
+    It starts as the library's DynamicLayer, takes the prompts (one row a prompt), and gets room for the responses by
+    :meth:`make_room`. Unlike the library's own StaticLayer it returns only the part that is written, so that attention
+    costs no more than it must and needs no mask where all prompts have the same length.
     """
 
     def __init__(self, width: int) -> None:
@@ -41,16 +42,20 @@ class StaticLayer(DynamicLayer):
         self.width = width
         self.buffers: tuple[Tensor, Tensor] | None = None
 
-    def spread(self, group_size: int) -> None:
-        """Copy each prompt's row to ``group_size`` rows of the final width."""
-        self.buffers = (_spread(self.keys, group_size, self.width), _spread(self.values, group_size, self.width))
-        self._show(len(self.buffers[0]), self.keys.shape[-2])
+    def make_room(self, rows: int) -> None:
+        """Copy what is there into buffers of the final width and ``rows`` rows."""
+        written, (count, heads, length, size) = (self.keys, self.values), self.keys.shape
+        self.buffers = tuple(x.new_empty(rows, heads, self.width, size) for x in written)
+        for buffer, old in zip(self.buffers, written, strict=True):
+            buffer[:count, :, :length] = old
+        self._show(count, length)
 
-    def keep(self, rows: int, holes: Tensor, movers: Tensor) -> None:
-        """Move the rows ``movers`` into the places ``holes`` and keep the first ``rows`` rows."""
-        for written in (self.keys, self.values):
-            written.index_copy_(0, holes, written.index_select(0, movers))
-        self._show(rows, self.keys.shape[-2])
+    def branch(self, sources: Tensor, places: Tensor, rows: int) -> None:
+        """Copy the rows ``sources`` into ``places`` and go on with the first ``rows`` rows."""
+        length = self.keys.shape[-2]
+        for buffer in self.buffers:
+            buffer[places, :, :length] = buffer[sources, :, :length]
+        self._show(rows, length)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append [rows, heads, new tokens, head size]; returns all keys and values so far (the library's interface)."""
@@ -66,11 +71,12 @@ class StaticLayer(DynamicLayer):
         self.keys, self.values = (buffer[:rows, :, :length] for buffer in self.buffers)
 
 
-def _spread(prompts: Tensor, group_size: int, width: int) -> Tensor:
-    rows, heads, length, size = prompts.shape
-    buffer = prompts.new_empty(rows, group_size, heads, width, size)
-    buffer[:, :, :, :length] = prompts[:, None]
-    return buffer.view(rows * group_size, heads, width, size)
+def bytes_of_row(model: PreTrainedModel, length: int) -> int:
+    """Return the bytes of keys and values of a sequence in float32; a model without attention counts as one byte."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or getattr(config, "num_attention_heads", 0)
+    size = getattr(config, "head_dim", None) or config.hidden_size // max(1, getattr(config, "num_attention_heads", 1))
+    return max(1, 8 * config.num_hidden_layers * heads * size * length)
 
 
 def pads_left(model: PreTrainedModel) -> bool:
@@ -101,9 +107,9 @@ class CachedDecoder:
     def prefill(
         self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
     ) -> Tensor:
-        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then P x group_size.
+        """Run P prompts; returns the logits [P, vocabulary] of their next tokens. Rows are then the prompts.
 
-        views: of the prompts' images, where there are any.
+        group_size: there will be at most so many rows a prompt; views: of the prompts' images, where there are any.
         """
         longest = max(map(len, prompts))
         padding = torch.tensor([longest - len(p) for p in prompts], device=self.device)
@@ -128,13 +134,10 @@ class CachedDecoder:
             shift = torch.tensor([n - len(p) for p, n in zip(prompts, behind, strict=True)], device=self.device)
             positions = positions + shift[:, None]
 
-        order = torch.arange(len(prompts), device=self.device).repeat_interleave(group_size)
         for layer in layers:
             if isinstance(layer, StaticLayer):
-                layer.spread(group_size)
-            else:
-                layer.reorder_cache(order)
-        self.mask, self.positions = None if uniform else mask[order], positions[order]
+                layer.make_room(len(prompts) * group_size)
+        self.mask, self.positions = None if uniform else mask, positions
         return logits
 
     def step(self, tokens: Tensor) -> Tensor:
@@ -142,13 +145,13 @@ class CachedDecoder:
         self.length += 1
         return self._forward(tokens[:, None], self.mask, self.positions)
 
-    def keep(self, rows: int, holes: Tensor, movers: Tensor) -> None:
-        """Move the rows ``movers`` into the places ``holes`` and drop all but the first ``rows`` rows."""
-        order = torch.arange(rows, device=self.device)
-        order[holes] = movers
+    def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
+        """Copy the rows ``sources``, as they are, into ``places`` and go on with the first ``rows`` rows."""
+        order = _order(sources, places, rows).to(self.device)
+        copied, into = (torch.from_numpy(x).to(self.device) for x in (sources, places))
         for layer in self.cache.layers:
             if isinstance(layer, StaticLayer):
-                layer.keep(rows, holes, movers)
+                layer.branch(copied, into, rows)
             else:
                 layer.reorder_cache(order)
         self.positions = self.positions[order]
@@ -172,13 +175,19 @@ class RecomputingDecoder:
 
     def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, views: None = None) -> Tensor:
         ids = torch.tensor([list(p) for p in prompts], device=self.device)
-        self.tokens = ids.repeat_interleave(group_size, 0)
+        self.tokens = ids
         return self.model(input_ids=ids, return_dict=True).logits[:, -1]
 
     def step(self, tokens: Tensor) -> Tensor:
         self.tokens = torch.cat([self.tokens, tokens[:, None]], 1)
         return self.model(input_ids=self.tokens, return_dict=True).logits[:, -1]
 
-    def keep(self, rows: int, holes: Tensor, movers: Tensor) -> None:
-        self.tokens[holes] = self.tokens[movers]
-        self.tokens = self.tokens[:rows]
+    def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
+        self.tokens = self.tokens[_order(sources, places, rows).to(self.device)]
+
+
+def _order(sources: np.ndarray, places: np.ndarray, rows: int) -> Tensor:
+    """Return int64 [rows], the row that each row goes on from."""
+    order = torch.arange(rows)
+    order[torch.from_numpy(places)] = torch.from_numpy(sources)
+    return order

@@ -14,11 +14,13 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from bapo import seeds, tasks
-from bapo.engines.shared import images, processors
+from bapo.engines.shared import chats, images, pretrained, processors
 from bapo.engines.shared.images import Images
 from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.memory import keep_freed_memory
 from bapo.engines.shared.shortcuts import shortcut
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
+from bapo.gpu import environment
 from bapo.tasks.job import base_folder
 
 #: Families whose logits are lm_head(last hidden state) with no further scaling, so that the head can be applied to
@@ -36,6 +38,7 @@ _VISION_TOKENS = {
 
 def device_of(config: DictConfig) -> torch.device:
     if config.device == "cuda" and not torch.cuda.is_available():
+        environment.require(1)
         raise UserError("device=cuda: no CUDA device is visible; use device=cpu or device=auto")
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -44,6 +47,7 @@ def device_of(config: DictConfig) -> torch.device:
 
 def prepare_process(threads: int) -> None:
     """Set up a single-purpose process: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
+    keep_freed_memory()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
     load_transformers().utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
@@ -62,6 +66,7 @@ def build_scratch(config: DictConfig) -> tuple[Any, Any]:
     tokenizer = tasks.get(config.task.name).build_tokenizer(config)
     architecture = OmegaConf.to_container(config.model.architecture, resolve=True)
     kind = architecture.pop("model_type")
+    _require_known(AutoConfig.for_model(kind), architecture, "model.architecture")
     vocabulary = {
         "vocab_size": len(tokenizer),
         "bos_token_id": None,
@@ -81,6 +86,20 @@ def build_scratch(config: DictConfig) -> tuple[Any, Any]:
     return model.to(getattr(torch, config.model.dtype)), tokenizer
 
 
+#: what families read and their configurations do not name
+_UNNAMED = {"head_dim", "rope_theta"}
+
+
+def _require_known(blank: Any, architecture: dict[str, Any], path: str) -> None:
+    """Raise UserError for a key that the family's configuration ``blank`` does not have: it would keep it unread."""
+    for name, value in architecture.items():
+        if not hasattr(blank, name) and name not in _UNNAMED:
+            names = sorted({*blank.to_dict(), *_UNNAMED})
+            raise UserError(unknown(f"{path}.{name}", f"{blank.model_type} has no '{name}'", name, names))
+        if isinstance(value, dict) and hasattr(below := getattr(blank, name, None), "model_type"):
+            _require_known(below, value, f"{path}.{name}")
+
+
 def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[Any, Any]:
     """Return (model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
@@ -94,7 +113,7 @@ def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[An
         model = family.from_pretrained(
             path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **revision
         )
-        tokenizer = AutoTokenizer.from_pretrained(path, **revision)
+        tokenizer = chats.prepare(AutoTokenizer.from_pretrained(path, **revision), config)
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be loaded as a Hugging Face model: {str(error).splitlines()[0]}") from error
     except Exception as error:  # safetensors raises its own class for truncated files
@@ -106,9 +125,9 @@ def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[An
     return model.to(device).eval(), tokenizer
 
 
-def start_path(config: DictConfig) -> Path | str:
-    """Return the path of the model that reinforcement learning starts from: the base, or the pretrained checkpoint."""
-    return config.model.path if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
+def start_path(config: DictConfig) -> Path:
+    """Return the folder of the model that reinforcement learning starts from: the base, or a pretrained one."""
+    return pretrained.folder(config) if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
 
 
 def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
@@ -119,11 +138,12 @@ def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
 def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple[int, ...], int]:
     """Return the tokens that end a response, and the padding token; not every tokenizer names both.
 
-    generation: the model's ``generation_config``; a chat model's may name more end tokens. The tokenizer's comes first.
+    generation: the model's ``generation_config``; a chat model's may name more end tokens, and so may
+    ``sampling.stop_tokens``. The tokenizer's comes first.
     """
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     more = getattr(generation, "eos_token_id", None)
-    ends = [end, *(more if isinstance(more, list | tuple) else [more])]
+    ends = [end, *(more if isinstance(more, list | tuple) else [more]), *chats.more_ends(tokenizer)]
     return tuple(dict.fromkeys(int(e) for e in ends if e is not None)), (pad if pad is not None else end or 0)
 
 
@@ -169,7 +189,7 @@ def score(
     ids: int64 [N, L], prompt then response, padded on the right (a causal model never looks right, so no mask is
     needed); starts: int64 [N], where each response begins (at least 1); width: T, the longest response. Positions
     beyond a sequence's end give numbers that the caller masks. ``temperature`` divides the logits, as in sampling.
-    lengths: int64 [N], the responses' own lengths; with them small Qwen2 models take the fast forward.
+    lengths: int64 [N], the responses' own lengths; with them small Qwen2 and Llama models take the fast forward.
     pictures: of each row's prompt, if any; the vision tower sees equal ones (the same object) once.
     """
     fast = shortcut("scoring", model) if lengths is not None else None

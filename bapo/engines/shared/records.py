@@ -20,6 +20,10 @@ COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
 
+#: mean and maximum over tokens of |log-probability of the rollout engine - of the training engine|, the same weights in
+#: both; nan where one engine does both
+MISMATCH = ("mismatch_mean", "mismatch_max")
+
 
 @dataclass
 class Ledger:
@@ -27,7 +31,7 @@ class Ledger:
 
     forwards: tokens that went forward during the update, once for each policy, or to be scored for the method.
     critic_tokens: tokens of the rows that a critic of ``critic_parameters`` was trained on; they go forward twice, for
-    the values and for the update.
+    the values and for the update. overloaded: responses that the machine was too busy to grade, whose reward is 0.
     """
 
     fresh_rollouts: int = 0
@@ -38,6 +42,7 @@ class Ledger:
     forwards: int = 0
     critic_tokens: int = 0
     critic_parameters: int = 0
+    overloaded: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: {"rollout": 0.0, "regenerate": 0.0, "reward": 0.0})
 
     def add(self, groups: list[Group], origin: str, prompt_tokens: int) -> None:
@@ -106,6 +111,8 @@ def step_row(
         **{f"k{i}": value for i, value in enumerate(constants, start=1)},
         **{name: update.get(name, nan) for name in (*CRITIC, "learning_rate")},
         **{name: getattr(ledger, name) for name in COUNTS},
+        "overloaded": ledger.overloaded,
+        **{name: update.get(name, nan) for name in MISMATCH},
         # 2 and 4 operations a parameter and token; attention over a few hundred tokens is left out
         "forward_flops": 2.0 * (parameters * (generated + ledger.forwards) + 2 * critic),
         "backward_flops": 4.0 * (parameters * ledger.trained_tokens + critic),

@@ -94,14 +94,19 @@ def _origin(group: Group, response: int) -> str:
     return "" if group.off_policy is not None and group.off_policy[response] else group.origin
 
 
-def micro_batches(groups: Sequence[Group], size: int | None, pad: int, device: Any) -> Iterator[Rows]:
-    """Yield all responses as blocks of at most ``size`` rows, similar lengths together so that padding stays short."""
+def by_length(groups: Sequence[Group]) -> list[Pair]:
+    """Return every response, similar lengths together."""
 
     def length(pair: Pair) -> tuple[int, Pair]:
         g, i = pair
         return len(groups[g].prompt.row.tokens) + int(groups[g].samples.lengths[i]), pair
 
-    order = sorted(index_of(groups), key=length)
+    return sorted(index_of(groups), key=length)
+
+
+def micro_batches(groups: Sequence[Group], size: int | None, pad: int, device: Any) -> Iterator[Rows]:
+    """Yield all responses as blocks of at most ``size`` rows, similar lengths together so that padding stays short."""
+    order = by_length(groups)
     step = size or max(1, len(order))
     for start in range(0, len(order), step):
         yield collate(groups, order[start : start + step], pad, device)

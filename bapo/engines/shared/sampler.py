@@ -1,9 +1,9 @@
 """Sampling responses from a causal language model, many at a time, with reproducible random numbers.
 
 :func:`sample` works with any Hugging Face causal model (``kv_cache.py``: the model's own forward and a static cache)
-and is faster with small Qwen2 models on the CPU (``bapo.engines.fast``). Both ways share what is in this file: one
-prefill a prompt, one uniform number a token, inversion of the cumulative distribution, and rows that leave the batch
-when they are finished.
+and is faster with small Qwen2 and Llama models on the CPU (``bapo.engines.fast``). Both ways share what is in this
+file: one prefill a prompt, one row of the batch for all responses that begin alike (``branches.py``), one uniform
+number a token and inversion of the cumulative distribution.
 
 A response depends on (key, prompt key, number of the sample), on the prompt and on the weights, and not on the other
 prompts, their order or the batch size, up to float rounding: a matrix product may round differently in another batch,
@@ -24,6 +24,7 @@ from torch import Tensor
 from bapo import seeds
 from bapo.algorithm.rollouts import Samples
 from bapo.engines.shared import kv_cache
+from bapo.engines.shared.branches import Branches
 from bapo.engines.shared.images import Images, View, look, look_once
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
@@ -31,10 +32,10 @@ from bapo.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.fast.sampler import Qwen2Decoder
+    from bapo.engines.fast.sampler import HandDecoder
 
-#: Finished rows leave the batch once they are this share of it. Leaving costs about one token's work a row.
-DROP_SHARE = 1 / 8
+#: On the CPU, keys and values of all rows together: rows of a larger model are decoded in several batches.
+CACHE_BYTES = 2**30
 #: Probabilities are computed for so many (row, token) pairs at a time, 64 MB in float32.
 BLOCK = 2**24
 
@@ -85,11 +86,12 @@ def sample(
     model: a Hugging Face causal language model; it is used in evaluation mode and left in the mode it was in.
     prompts: P sequences of token ids, of any lengths of at least 1. prompt_keys: uint64 [P], one number a prompt
     (``bapo.seeds.key64`` of its id). key: 64 bits, from (seed, purpose, step). max_rows: at most so many responses are
-    decoded at once, which bounds the memory. first_sample: the number of each prompt's first response (one for all, or
-    P of them), so that 8 responses and later 24 more are the same as 32 at once. fast: False takes the general way for
-    every model. images: of each prompt, where there are any; the vision tower sees them once, however many responses
-    there are. beginnings: P sequences of tokens that the responses to each prompt go on from; they are no part of what
-    is returned, ``max_tokens`` counts what is new, and so do the random numbers.
+    decoded at once, and on the CPU as many as have CACHE_BYTES, which bounds the memory. first_sample: the number of
+    each prompt's first response (one for all, or P of them), so that 8 responses and later 24 more are the same as 32
+    at once. fast: False takes the general way for every model. images: of each prompt, where there are any; the vision
+    tower sees them once, however many responses there are. beginnings: P sequences of tokens that the responses to each
+    prompt go on from; they are no part of what is returned, ``max_tokens`` counts what is new, and so do the random
+    numbers.
 
     Returns P Samples in the order of ``prompts``: tokens int32 [G, T], where T is the longest response of that group,
     padded with ``pad_id``; lengths int32 [G], the end token included; logprobs float32 [G, T], the log-probability of
@@ -106,6 +108,9 @@ def sample(
     begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
     sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
     _check_prompts(model, sequences, parameters.max_tokens)
+    if sequences and model.device.type == "cpu":
+        longest = max(map(len, sequences)) + parameters.max_tokens
+        max_rows = max(1, min(max_rows, CACHE_BYTES // kv_cache.bytes_of_row(model, longest)))
     by_hand = shortcut("sampler", model) if fast else None
     mixed_lengths = by_hand is not None or kv_cache.pads_left(model)
     training = [m for m in model.modules() if m.training]
@@ -113,7 +118,7 @@ def sample(
     try:
         # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
         with torch.no_grad() if by_hand is None else torch.inference_mode():
-            make = kv_cache.decoder_for if by_hand is None else by_hand.Qwen2Decoder
+            make = kv_cache.decoder_for if by_hand is None else by_hand.HandDecoder
             decoder = make(model, parameters.max_tokens) if prompts else None
             views = _views(model, prompts, images, begun) if images is not None else None
             parts: list[list[Samples]] = [[] for _ in prompts]
@@ -175,7 +180,7 @@ def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -
 
 
 def _decode(
-    decoder: Qwen2Decoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
+    decoder: HandDecoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
     prompts: list[Sequence[int]],
     prompt_keys: np.ndarray,
     key: int,
@@ -183,43 +188,34 @@ def _decode(
     parameters: SamplingParameters,
     views: list[View | None] | None = None,
 ) -> list[Samples]:
-    """Decode one batch from the prefill to the last token; numbers: [P, G]. Row i is sample i % G of prompt i // G."""
-    size, longest, device = numbers.shape[1], parameters.max_tokens, decoder.device
-    rows = numbers.size
-    uniforms = seeds.uniforms(key, np.repeat(prompt_keys, size), numbers.ravel(), longest)
-    uniforms = torch.from_numpy(np.ascontiguousarray(uniforms.T)).to(device)
-    ends = torch.tensor(parameters.eos_ids, device=device)
-    tokens = torch.full((longest, rows), parameters.pad_id, device=device)
-    probabilities = torch.ones(longest, rows, device=device)
-
-    place = torch.arange(rows, device=device)  # the row that each row of the decoder belongs to
-    finished = torch.zeros(rows, dtype=torch.bool, device=device)
-    logits = decoder.prefill(prompts, size, views).repeat_interleave(size, 0)
+    """Decode one batch from the prefill to the last token; numbers: [P, G]. Response i is i % G of prompt i // G."""
+    count, longest, device = numbers.size, parameters.max_tokens, decoder.device
+    uniforms = seeds.uniforms(key, np.repeat(prompt_keys, numbers.shape[1]), numbers.ravel(), longest).T
+    tokens = np.full((longest, count), parameters.pad_id, dtype=np.int32)
+    probabilities = np.ones((longest, count), dtype=np.float32)
+    lengths = np.full(count, longest, dtype=np.int32)
+    logits = decoder.prefill(prompts, numbers.shape[1], views)
+    branches = Branches(*numbers.shape, logits.shape[1])
+    is_end = np.isin(np.arange(logits.shape[1]), parameters.eos_ids)
     for t in range(longest):
-        token, probability = draw(logits, uniforms[t, place], parameters)
-        tokens[t, place], probabilities[t, place] = token, probability
-        finished |= (token[:, None] == ends).any(1)
-        left = len(place) - int(finished.sum())
-        if t == longest - 1 or not left:
+        places = branches.places
+        u, row = (torch.from_numpy(x).to(device) for x in (uniforms[t, places], branches.row))
+        token, probability = (x.cpu().numpy() for x in draw(logits, u, parameters, row))
+        tokens[t, places], probabilities[t, places] = token, probability
+        ended = is_end[token]
+        lengths[places[ended]] = t + 1
+        branch = branches.grow(token, ended) if t < longest - 1 else None
+        if branch is None:
             break
-        if left <= (1 - DROP_SHARE) * len(place):
-            holes = finished[:left].nonzero()[:, 0]
-            movers = (~finished[left:]).nonzero()[:, 0] + left
-            decoder.keep(left, holes, movers)
-            for values in (place, token):
-                values[holes] = values[movers]
-            place, token, finished = place[:left], token[:left], finished.new_zeros(left)
-        logits = decoder.step(token)
-    return _collect(tokens, probabilities, ends, size, parameters.pad_id)
+        if len(branch.sources) or branch.rows != len(logits):
+            decoder.branch(branch.sources, branch.places, branch.rows)
+        logits = decoder.step(torch.from_numpy(branch.tokens).to(device))
+    return _collect(tokens.T, probabilities.T, lengths, numbers.shape[1])
 
 
-def _collect(tokens: Tensor, probabilities: Tensor, ends: Tensor, size: int, pad_id: int) -> list[Samples]:
-    """Return [T, rows] as one Samples a prompt. Finished rows that are not yet dropped go on behind their end."""
-    tokens, logprobs = tokens.T.cpu().numpy().astype(np.int32), probabilities.T.log().cpu().numpy()
-    is_end = np.isin(tokens, ends.cpu().numpy())
-    lengths = np.where(is_end.any(1), is_end.argmax(1) + 1, tokens.shape[1]).astype(np.int32)
-    behind = np.arange(tokens.shape[1]) >= lengths[:, None]
-    tokens[behind], logprobs[behind] = pad_id, 0.0
+def _collect(tokens: np.ndarray, probabilities: np.ndarray, lengths: np.ndarray, size: int) -> list[Samples]:
+    """Return [rows, T], the padding in place, as one Samples a prompt."""
+    logprobs = np.log(probabilities)
     if not np.isfinite(logprobs).all():
         raise UserError("the model's logits are not finite; its weights have diverged: lower the learning rate")
     groups = []
@@ -236,36 +232,45 @@ def _join(parts: list[Samples], pad_id: int) -> Samples:
     return joined
 
 
-def draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
-    """Draw one token a row: the first whose cumulative probability, in the order of ids, exceeds the uniform number.
+def draw(
+    logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Draw one token a number: the first whose cumulative probability, in the order of ids, exceeds it.
 
-    logits [n, V]; uniforms float32 [n] in (0, 1). Returns tokens int64 [n] and their probabilities float32 [n].
+    logits [R, V]; uniforms float32 [n] in (0, 1); rows: int64 [n], whose logits each number is for (None: R is n, one
+    each). Returns tokens int64 [n] and their probabilities float32 [n].
     """
     if parameters.temperature == 0:
-        token = logits.argmax(-1)
-        return token, torch.where(logits.isnan().any(-1), torch.nan, 1.0)
+        token, probability = logits.argmax(-1), torch.where(logits.isnan().any(-1), torch.nan, 1.0)
+        return (token, probability) if rows is None else (token[rows], probability[rows])
     block = max(1, BLOCK // logits.shape[1])
-    if len(logits) <= block:
-        return _draw(logits, uniforms, parameters)
-    parts = [_draw(x, u, parameters) for x, u in zip(logits.split(block), uniforms.split(block), strict=True)]
+    if len(uniforms) <= block:
+        return _draw(logits, uniforms, parameters, rows)
+    owners = (torch.arange(len(uniforms), device=logits.device) if rows is None else rows).split(block)
+    parts = [_draw(logits[r], u, parameters) for r, u in zip(owners, uniforms.split(block), strict=True)]
     return torch.cat([token for token, _ in parts]), torch.cat([p for _, p in parts])
 
 
-def _draw(logits: Tensor, uniforms: Tensor, parameters: SamplingParameters) -> tuple[Tensor, Tensor]:
+def _draw(
+    logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     probabilities, filtered = _distribution(logits, parameters)
     cumulative = probabilities.cumsum(-1)
-    total = cumulative[:, -1:]
+    if rows is None:
+        rows = torch.arange(len(uniforms), device=logits.device)
+    else:
+        cumulative = cumulative.index_select(0, rows)
+    total = cumulative[:, -1]
     # u * total < total for the greatest float32 below 1, and equal steps of the sum are passed over: a token of
-    # probability 0 is never the first to exceed it. The clamp only guards the gather against NaN.
-    token = torch.searchsorted(cumulative, uniforms[:, None] * total, right=True).clamp_(max=logits.shape[1] - 1)
-    probability = probabilities.gather(1, token)
+    # probability 0 is never the first to exceed it. The clamp only guards the lookup against NaN.
+    token = torch.searchsorted(cumulative, (uniforms * total)[:, None], right=True)[:, 0]
+    token.clamp_(max=logits.shape[1] - 1)
+    probability = probabilities.take(rows * logits.shape[1] + token)
     if logits.is_cuda:  # a parallel sum may step down by a rounding error, and then lead to such a token
-        best = probabilities.max(-1, keepdim=True)
-        token = torch.where(probability == 0, best.indices, token)
-        probability = torch.where(probability == 0, best.values, probability)
-    if filtered:
-        probability = probability / total
-    return token[:, 0], probability[:, 0]
+        best = probabilities.max(-1)
+        token = torch.where(probability == 0, best.indices[rows], token)
+        probability = torch.where(probability == 0, best.values[rows], probability)
+    return token, probability / total if filtered else probability
 
 
 def _distribution(logits: Tensor, parameters: SamplingParameters) -> tuple[Tensor, bool]:

@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import seeds, tasks
-from bapo.engines.shared import images, models
+from bapo.engines.shared import images, models, pretrained
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory
@@ -25,7 +25,7 @@ from bapo.tasks.job import data_folder
 
 
 def train_base(config: DictConfig) -> dict[str, Any]:
-    """Train the base model of ``config`` (or note the pretrained one) and write its folder. Returns the summary."""
+    """Train the base model of ``config`` (or fetch the pretrained one) and write its folder. Returns the summary."""
     folder = base_directory(config)
     identity = base_identity(config)
     with locked(folder):
@@ -33,7 +33,7 @@ def train_base(config: DictConfig) -> dict[str, Any]:
         manifest = start_manifest(folder, identity, data_identity=data_identity(config))
         write_text(folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
         if config.model.kind == "pretrained":
-            summary = {"identity": identity, "model": config.model.path, "revision": config.model.revision, "files": {}}
+            summary = {"identity": identity, **pretrained.fetch(config)}
         else:
             summary = {"identity": identity, **_train_scratch(config)}
             names = sorted(p.relative_to(folder) for p in (folder / "checkpoint").iterdir())
@@ -71,7 +71,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
             group["lr"] = base.learning_rate * warm * max(0.02, 1.0 - iteration / base.iterations)
         starts = torch.full((len(batch),), start, device=device)
         pictures = [bucket.images[i] for i in chosen] if bucket.images else None
-        lengths = torch.full_like(starts, batch.shape[1] - start) if pictures else None
+        lengths = torch.full_like(starts, batch.shape[1] - start)
         scored = models.score(model, batch, starts, batch.shape[1] - start, lengths=lengths, pictures=pictures)
         loss = -scored.logprobs.mean()
         optimizer.zero_grad(set_to_none=True)

@@ -7,6 +7,8 @@ draw is keyed by (seed, purpose, step).
 
 from __future__ import annotations
 
+import contextlib
+import filecmp
 import os
 import shutil
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from omegaconf import DictConfig
 from safetensors.torch import load_file, save_file
 
 from bapo.algorithm.rollouts import Group
@@ -21,12 +24,14 @@ from bapo.engines.shared import models
 from bapo.engines.shared.groups import pack_groups
 from bapo.engines.shared.records import Tables
 from bapo.errors import UserError
-from bapo.store.files import CHECKSUMS, damaged_files, explained, fingerprints, read_json, sync, write_json
+from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
     from bapo.engines.torch.learner import Learner, Trained
 
-REFERENCE = "reference.safetensors"
+OPTIMIZER, REFERENCE = "optimizer.safetensors", "reference.safetensors"
+#: in OPTIMIZER, before the name of a parameter: its float32 copy
+MASTER = "master"
 #: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
 KEPT = 2
 
@@ -49,13 +54,13 @@ def save(
     groups: list[Group],
     state: dict[str, Any],
     tables: Tables,
-    keep_models: bool,
+    keep: DictConfig,
     with_reference: bool,
 ) -> Path:
     """Write the checkpoint of ``state["step"]`` and thin out older ones. The final rename is the commit.
 
-    state: everything beside the weights, the optimiser and the groups that the next step depends on; with_reference:
-    the reference policy is no longer the base.
+    state: everything beside the weights, the optimiser and the groups that the next step depends on; keep: the
+    configuration's ``checkpoint``; with_reference: the reference policy is no longer the base.
     """
     step, critic = state["step"], learner.critic
     target = folder_of(run, step)
@@ -67,7 +72,8 @@ def save(
     try:
         with explained(target):
             models.save(learner.model, tokenizer, temporary)
-            save_file(optimizer_tensors(learner), trainer / "optimizer.safetensors")
+            _share(temporary, target.parent)
+            save_file(optimizer_tensors(learner), trainer / OPTIMIZER)
             if rollout_model is not None:
                 save_file(_weights(rollout_model), trainer / "rollout_policy.safetensors")
             if with_reference:
@@ -90,8 +96,44 @@ def save(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     for old in [s for s in steps_with_trainer(run) if s <= step][KEPT:]:  # damaged later ones do not count
-        shutil.rmtree(folder_of(run, old) / "trainer" if keep_models else folder_of(run, old))
+        kept = keep.keep_models and old % keep.every == 0  # others were written because of the time
+        shutil.rmtree(folder_of(run, old) / "trainer" if kept else folder_of(run, old))
     return target
+
+
+def finish(run: Path, last: int) -> None:
+    """Drop from a finished run what only a further step needs: of the trainer's state the last step and tables stay.
+
+    With them the run's tables can be written again, should they be damaged. Models stay.
+    """
+    for step in steps_with_trainer(run):
+        folder = folder_of(run, step)
+        if step != last:
+            shutil.rmtree(folder / "trainer")
+            continue
+        stay = {f"trainer/{name}" for name in ("state.json", *TABLES)}
+        written = read_json(folder / CHECKSUMS)
+        dropped = [name for name in written if name.startswith("trainer/") and name not in stay]
+        write_json(folder / CHECKSUMS, {name: entry for name, entry in written.items() if name not in dropped})
+        for name in dropped:
+            (folder / name).unlink(missing_ok=True)
+
+
+def can_go_on(trainer: Path) -> bool:
+    """Return whether a step can follow; the last checkpoint of a finished run is without what it would need."""
+    return (trainer / OPTIMIZER).is_file()
+
+
+def _share(folder: Path, checkpoints: Path) -> None:
+    """Let a checkpoint have in common with the one before what is equal: tokenizer and configuration, by hard links."""
+    before = max(checkpoints.glob("step_*"), default=None)
+    for file in folder.iterdir() if before else ():
+        twin, link = before / file.name, file.with_name(f".{file.name}.link")
+        if file.suffix == ".safetensors" or not twin.is_file() or not filecmp.cmp(file, twin, shallow=False):
+            continue
+        with contextlib.suppress(OSError):  # a file system without links keeps the copy
+            os.link(twin, link)
+            os.replace(link, file)
 
 
 def damage(folder: Path, trainer: bool) -> list[str]:
@@ -139,20 +181,30 @@ def load_weights(model: Any, path: Path) -> None:
 
 
 def optimizer_tensors(trained: Trained) -> dict[str, torch.Tensor]:
-    tensors = {}
-    for name, parameter in trained.model.named_parameters():
-        for key, value in trained.optimizer.state.get(parameter, {}).items():
+    """Return the optimiser's state and, of a model in a narrower type, the float32 weights that it keeps."""
+    tensors, weights = {}, dict(trained.model.named_parameters())
+    for name, master in trained.masters.items():
+        kept = dict(trained.optimizer.state.get(master, {}))
+        if master is not weights[name]:
+            kept[MASTER] = master
+        for key, value in kept.items():
             tensors[f"{key}/{name}"] = value.detach().cpu().contiguous().clone()
     return tensors
 
 
 def load_optimizer(trained: Trained, path: Path) -> None:
-    tensors = load_file(path)
-    for name, parameter in trained.model.named_parameters():
+    """Load what ``optimizer_tensors`` returned. Raises UserError where the float32 weights are missing."""
+    tensors, weights = load_file(path), dict(trained.model.named_parameters())
+    for name, master in trained.masters.items():
         state = {}
         for key in ("step", "exp_avg", "exp_avg_sq"):
             if f"{key}/{name}" in tensors:
                 value = tensors[f"{key}/{name}"]
-                state[key] = value if key == "step" and parameter.device.type == "cpu" else value.to(parameter.device)
+                state[key] = value if key == "step" and master.device.type == "cpu" else value.to(master.device)
         if state:
-            trained.optimizer.state[parameter] = state
+            trained.optimizer.state[master] = state
+        if master is not weights[name]:
+            if f"{MASTER}/{name}" not in tensors:
+                raise UserError(f"{path}: has no float32 weights of {name}; delete the run and train it again")
+            with torch.no_grad():
+                master.copy_(tensors[f"{MASTER}/{name}"])

@@ -79,7 +79,7 @@ class Critic(Trained):
     def judge(self, groups: list[Group], note: Any) -> Judgement:
         lengths = np.concatenate([g.samples.lengths for g in groups])
         width = int(lengths.max())
-        judged = by_group(groups, self._micro_batches(groups), lambda rows: values_of(self.model, rows))
+        judged = by_group(groups, self.micro_batches(groups, False), lambda rows: values_of(self.model, rows))
         values = np.concatenate([np.pad(v[:, :width], ((0, 0), (0, max(0, width - v.shape[1])))) for v in judged])
         mask = (np.arange(width) < lengths[:, None]).astype(np.float32)
         rewards = np.zeros_like(values)
@@ -98,7 +98,7 @@ class Critic(Trained):
         old, returns = [judged.values[id(g)] for g in groups], [judged.returns[id(g)] for g in groups]
         self.optimizer.zero_grad(set_to_none=True)
         tokens, total = 0, 0.0
-        for rows in self._micro_batches(groups):
+        for rows in self.micro_batches(groups):
             mask = rows.mask
             loss, metrics = self.method.value_loss(
                 ValueInputs(

@@ -16,6 +16,7 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import ORIGINS, Group
 from bapo.engines.shared import models
 from bapo.engines.shared.rows import Rows, by_group, denominators, learning_rate, micro_batches
+from bapo.engines.torch import masters, micro
 from bapo.errors import UserError
 from bapo.methods import Method
 
@@ -24,19 +25,35 @@ if TYPE_CHECKING:
 
 
 class Trained:
-    """A model and its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's."""
+    """A model and its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's.
+
+    ``masters``: what the optimiser trains, by the names of the model's parameters. These are the parameters, or of a
+    model that is narrower than float32 the copies of ``bapo.engines.torch.masters``.
+    """
 
     def __init__(self, model: Any, pad: int, config: DictConfig, method: Method, rate_ratio: float = 1.0) -> None:
         self.model, self.pad, self.method, self.train = model, pad, method, config.train
         self.device = next(model.parameters()).device
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.by_memory = config.model.kind == "pretrained" and config.train.micro_batch_size is None
+        if config.train.gradient_checkpointing:
+            micro.recompute_layers(model)
+        self.masters = masters.of(model)
+        self.parameters = list(self.masters.values())
         t, self.rate = config.train, config.train.learning_rate * rate_ratio
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=self.rate, betas=tuple(t.betas), weight_decay=t.weight_decay, fused=True
         )
 
-    def _micro_batches(self, groups: list[Group]) -> Iterator[Rows]:
+    def micro_batches(self, groups: list[Group], gradient: bool = True) -> Iterator[Rows]:
+        """Cut the responses of ``groups`` into what goes through the model at once, for its gradient or without."""
+        if self.by_memory:
+            return micro.fitting(self.model, groups, self.train.micro_batch_memory, self.pad, self.device, gradient)
         return micro_batches(groups, self.train.micro_batch_size, self.pad, self.device)
+
+    @property
+    def cuts(self) -> bool:
+        """Whether :meth:`micro_batches` are less than everything: their size is bounded."""
+        return self.by_memory or self.train.micro_batch_size is not None
 
     def _rate(self, update: int) -> float:
         """Return the learning rate of an update (1-based)."""
@@ -50,6 +67,7 @@ class Trained:
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(update)
         self.optimizer.step()
+        masters.round_into(self.model, self.masters)
         return float(norm)
 
 
@@ -83,10 +101,13 @@ class Learner(Trained):
         if self.critic is not None and groups:
             advantages, critic_tokens = self.critic.step(groups, parts, note)
         trains = self.method.trains_policy(step)
-        step_logprobs = self._step_logprobs(groups) if self.method.needs_step_policy and trains else None
+        step_logprobs = self._logprobs(self.model, groups) if self.method.needs_step_policy and trains else None
+        # what all prompts begin with goes once through the reference, and not once for each mini-batch
+        ahead = self.method.needs_reference and trains and self.by_memory
+        reference_logprobs = self._logprobs(self.reference, groups) if ahead else None
         trained = forwards = 0
         for part in parts if trains else []:
-            tokens = self._one_update(step, part, step_logprobs, note, advantages)
+            tokens = self._one_update(step, part, step_logprobs, note, advantages, reference_logprobs)
             trained += tokens
             forwards += tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
         return {
@@ -109,18 +130,25 @@ class Learner(Trained):
         step_logprobs: dict[int, np.ndarray] | None,
         note: Any,
         judged: dict[int, np.ndarray] | None = None,
+        reference_logprobs: dict[int, np.ndarray] | None = None,
     ) -> int:
         """Make one optimiser step on a mini-batch; returns the tokens that went through the model.
 
-        step_logprobs: under pi_k, judged: the critic's advantages, both [G, T] by id of the group. Without ``judged``
-        the advantages are the method's own, relative to the group.
+        step_logprobs: under pi_k, judged: the critic's advantages, reference_logprobs: under the reference, all [G, T]
+        by id of the group. Without ``judged`` the advantages are the method's own, relative to the group; without
+        ``reference_logprobs`` they are computed here where the method needs them.
         """
         advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
         historical = [self.method.historical(g) for g in groups]
         counts = denominators(self.train, groups, historical)
+
+        def known(values: dict[int, np.ndarray] | None) -> list[np.ndarray] | None:
+            return None if values is None else [values[id(g)] for g in groups]
+
+        of_step, of_reference = known(step_logprobs), known(reference_logprobs)
         self.optimizer.zero_grad(set_to_none=True)
         trained, total_loss = 0, 0.0
-        for rows in self._micro_batches(groups):
+        for rows in self.micro_batches(groups):
             mask, row_advantages = rows.mask, rows.gather(advantages)
             scored = self._score(self.model, rows, entropy=True)  # recorded also where the loss has no use for it
             on_record = [origin in ORIGINS for origin in rows.origins]  # no expert's, none replayed among fresh ones
@@ -130,8 +158,10 @@ class Learner(Trained):
                 advantages=row_advantages,
                 mask=mask,
                 replayed=torch.tensor([bool(historical[g][i]) for g, i in rows.index], device=self.device),
-                reference_logprobs=self._reference_logprobs(rows),
-                step_logprobs=None if step_logprobs is None else rows.gather([step_logprobs[id(g)] for g in groups]),
+                reference_logprobs=self._reference_logprobs(rows)
+                if of_reference is None
+                else rows.gather(of_reference),
+                step_logprobs=None if of_step is None else rows.gather(of_step),
                 entropy=scored.entropy,
                 weights=self._weights(groups, rows),
                 step=step,
@@ -175,9 +205,10 @@ class Learner(Trained):
             model, rows.ids, rows.starts, rows.width, self.temperature, entropy, rows.lengths, rows.images
         )
 
-    def _step_logprobs(self, groups: list[Group]) -> dict[int, np.ndarray]:
-        """Return log-probabilities [G, T] under pi_k, the policy before the step's first update, by id of the group."""
-        scored = by_group(groups, self._micro_batches(groups), lambda rows: self._score(self.model, rows).logprobs)
+    def _logprobs(self, model: Any, groups: list[Group]) -> dict[int, np.ndarray]:
+        """Return log-probabilities [G, T] by id of the group, of the reference or of pi_k before the first update."""
+        rows = self.micro_batches(groups, gradient=False)
+        scored = by_group(groups, rows, lambda rows: self._score(model, rows).logprobs)
         return {id(group): logprobs for group, logprobs in zip(groups, scored, strict=True)}
 
     @staticmethod

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
-from bapo.engines.shared import models
+from bapo.engines.shared import models, rewards
 from bapo.engines.shared.answers import decode, draw, grade
 from bapo.engines.shared.data import PromptStream
 from bapo.engines.shared.demonstrations import demonstrate
@@ -124,6 +125,7 @@ class Generator:
             texts = decode(self.tokenizer, groups[n].samples.select(responses))
             verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth)
             groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
+            ledger.overloaded += sum(map(rewards.overloaded, verdicts))
         ledger.seconds["reward"] += time.perf_counter() - start
 
 
@@ -152,12 +154,13 @@ class StepSampler:
         group_size: int,
         step: int,
         ledger: Ledger,
-        micro_batch_size: int | None = None,
+        cut: Callable[[list[Group]], Iterator[Rows]] | None = None,
         budget: int | None = None,
         embedder: Embedder | None = None,
     ) -> None:
-        """budget: of tokens, for a response that is resumed."""
-        self.micro_batch_size = micro_batch_size or 256
+        """cut: groups into what is scored at once (None: 256 responses); budget: of tokens, for a response that is
+        resumed."""
+        self.cut = cut
         self.model, self.generator, self.stream = model, generator, stream
         self.group_size, self.step, self.ledger = group_size, step, ledger
         self.budget, self.embedder, self._embedded = budget, embedder, False
@@ -211,6 +214,7 @@ class StepSampler:
             ).logprobs
 
         device = next(self.model.parameters()).device
-        scored = by_group(groups, micro_batches(groups, self.micro_batch_size, g.pad_id, device), logprobs)
+        cut = self.cut or partial(micro_batches, size=256, pad=g.pad_id, device=device)
+        scored = by_group(groups, cut(groups), logprobs)
         self.ledger.seconds["regenerate"] += time.perf_counter() - begun
         return scored

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
 from bapo.engines.shared import models, records
 from bapo.engines.shared.answers import parameters_of
+from bapo.engines.shared.clock import JobClock, end_of_job
 from bapo.engines.shared.data import PromptStream, read_prompts
 from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.shared.groups import unpack_groups
@@ -62,7 +64,8 @@ class Trainer:
         )
         self.parameters = models.parameter_count(self.model)
         trained = self.parameters * (1 + self.method.uses_critic)
-        require_space(folder, 20_000_000 + 3 * 12 * trained)  # tables, and three copies of model and optimiser
+        width = 12 if config.model.dtype == "float32" else 14  # with Adam's moments and float32 weights
+        require_space(folder, 20_000_000 + 3 * width * trained)  # tables, and three copies of model and optimiser
         # checkpoints are loaded and saved through it where there is one: it holds the tokenizer
         self.processor = models.load_processor(self.model, saved[0] if saved else models.start_path(config), config)
         longest = config.sampling.max_prompt_tokens
@@ -112,19 +115,27 @@ class Trainer:
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
         tracker = tracking.start(config, self.folder, self.identity)
+        clock = JobClock(end_of_job(config.checkpoint), config.checkpoint.minutes)
         try:
             with stop_requests() as stopped:
                 if self.step == 0:
                     self._probe()
                 while not self._finished():
                     row = self._train_step(self.step + 1)
+                    clock.step_ended()
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
                     progress.update(self.step, f"reward {row['reward_mean']:.3f}  batch {batch}")
                     tracker.log({k: v for k, v in row.items() if k != "step"}, self.step)
-                    if self.step % config.checkpoint.every == 0 or self._finished() or stopped():
+                    stop = "as asked" if stopped() else ""
+                    stop = clock.left() if not stop and clock.ending() else stop
+                    due = self.step % config.checkpoint.every == 0 or clock.checkpoint_due()
+                    if due or stop or self._finished():
                         self._checkpoint()
-                    if stopped() and not self._finished():
-                        raise Interrupted(f"{label}: stopped after step {self.step}; the same command goes on there")
+                        clock.checkpoint_written()
+                    if stop and not self._finished():
+                        raise Interrupted(
+                            f"{label}: stopped after step {self.step}, {stop}; the same command goes on there"
+                        )
         finally:
             tracker.finish()
         summary = self._finish()
@@ -142,7 +153,7 @@ class Trainer:
             group_size,
             step,
             ledger,
-            self.config.train.micro_batch_size,
+            partial(self.learner.micro_batches, gradient=False) if self.learner.cuts else None,
             limit,
             self.embedder,
         )
@@ -222,7 +233,7 @@ class Trainer:
                 "method": method_state,
             },
             self.tables,
-            self.config.checkpoint.keep_models,
+            self.config.checkpoint,
             self.reference_moved,
         )
         self.tables.write(self.folder)
@@ -231,7 +242,15 @@ class Trainer:
         trainer = folder / "trainer"
         self.step, self.learner.updates = state["step"], state["updates"]
         self.stream.position, self.rollout_version = state["stream_position"], state["rollout_version"]
-        checkpoints.load_optimizer(self.learner, trainer / "optimizer.safetensors")
+        if checkpoints.can_go_on(trainer):
+            self._restore_state(trainer, state)
+        self.tables.read(trainer)
+        self.spent = self.budget.spent(self.tables.rows[STEPS])
+        print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
+
+    def _restore_state(self, trainer: Path, state: dict[str, Any]) -> None:
+        """Load what the next step depends on beside the policy."""
+        checkpoints.load_optimizer(self.learner, trainer / checkpoints.OPTIMIZER)
         if self.critic is not None:
             checkpoints.load_weights(self.critic.model, trainer / "critic.safetensors")
             checkpoints.load_optimizer(self.critic, trainer / "critic_optimizer.safetensors")
@@ -242,9 +261,6 @@ class Trainer:
             checkpoints.load_weights(self.rollout_model, trainer / "rollout_policy.safetensors")
         groups = unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self.by_id.__getitem__)
-        self.tables.read(trainer)
-        self.spent = self.budget.spent(self.tables.rows[STEPS])
-        print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
 
     def _finish(self) -> dict[str, Any]:
         """Tables and ``summary.json``, the last file to be written."""
@@ -252,6 +268,8 @@ class Trainer:
         last = checkpoints.folder_of(self.folder, self.step)
         summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
         write_json(self.folder / SUMMARY, summary)
+        if not self.config.checkpoint.keep_state:
+            checkpoints.finish(self.folder, self.step)
         return summary
 
 

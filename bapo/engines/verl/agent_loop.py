@@ -9,7 +9,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.utils.profiler import simple_timer
 
 from bapo import seeds
-from bapo.engines.verl import cpu, images
+from bapo.engines.shared import chats
+from bapo.engines.verl import cpu, images, settings
 
 #: name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in ``agent_loops.yaml``
 NAME = "bapo_single_turn"
@@ -21,6 +22,10 @@ class SeededSingleTurn(AgentLoopBase):
     ``draw_key`` and ``part`` come with the prompt (see ``prompts.PromptSource.batch``); validation prompts have none,
     and use one key for every step, so that changes of their accuracy come from the policy.
     """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        chats.prepare(self.tokenizer, self.config.bapo.config)
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
         prompt_ids, pictures = await self.loop.run_in_executor(
@@ -60,9 +65,14 @@ class SeededSingleTurn(AgentLoopBase):
         )
 
     def _seeded(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+        if ends := chats.more_ends(self.tokenizer):
+            sampling_params = {**sampling_params, "stop_token_ids": list(ends)}
         key = row.get("draw_key") or seeds.key64(self.config.bapo.seed, "probe", row["data_source"], 0)
         prompt_key = int(row.get("prompt_key") or seeds.key64(row["extra_info"]["id"]))
         number = int((row.get("part") or {}).get("number", row["session_id"]))
         if self.rollout_config.name == cpu.ROLLOUT:
             return {**sampling_params, "draw": (int(key), prompt_key, number)}
+        config = self.config.bapo.config
+        if not settings.get(config, "seed_requests", False):
+            return dict(sampling_params)
         return {**sampling_params, "seed": seeds.key64(key, prompt_key, number) % 2**63}

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from omegaconf import DictConfig
+
 from bapo.errors import UserError
 from bapo.store.files import CHECKSUMS, damaged_files, fingerprints, read_json, write_json, write_text
 
@@ -29,7 +31,7 @@ PUBLISHED = "actor/huggingface"
 
 
 def root_of(run: Path) -> Path:
-    """Return the folder of verl's checkpoints of a run; several nodes must share its file system."""
+    """Return the folder of verl's checkpoints of a run."""
     return run.absolute() / "checkpoints" / "verl"
 
 
@@ -76,18 +78,21 @@ def choose(root: Path) -> int | None:
     return None
 
 
-def commit(source: Path, run: Path, step: int, keep: bool) -> None:
-    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints."""
+def commit(source: Path, run: Path, step: int, keep: DictConfig) -> None:
+    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints.
+
+    keep: the configuration's ``checkpoint``.
+    """
     write_checksums(source)
     publish(source, run, step, keep)
     for old in [s for s in steps(source.parent) if s <= step][KEPT:]:  # damaged later ones do not count
         shutil.rmtree(folder_of(source.parent, old))
 
 
-def publish(source: Path, run: Path, step: int, keep: bool) -> None:
+def publish(source: Path, run: Path, step: int, keep: DictConfig) -> None:
     """Copy the Hugging Face model in verl's checkpoint ``source`` to ``checkpoints/step_000100`` of the run.
 
-    keep: earlier ones stay.
+    Earlier ones stay as ``keep``, the configuration's ``checkpoint``, says; those written because of the time do not.
     """
     target = run / "checkpoints" / f"step_{step:06d}"
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -99,7 +104,7 @@ def publish(source: Path, run: Path, step: int, keep: bool) -> None:
     if target.exists():
         shutil.rmtree(target)
     os.replace(temporary, target)
-    if not keep:
-        for old in (run / "checkpoints").glob("step_*"):
-            if old != target:
-                shutil.rmtree(old)
+    for old in (run / "checkpoints").glob("step_*"):
+        kept = keep.keep_models and int(old.name.removeprefix("step_")) % keep.every == 0
+        if old != target and not kept:
+            shutil.rmtree(old)

@@ -23,7 +23,8 @@ from bapo import methods
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
 from bapo.engines.verl.losses import LAYOUT, counts_of
-from bapo.engines.verl.worker import local, warm_up
+from bapo.engines.verl.shards import local
+from bapo.engines.verl.worker import warm_up
 
 if TYPE_CHECKING:
     from bapo.methods import Method

@@ -17,6 +17,8 @@ def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
     from omegaconf import OmegaConf
 
+    from bapo.engines.shared import models
+    from bapo.engines.shared.clock import end_of_job
     from bapo.engines.verl import checkpoints, devices, verl_config
     from bapo.experiments import budgets
 
@@ -29,17 +31,18 @@ def main(work: Path) -> int:
     from verl.trainer.main_ppo import run_ppo
 
     config = OmegaConf.create((work / "config.yaml").read_text(encoding="utf-8"))
+    end = end_of_job(config.checkpoint)
     try:
-        verl = verl_config.resolve(config)
+        # a local folder, at the commit that the base job has fetched: no process of the job asks the hub
+        verl = verl_config.resolve(config, model=models.start_path(config))
         verl_config.validate(verl)
-        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
+        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config), "end": end}
         OmegaConf.update(verl, "bapo", facts, force_add=True)
         from bapo.engines.verl.trainer import TaskRunner
 
         with_environment = {"env_vars": devices.environment(verl.trainer.device)}
         OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)
-        if verl.trainer.device == "cpu":
-            OmegaConf.update(verl, "ray_kwargs.ray_init._temp_dir", str(work / "ray"), force_add=True)
+        OmegaConf.update(verl, "ray_kwargs.ray_init._temp_dir", str(work / "ray"), force_add=True)
         for last in (False, True):
             try:
                 run_ppo(verl, task_runner_class=TaskRunner)
@@ -54,11 +57,20 @@ def main(work: Path) -> int:
         return 0
     except BaseException as error:
         traceback.print_exc()
-        text = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+        text = "interrupted" if isinstance(error, KeyboardInterrupt) else first_error(error)
         (work / "error.json").write_text(json.dumps({"error": text}), encoding="utf-8")
         return 130 if isinstance(error, KeyboardInterrupt) else 1
     finally:
         ray.shutdown()
+
+
+def first_error(error: BaseException) -> str:
+    """Return in one line what the worker said that failed first: Ray wraps it, with its traceback, once a process."""
+    while isinstance(cause := getattr(error, "cause", None), BaseException):
+        error = cause
+    text = " ".join(str(error).split())
+    # Ray's own errors say whose death they tell of in words
+    return text if type(error).__module__.partition(".")[0] == "ray" else f"{type(error).__name__}: {text}"
 
 
 def _end_with(parent: int) -> None:

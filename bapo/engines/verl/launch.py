@@ -20,12 +20,14 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo.engines.shared import records
+from bapo.engines.shared import pretrained, records, vllm
 from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
+from bapo.gpu import allocation, environment
+from bapo.gpu import devices as gpus
 from bapo.store.files import CONFIG, SUMMARY, read_json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest
@@ -37,6 +39,8 @@ LOG = "verl.log"
 STOP = ".stop"
 #: begins the lines that reach the terminal
 PROGRESS = "[bapo] "
+#: what asks for vLLM on CPU cores, and how to do without
+ON_CPU, OTHERWISE = "verl.rollout=vllm", "leave verl.rollout out"
 
 
 def train(config: DictConfig) -> dict[str, Any]:
@@ -46,19 +50,20 @@ def train(config: DictConfig) -> dict[str, Any]:
     """
     _require_verl()
     settings.check(config)
-    _require_gpu_packages(config)
+    _require_packages(config)
+    if devices.device_of(config) == "cuda":
+        environment.require(settings.get(config, "gpus_per_node", 8), list(_gpu_packages(config)))
+    _warn_of_cores(config)
     folder = run_directory(config)
     identity = budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
         budgets.steps(config, _problems(data_folder(config)))  # there must be one
-        if config.model.kind != "pretrained":
-            base_folder(config)
+        _require_start(config)
         checkpoints.choose(checkpoints.root_of(folder))
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
-        # a short path: Ray's sockets lie below it, and their names may have 107 characters
-        work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-"))
+        work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-", dir=_temporary()))
         try:
             return _train(config, folder, identity, work)
         finally:
@@ -66,9 +71,18 @@ def train(config: DictConfig) -> dict[str, Any]:
             (folder / STOP).unlink(missing_ok=True)
 
 
+def _temporary() -> str:
+    """Return a folder with a short path: Ray's sockets lie below it, and their names may have 107 characters.
+
+    Batch systems give jobs a TMPDIR that is too long for that.
+    """
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= 24 else "/tmp"
+
+
 def _remove_stale_work() -> None:
     """Remove folders of jobs that were killed with their parent."""
-    for path in Path(tempfile.gettempdir()).glob("bv-*-*"):
+    for path in Path(_temporary()).glob("bv-*-*"):
         with contextlib.suppress(OSError, ValueError):
             if path.stat().st_uid == os.getuid() and not Path(f"/proc/{int(path.name.split('-')[1])}").exists():
                 shutil.rmtree(path, ignore_errors=True)
@@ -83,18 +97,47 @@ def _require_verl() -> None:
         raise UserError(f"engine=verl: verl {installed} is installed, this project is made for {VERSION}")
 
 
-def _require_gpu_packages(config: DictConfig) -> None:
-    """Raise UserError if vLLM (rollouts) or flash-attn (packed batches) is missing: verl says so minutes later."""
-    if devices.device_of(config) != "cuda":
+def _require_packages(config: DictConfig) -> None:
+    """Raise UserError if vLLM (rollouts) or flash-attn (packed batches on GPUs) is missing.
+
+    verl says so minutes later.
+    """
+    device = devices.device_of(config)
+    if device != "cuda":
+        if devices.rollout_of(config, device) == devices.VLLM:
+            vllm.require(ON_CPU, f"{vllm.ENVIRONMENT}; or {OTHERWISE}")
         return
-    needed = {"vllm": "vllm"}
-    if devices.attention(config).startswith("flash_attention"):
-        needed["flash_attn"] = "flash-attn"
-    missing = [package for module, package in needed.items() if importlib.util.find_spec(module) is None]
+    packages = _gpu_packages(config)
+    missing = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise UserError(
             f"engine=verl on GPUs: {' and '.join(missing)} not installed; make the environment of GPU nodes "
             "(docs/provenance.md, Containers), or add device=cpu for a model that is small enough"
+        )
+
+
+def _require_start(config: DictConfig) -> None:
+    """Raise UserError if the model to begin with is missing, or has heads that vLLM on CPU cores does not know."""
+    pretrains, device = config.model.kind == "pretrained", devices.device_of(config)
+    start = pretrained.folder(config) if pretrains else base_folder(config) / "checkpoint"
+    if device == "cpu" and devices.rollout_of(config, device) == devices.VLLM:
+        vllm.require_heads(ON_CPU, start, OTHERWISE)
+
+
+def _gpu_packages(config: DictConfig) -> dict[str, str]:
+    """Return {module: package} of what a run on GPUs needs beside verl."""
+    packed = devices.attention(config).startswith("flash_attention")
+    return {"vllm": "vllm"} | ({"flash_attn": "flash-attn"} if packed else {})
+
+
+def _warn_of_cores(config: DictConfig) -> None:
+    """Say where a GPU has few CPU cores: Ray starts all the same, but graders, storage and vLLM share them."""
+    gpus = settings.get(config, "gpus_per_node", 8)
+    if devices.device_of(config) == "cuda" and allocation.cpus() < 4 * gpus:
+        print(
+            f"warning: {allocation.cpus()} CPU cores for {gpus} GPU{'s' if gpus > 1 else ''}: grading and vLLM will "
+            "wait for them; give the job 8 or more a GPU",
+            file=sys.stderr,
         )
 
 
@@ -162,13 +205,15 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
 
     Everything that verl and Ray say goes to ``log``; stderr gets our progress lines only.
     """
-    environment = {**os.environ, **devices.environment(device)}
+    variables = {**os.environ, **devices.environment(device)}
     if device == "cpu":  # Ray would write a token of its own into the home folder
-        environment |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        variables.pop(gpus.VISIBLE, None)  # its GPUs are logical: Ray refuses more than this names
     command = [sys.executable, "-m", "bapo.engines.verl.job", str(work)]
     process = subprocess.Popen(
         command,
-        env=environment,
+        env=variables,
+        pass_fds=gpus.held(),  # if this process is killed, its GPUs are free when the job has ended
         start_new_session=True,
         text=True,
         errors="replace",

@@ -98,9 +98,11 @@ def policy_loss(
 
 
 def loss_function(
-    model_output: Any, data: Any, dp_group: Any = None, *, method: Method
+    model_output: Any, data: Any, dp_group: Any = None, *, method: Method, recomputes: bool = False
 ) -> tuple[Tensor, dict[str, Any]]:
     """verl's loss function of one micro-batch: ``model_output`` holds log_probs and entropy, ``data`` the rows.
+
+    recomputes: fresh rows are compared with verl's own log-probabilities, not with the rollout engine's.
 
     The metrics are sums over the mini-batch (``*_sum``) and their weights, so that means stay exact however verl cuts
     it into micro-batches and ranks.
@@ -112,6 +114,9 @@ def loss_function(
     fields = ["response_mask", "old_log_probs", "rollout_log_probs", "advantages", LAYOUT]
     fields += ["ref_log_prob"] if method.needs_reference else []
     rows = data.select(*fields).to_padded_tensor()
+    behaviour = rows["rollout_log_probs"]
+    if recomputes:
+        behaviour = torch.where(rows[LAYOUT][:, 2:3] != 0, behaviour, rows["old_log_probs"])
     loss, metrics = get_policy_loss_fn(NAME)(
         old_log_prob=rows["old_log_probs"],
         log_prob=log_prob,
@@ -119,7 +124,7 @@ def loss_function(
         response_mask=rows["response_mask"],
         method=method,
         layout=rows[LAYOUT],
-        behaviour_log_prob=rows["rollout_log_probs"],
+        behaviour_log_prob=behaviour,
         reference_log_prob=rows.get("ref_log_prob", None),
         entropy=entropy,
         dp_size=data["dp_size"],
@@ -133,7 +138,7 @@ def loss_function(
         sums["entropy_sum"] = (entropy.detach() * shown).sum()
     of_tokens = method.uses_critic or bool(rows[LAYOUT][0, TOKEN_ADVANTAGES])
     judged = None if of_tokens else rows["advantages"]
-    sums |= _divergence(log_prob.detach(), rows["rollout_log_probs"], mask, rows[LAYOUT][:, 0], judged)
+    sums |= _divergence(log_prob.detach(), behaviour, mask, rows[LAYOUT][:, 0], judged)
     return loss, {f"bapo/{n}": Metric(value=float(v), aggregation=AggregationType.SUM) for n, v in sums.items()}
 
 
@@ -157,5 +162,5 @@ def _divergence(
     return sums
 
 
-def for_method(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
-    return partial(loss_function, method=method)
+def for_method(method: Method, recomputes: bool = False) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
+    return partial(loss_function, method=method, recomputes=recomputes)

@@ -13,8 +13,9 @@ from safetensors.torch import save_file
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from bapo import methods
+from bapo.engines.shared.clock import JobClock
 from bapo.engines.shared.groups import pack_groups, unpack_groups
-from bapo.engines.verl import checkpoints
+from bapo.engines.verl import checkpoints, export
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.launch import PROGRESS
 from bapo.engines.verl.prompts import PromptSource
@@ -35,6 +36,7 @@ class ResumableTrainer(PPOTrainerSync):
         self.run = config.bapo.config  # the configuration of bapo.experiments.compose
         self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
         self.method = methods.build(self.run.method, batch_size=self.run.train.batch_size, seed=self.run.seed)
+        self.clock = JobClock(config.bapo.get("end"), self.run.checkpoint.minutes)
         super().__init__(config)
         self.updates = 0
         self.rollout_version = 0  # of alpha
@@ -77,7 +79,9 @@ class ResumableTrainer(PPOTrainerSync):
             },
         )
         super()._save_checkpoint()
-        checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint.keep_models)
+        export.convert(folder.parent / checkpoints.PUBLISHED, self.run.model.dtype)
+        checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint)
+        self.clock.checkpoint_written()
         self.recorder.tables.write(self.folder)
 
     def _load_checkpoint(self) -> None:
@@ -101,5 +105,5 @@ class ResumableTrainer(PPOTrainerSync):
         self.recorder.tables.write(self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):
             self.config.trainer.val_before_train = False  # done when the run began
-        checkpoints.publish(folder.parent, self.folder, self.global_steps, self.run.checkpoint.keep_models)
+        checkpoints.publish(folder.parent, self.folder, self.global_steps, self.run.checkpoint)
         self._say(f"going on after step {self.global_steps}")

@@ -20,14 +20,17 @@ def compute_score(
     Raises ValueError for a reward outside [0, 1]: the thresholds c1, c2 and c3 compare mean rewards.
     """
     from bapo import tasks
+    from bapo.engines.shared import rewards
 
     begun = time.perf_counter()
-    score = float(tasks.get(task or data_source).verify(solution_str, ground_truth).correct)
+    verdict = rewards.judge(tasks.get(task or data_source), solution_str, ground_truth)
+    score = float(verdict.correct)
     if not 0 <= score <= 1:
         raise ValueError(f"{task}: reward {score} is outside [0, 1]")
     return {
         "score": score,
         "acc": score,
         "problem": str((extra_info or {}).get("id", "")),
+        "overloaded": int(rewards.overloaded(verdict)),
         "seconds": time.perf_counter() - begun,
     }

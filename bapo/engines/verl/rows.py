@@ -50,8 +50,9 @@ class StepRows:
     # ------------------------------------------------------------------ rows to groups
     def groups(
         self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str
-    ) -> tuple[list[Group], float]:
-        """Return finished rows as groups, in the order in which their prompts were submitted; the verifier's seconds.
+    ) -> tuple[list[Group], float, int]:
+        """Return finished rows as groups, in the order in which their prompts were submitted; the verifier's seconds;
+        how many responses it was too busy to grade.
 
         Raises RuntimeError if a response is missing: verl drops those whose rollout failed.
         """
@@ -78,7 +79,8 @@ class StepRows:
             keys = [order[i] for i in rows]
             self.live |= {k: Live(tags[k], prompt.id, float(r)) for k, r in zip(keys, rewards, strict=True)}
             groups.append(Group(prompt, rewards, step, version, Rows.of(samples, keys), origin))
-        return groups, sum(e["reward_extra_info"]["seconds"] for e in data["extra_fields"])
+        graded = [e["reward_extra_info"] for e in data["extra_fields"]]
+        return groups, sum(g["seconds"] for g in graded), sum(g["overloaded"] for g in graded)
 
     def prompt_tokens(self, group: Group) -> int:
         return self.live[group.samples.keys[0]].tag["prompt_len"]

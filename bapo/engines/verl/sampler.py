@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,11 @@ from bapo.engines.verl import embeddings
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.prompts import Beginning, PromptSource
 from bapo.engines.verl.rows import TRAIN, Asked, StepRows, samples_of
+from bapo.engines.verl.worker import CURRENT, DELAYED
 from bapo.experiments.identity import base_identity
+
+#: groups whose log-probabilities are compared between the engines in a step
+COMPARED = 16
 
 
 @dataclass
@@ -42,7 +46,8 @@ class Services:
     run: the project's configuration; model_path: of the model before training; folder: the run's; load: has the rollout
     engine hold the weights of a version (its second argument is the current one); rest: puts that engine to sleep;
     submit, collect: send prompts to it and wait for their finished rows; score: writes log-probabilities of rows under
-    the current policy; ranks: data-parallel ranks of the policy; say: prints a line for the user.
+    the policy that score_as has chosen, CURRENT at first; ranks: data-parallel ranks of the policy; say: prints a line
+    for the user.
     """
 
     run: DictConfig
@@ -56,6 +61,7 @@ class Services:
     submit: Callable[[TensorDict], Any]
     collect: Callable[[int, str, int], tuple[KVBatchMeta, dict]]
     score: Callable[[KVBatchMeta], Any]
+    score_as: Callable[[str], Any]
     ranks: Callable[[], int]
     say: Callable[[str], None]
 
@@ -82,9 +88,7 @@ class Services:
 
     def _start_model(self) -> Any:
         config = OmegaConf.merge(self.run, {"model": {"attention": "sdpa"}})  # others may need a GPU
-        pretrained = self.run.model.kind == "pretrained"  # a name on the hub has no folder
-        path = self.model_path if pretrained else Path(self.model_path)
-        return models.load(path, config, torch.device("cpu"))[0]
+        return models.load(Path(self.model_path), config, torch.device("cpu"))[0]
 
 
 class StepSampler:
@@ -96,6 +100,7 @@ class StepSampler:
         self.ledger, self.seconds = Ledger(), defaultdict(float)
         self.rollout_version = step - 1  # alpha's, once the step has settled it
         self._drawn: set[str] = set()
+        self._fresh: list[Group] = []
         self._calls, self._embedded = 0, False
 
     def draw(self, count: int) -> list[Prompt]:
@@ -138,14 +143,15 @@ class StepSampler:
     def received(self, meta: KVBatchMeta, asked: Asked, origin: str, version: int) -> list[Group]:
         """Return the groups of finished rows, charged to the ledger."""
         rows = self.services.rows
-        groups, seconds = rows.groups(meta, asked, self.step, version, origin)
+        groups, seconds, overloaded = rows.groups(meta, asked, self.step, version, origin)
         self.seconds["reward"] += seconds
+        self.ledger.overloaded += overloaded
         self.ledger.add(groups, origin, sum(rows.prompt_tokens(g) for g in groups))
         return groups
 
     def fresh(self, meta: KVBatchMeta, asked: Asked, version: int) -> list[Group]:
         """Return the groups of the step's own rollout."""
-        groups = self.received(meta, asked, FRESH, version)
+        groups = self._fresh = self.received(meta, asked, FRESH, version)
         return [self._marked(g) for g in groups] if self.budget else groups
 
     def resume(self, groups: list[Group]) -> list[Group]:
@@ -157,7 +163,8 @@ class StepSampler:
             beginnings = [beginning(groups[n].samples, i) for n, i in index]
             prompts, limits = [groups[n].prompt for n, _ in index], [self.budget] * len(index)
             meta, asked = self._generate(prompts, 1, ("resume", self._calls), limits, beginnings)
-            singles, seconds = rows.groups(meta, asked, self.step, self.step - 1, FRESH)
+            singles, seconds, overloaded = rows.groups(meta, asked, self.step, self.step - 1, FRESH)
+            self.ledger.overloaded += overloaded
             before = sum(len(b.tokens) for b in beginnings)
             self.ledger.generated_tokens += sum(int(g.samples.lengths[0]) for g in singles) - before
             self.ledger.prompt_tokens += sum(rows.prompt_tokens(g) for g in singles) + before
@@ -185,10 +192,34 @@ class StepSampler:
         ]
 
     def score(self, groups: list[Group]) -> list[np.ndarray]:
-        logprobs = [np.zeros(g.samples.tokens.shape, dtype=np.float32) for g in groups]
         if not groups:
-            return logprobs
-        begun, services = time.perf_counter(), self.services
+            return []
+        begun = time.perf_counter()
+        logprobs, tokens = self._scored(groups)
+        self.ledger.forwards += tokens
+        self.seconds["regenerate"] += time.perf_counter() - begun
+        return logprobs
+
+    def mismatch(self, delayed: bool) -> dict[str, float]:
+        """Compare the rollout engine's log-probabilities of some fresh responses with the training engine's.
+
+        delayed: alpha, which sampled them, is not the current policy. Of COMPARED groups at most, 16 of 256 prompts:
+        their scoring is about a hundredth of a step's work. No cost of the method's, and not in the ledger.
+        """
+        groups = [g for g in self._fresh if g.unfinished is None][:COMPARED]
+        if not groups:
+            return {}
+        self.services.score_as(DELAYED if delayed else CURRENT)
+        try:
+            scored, _ = self._scored(groups)
+        finally:
+            self.services.score_as(CURRENT)
+        return mismatch_of((g.samples.logprobs, own, g.samples.lengths) for g, own in zip(groups, scored, strict=True))
+
+    def _scored(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
+        """Return the log-probabilities of every token, and how many tokens went forward."""
+        logprobs = [np.zeros(g.samples.tokens.shape, dtype=np.float32) for g in groups]
+        services = self.services
         services.rest()
         # rows of their own: what is scored need not be trained on, and verl writes into the rows
         entries = [entry for g in groups for entry in services.rows.put(g)]
@@ -208,9 +239,7 @@ class StepSampler:
         for row, (n, i) in enumerate(index_of(groups)):
             length = groups[n].samples.lengths[i]
             logprobs[n][i, :length] = values[row][:length].numpy()
-        self.ledger.forwards += sum(tag["seq_len"] for tag in tags)
-        self.seconds["regenerate"] += time.perf_counter() - begun
-        return logprobs
+        return logprobs, sum(tag["seq_len"] for tag in tags)
 
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
         """All training prompts are embedded at once; a method that embeds does so from step 1, which pays for them."""
@@ -221,6 +250,20 @@ class StepSampler:
         vectors = embedder(prompts)
         self.seconds["regenerate"] += time.perf_counter() - begun
         return vectors
+
+
+def mismatch_of(entries: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
+    """Return the mean and the maximum of |difference| over all tokens.
+
+    entries: (log-probabilities [G, T], others [G, T], lengths [G]) of each group.
+    """
+    parts = [
+        np.abs(one[i, :length].astype(np.float64) - other[i, :length])
+        for one, other, lengths in entries
+        for i, length in enumerate(lengths)
+    ]
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    return {"mismatch_mean": float(values.mean()), "mismatch_max": float(values.max())} if len(values) else {}
 
 
 def beginning(samples: Samples, response: int) -> Beginning:

@@ -11,9 +11,11 @@ from bapo.errors import UserError, unknown
 #: None of them changes the numbers of a run's training.
 SETTINGS = {
     "gpus_per_node": "GPUs of a machine (8); on a CPU the processes that share the model by FSDP2 (1)",
-    "nodes": "machines (1); the results folder must be on a file system that they share",
     "tensor_parallel": "GPUs that one replica of the rollout engine is spread over",
     "gpu_memory_utilization": "share of each GPU's memory for vLLM (0.5)",
+    "gpu_memory": "GB of a GPU, by which micro-batches are cut (the visible card's; 80 where there is none)",
+    "rollout": "what samples: vllm (on GPUs), or transformers (on CPU cores, where vllm works too)",
+    "seed_requests": "a seed of its own for each of vLLM's requests: repeatable on a CPU, and slow (false)",
     "validation": "benchmarks that are sampled at the steps of the probe (none)",
     "validation_samples": "of each of their problems (32)",
     "console": "verl's own metrics as lines of verl.log (false)",
@@ -24,7 +26,12 @@ SETTINGS = {
 
 
 def check(config: DictConfig) -> None:
-    """Raise UserError for a key below ``verl`` that nothing reads."""
+    """Raise UserError for a key below ``verl`` that nothing reads, and for more than one machine."""
+    if config.verl.get("nodes", 1) != 1:
+        raise UserError(
+            f"verl.nodes={config.verl.nodes}: a run has the GPUs of one machine; leave verl.nodes out and set "
+            "verl.gpus_per_node, or take a smaller model"
+        )
     for key in config.verl:
         if key not in SETTINGS:
             raise UserError(unknown(f"verl.{key}", f"no such key '{key}'", str(key), list(SETTINGS)))
@@ -33,6 +40,12 @@ def check(config: DictConfig) -> None:
 def get(config: DictConfig, key: str, default: Any) -> Any:
     """Return ``verl.<key>``, or ``default`` if it is not set."""
     value = OmegaConf.select(config, f"verl.{key}", default=None)
+    return default if value is None else value
+
+
+def overridden(config: DictConfig, key: str, default: Any) -> Any:
+    """Return what ``verl.overrides`` says of a key of verl's, or ``default`` if nothing."""
+    value = OmegaConf.select(OmegaConf.create(get(config, "overrides", {})), key, default=None)
     return default if value is None else value
 
 

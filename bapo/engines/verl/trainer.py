@@ -18,6 +18,7 @@ trains_policy          ``trainer.critic_warmup`` of verl's configuration
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from verl.utils.debug import marked_timer
 
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group
+from bapo.engines.shared import chats
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.verl import advantages, critic, embeddings, losses, run_directory
 from bapo.engines.verl.batches import lay_out
@@ -94,6 +96,7 @@ class MethodTrainer(ResumableTrainer):
         super()._init_dataloader()
         problems = read_problems(Path(self.config.data.train_files))
         self.source = PromptSource(self.train_dataset, problems, self.run.seed)
+        chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
         self.services = Services(
             run=self.run,
@@ -107,9 +110,11 @@ class MethodTrainer(ResumableTrainer):
             submit=self._submit_batch_to_rollout,
             collect=lambda *arguments: self.replay_buffer.collect(*arguments),
             score=lambda batch: self.actor_rollout_wg.compute_log_prob(batch),
+            score_as=lambda which: self.actor_rollout_wg.choose_scored_policy(which),
             ranks=self.ranks,
             say=self._say,
         )
+        self._show_prompt()
         budget = budgets.within(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = Recorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
@@ -117,12 +122,23 @@ class MethodTrainer(ResumableTrainer):
         with open_dict(self.config):
             self.config.trainer.total_epochs = budget.most + 1
 
+    def _show_prompt(self) -> None:
+        """Write the first prompt as the model reads it, and what ends a response, into the log."""
+        tokens, _ = self.rows.prompt_of(next(iter(self.source.by_id.values())))
+        pads = re.compile(r"(<\|\w+\|>)\1{3,}")  # one for each token of an image
+        text = pads.sub(lambda m: f"{m[1]} x {len(m[0]) // len(m[1])}", self.tokenizer.decode(list(tokens)))
+        if told := chats.warning(self.tokenizer, self.services.parameters.eos_ids):
+            self._say(told)
+        ends = ", ".join(repr(self.tokenizer.decode([t])) for t in self.services.parameters.eos_ids)
+        print(f"The first of {len(self.source.by_id)} prompts, {len(tokens)} tokens; {ends} end a response:\n{text}\n")
+
     def fit(self, agent_loop_manager: Any) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.parameters = self.actor_rollout_wg.parameter_count()[0]
         self.tracker = tracking.start(self.run, self.folder, self.identity)
         if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
+        self.clock.start()
         try:
             super().fit(agent_loop_manager)
         finally:
@@ -203,6 +219,7 @@ class MethodTrainer(ResumableTrainer):
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
         groups = self.batch.groups or self.fresh[:1]
+        self.mismatch = self.sampler.mismatch(delayed=self.rollout_version != self.global_steps - 1)
         self.parts = mini_batches(self.method, self.run.train, self.run.seed, self.global_steps, groups)
         return self.rows.batch([g for part in self.parts for g in part]), {}
 
@@ -268,6 +285,7 @@ class MethodTrainer(ResumableTrainer):
         trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
         update = run_directory.update_metrics(metrics) if trained else {}
         update["updates"] = len(self.parts) if trained else 0
+        update |= self.mismatch
         t, ledger = self.run.train, self.sampler.ledger
         update["learning_rate"] = learning_rate(t.learning_rate, t.warmup_updates, max(1, self.updates))
         tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0
@@ -291,7 +309,9 @@ class MethodTrainer(ResumableTrainer):
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
         """Record the accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
-        infos = {name: values for name, values in reward_extra_infos_dict.items() if name != "seconds"}
+        infos = {
+            name: values for name, values in reward_extra_infos_dict.items() if name not in ("seconds", "overloaded")
+        }
         entries = zip(data_sources, infos["problem"], infos["reward"], strict=True)
         self.recorder.add_probe(self.global_steps, entries, len(self.val_dataset))
         return super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
@@ -308,9 +328,14 @@ class MethodTrainer(ResumableTrainer):
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"
         )
+        self.clock.step_ended()
         finished = self.recorder.finished(global_steps)
-        stop = not finished and (self.folder / STOP).exists()
-        if global_steps % self.run.checkpoint.every == 0 or finished or stop:
+        ending = not finished and self.clock.ending()
+        if ending:
+            self._say(f"stopping, {self.clock.left()}")
+        stop = ending or (not finished and (self.folder / STOP).exists())
+        due = global_steps % self.run.checkpoint.every == 0 or self.clock.checkpoint_due()
+        if due or finished or stop:
             self._save_checkpoint()
         if stop or (finished and global_steps < self.total_training_steps):
             raise Stopped

@@ -17,9 +17,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from bapo import methods
-from bapo.engines.verl import checkpoints, devices, settings
-from bapo.errors import UserError
+from bapo import methods, tasks
+from bapo.engines.verl import checkpoints, devices, memory, settings
+from bapo.errors import UserError, unknown
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 
@@ -44,31 +44,33 @@ def _defaults() -> DictConfig:
     return verl
 
 
-def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
+def resolve(config: DictConfig, device: str | None = None, model: Path | None = None) -> DictConfig:
     """Return verl's complete configuration of a run.
 
-    device: "cpu" or "cuda", by default :func:`devices.device_of`. A job adds what only it knows: ``job.py``.
+    device: "cpu" or "cuda", by default :func:`devices.device_of`; model: the folder that training starts from, by
+    default as far as the configuration names it. A job adds what only it knows: ``job.py``.
     Raises UserError if the run cannot be expressed.
     """
     settings.check(config)
     device = device or devices.device_of(config)
     verl = copy.deepcopy(_defaults())
     method = methods.build(config.method, config.train.batch_size, config.seed)
-    gpus, nodes = settings.get(config, "gpus_per_node", 1 if device == "cpu" else 8), settings.get(config, "nodes", 1)
-    ranks = gpus * nodes
+    ranks = settings.get(config, "gpus_per_node", 1 if device == "cpu" else 8)
     if config.train.mini_batch_size * config.train.group_size % ranks:
         raise UserError(
             f"train.mini_batch_size={config.train.mini_batch_size}: a mini-batch of {config.train.mini_batch_size} x "
             f"{config.train.group_size} responses does not divide by {ranks} GPUs"
         )
-    values = _run(config, method, ranks) | {"trainer": _trainer(config, method, device, gpus, nodes)}
+    values = _run(config, method, ranks, device, model) | {"trainer": _trainer(config, method, device, ranks)}
     with open_dict(verl):
         verl = OmegaConf.merge(verl, values)
-        if method.needs_step_policy:  # pi_k's log-probabilities are computed; no correction on top
+        # log-probabilities of the policy at the start of the step are computed; no correction on top
+        if method.needs_step_policy or recomputes(config, method):
             verl.algorithm.rollout_correction = None
-        verl = OmegaConf.merge(verl, devices.cpu_values(gpus) if device == "cpu" else devices.gpu_values(config))
+        verl = OmegaConf.merge(verl, devices.values(config, device, ranks))
         extra = settings.get(config, "overrides", None)
         if extra:
+            _require_known(verl, extra)
             verl = OmegaConf.merge(verl, extra)
     asked = {key: verl.algorithm.filter_groups[key] for key in values["algorithm"]["filter_groups"]}
     if asked != values["algorithm"]["filter_groups"]:
@@ -79,18 +81,52 @@ def resolve(config: DictConfig, device: str | None = None) -> DictConfig:
     return verl
 
 
-def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, Any]:
+#: nodes of verl's configuration that a library reads; those that verl leaves empty take any name, too
+FREE = {"override_config", "ray_init", "reward_kwargs"}
+
+
+def _require_known(verl: DictConfig, extra: DictConfig, path: str = "verl.overrides") -> None:
+    """Raise UserError for a key of ``verl.overrides`` that verl does not have: merged, it would do nothing."""
+    known = [str(key) for key in verl]
+    for name, value in extra.items():
+        key = f"{path}.{name}"
+        if known and str(name) not in known:
+            raise UserError(unknown(key, f"verl has no such key '{name}'", str(name), known))
+        below = verl._get_node(name) if known else None
+        if isinstance(value, DictConfig) and isinstance(below, DictConfig) and name not in FREE:
+            _require_known(below, value, key)
+
+
+def recomputes(config: DictConfig, method: methods.Method) -> bool:
+    """Return whether fresh responses get their log-probabilities from the engine that trains (train.old_logprobs).
+
+    Raises UserError for a method that samples from another policy than the one that it trains.
+    """
+    if config.train.old_logprobs == "rollout":
+        return False
+    if method.delays_rollout_policy or method.needs_step_policy:
+        raise UserError(
+            f"train.old_logprobs=recomputed: method={config.method.name} compares with another policy than that of the "
+            "step; leave it at `rollout` (steps.parquet has the difference between the engines, mismatch_mean)"
+        )
+    return True
+
+
+def _run(config: DictConfig, method: methods.Method, ranks: int, device: str, start: Path | None) -> dict[str, Any]:
     """Return what the method, the task and the hyper-parameters decide."""
     s, t = config.sampling, config.train
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
-    scratch = str((base_directory(config) / "checkpoint").absolute())
-    model = config.model.path if config.model.kind == "pretrained" else scratch
+    scratch = base_directory(config) / "checkpoint"
+    model = config.model.path if config.model.kind == "pretrained" else str(scratch.absolute())
+    model = str(start.absolute()) if start else model
     sets = settings.validation_sets(config)
     plain = OmegaConf.to_container(config, resolve=True)
     rows = s.max_prompt_tokens + s.max_response_tokens
-    micro = max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
+    tokens = rows * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
+    if device != "cpu":
+        tokens = memory.micro_batch_tokens(config, ranks, tokens, devices.card(config))
     # verl's padding rows have 128 tokens, and must fit into a micro-batch
-    sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(rows * micro, 128)}
+    sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(tokens, 128)}
     return {
         "bapo": {
             "config": plain,
@@ -103,7 +139,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
             "adv_estimator": "bapo",
             "use_kl_in_reward": False,
             **({"gamma": method.config.gamma, "lam": method.config.gae_lambda} if method.uses_critic else {}),
-            "rollout_correction": {"bypass_mode": not method.needs_step_policy},
+            "rollout_correction": {"bypass_mode": not (method.needs_step_policy or recomputes(config, method))},
             "filter_groups": _filter_groups(method),
         },
         "critic": _critic(config, method, model, sizes) if method.uses_critic else {"enable": False},
@@ -111,6 +147,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
             "train_files": str(data / "train.parquet"),
             "val_files": str(checkpoints.root_of(folder) / checkpoints.VALIDATION if sets else data / "probe.parquet"),
             "val_max_samples": -1 if sets else 1,
+            "val_batch_size": _validation_batch(config),
             "max_prompt_length": s.max_prompt_tokens,
             "max_response_length": s.max_response_tokens,
             "train_batch_size": t.batch_size,
@@ -126,6 +163,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
                 "batch_size": t.batch_size,
                 "seed": config.seed,
                 "warmup_updates": t.warmup_updates,
+                "recomputes": recomputes(config, method),
             },
             "model": {"path": model, "override_config": {"attn_implementation": config.model.attention}},
             "actor": {
@@ -188,6 +226,17 @@ def _run(config: DictConfig, method: methods.Method, ranks: int) -> dict[str, An
     }
 
 
+#: responses that verl holds at once while it validates, with images (3 MB of pixels each) and without
+VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
+
+
+def _validation_batch(config: DictConfig) -> int:
+    """Return the prompts that are validated at once: all rows of a batch lie in host memory."""
+    sets = settings.validation_sets(config).values()
+    most = VALIDATED_WITH_IMAGES if tasks.get(config.task.name).images else VALIDATED
+    return max(1, most // max((samples for _, samples in sets), default=1))
+
+
 def _optimizer(train: DictConfig, rate: float) -> dict[str, Any]:
     return {
         "lr": rate,
@@ -216,13 +265,13 @@ def _critic(config: DictConfig, method: methods.Method, model: str, sizes: dict[
     }
 
 
-def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int, nodes: int) -> dict[str, Any]:
+def _trainer(config: DictConfig, method: methods.Method, device: str, gpus: int) -> dict[str, Any]:
     t = config.train
     folder = run_directory(config).absolute()
     return {
         "device": device,
         "n_gpus_per_node": gpus,
-        "nnodes": nodes,
+        "nnodes": 1,
         "logger": ["console"] if settings.get(config, "console", False) else [],
         "project_name": config.tracking.project,
         "experiment_name": f"{config.method.name}-seed{config.seed}",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,9 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from bapo import methods
 from bapo.engines.shared.rows import learning_rate
-from bapo.engines.verl import images, losses
+from bapo.engines.verl import images, losses, shards
 
 CURRENT, DELAYED = "current", "delayed"
-
-
-def local(parameter: Tensor) -> Tensor:
-    """Return this rank's shard of an FSDP2 parameter; the whole tensor if nothing is sharded."""
-    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
 def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None:
@@ -50,7 +44,7 @@ class MethodWorker:
     """
 
     _snapshot: list[Tensor] | None = None
-    _pushes = CURRENT
+    _pushes = _scores = CURRENT
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
@@ -60,36 +54,35 @@ class MethodWorker:
         if hasattr(self.actor.engine.module.config, "vision_config"):
             images.mend_rows_without_images()
         run = self.config.bapo
-        self.actor.set_loss_fn(losses.for_method(methods.build(run.method, run.batch_size, run.seed)))
+        self.actor.set_loss_fn(losses.for_method(methods.build(run.method, run.batch_size, run.seed), run.recomputes))
         warm_up(self.actor.engine.optimizer, self.config.actor.optim.lr, run.warmup_updates)
 
     def _shards(self) -> list[Tensor]:
-        return [local(p) for p in self.actor.engine.module.parameters()]
+        return shards.shards_of(self.actor.engine.module, self.world_size)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def snapshot_rollout_policy(self) -> None:
         """alpha <- pi_theta_t (Algorithm 1, line 4)."""
-        self._snapshot = [s.detach().to("cpu", copy=True) for s in self._shards()]
+        self._snapshot = shards.kept(self._shards())
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def choose_rollout_policy(self, which: str) -> None:
         """Set what the next ``update_weights`` pushes: CURRENT or DELAYED."""
+        self._pushes = self._kept(which)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def choose_scored_policy(self, which: str) -> None:
+        """Set whose log-probabilities the next ``compute_log_prob`` returns: CURRENT or DELAYED."""
+        self._scores = self._kept(which)
+
+    def _kept(self, which: str) -> str:
         if which == DELAYED and self._snapshot is None:
             raise RuntimeError("no rollout policy was kept; snapshot_rollout_policy comes first")
-        self._pushes = which
+        return which
 
-    @contextmanager
-    def _swapped(self) -> Iterator[None]:
-        with torch.no_grad():
-            shards = self._shards()
-            current = [s.detach().to("cpu", copy=True) for s in shards]
-            for shard, value in zip(shards, self._snapshot, strict=True):
-                shard.copy_(value)
-            try:
-                yield
-            finally:
-                for shard, value in zip(shards, current, strict=True):
-                    shard.copy_(value)
+    def _swapped(self) -> AbstractContextManager[None]:
+        """Give the policy alpha's weights for a while."""
+        return shards.swapped(self.actor.engine.module, self._snapshot, self.world_size)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:
@@ -97,6 +90,13 @@ class MethodWorker:
             return await super().update_weights(global_steps=global_steps, mode=mode)
         with self._swapped():
             return await super().update_weights(global_steps=global_steps, mode=mode)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def compute_log_prob(self, data: Any) -> Any:
+        if self._scores == CURRENT:
+            return super().compute_log_prob(data)
+        with self._swapped():
+            return super().compute_log_prob(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: Any) -> Any:
@@ -111,7 +111,7 @@ class MethodWorker:
 
     # ------------------------------------------------------------------ the reference policy
     def _reference_shards(self) -> list[Tensor]:
-        return [local(p) for p in self.ref.engine.module.parameters()]
+        return shards.shards_of(self.ref.engine.module, self.world_size)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset_reference(self) -> None:
@@ -119,13 +119,11 @@ class MethodWorker:
         self._set_reference(self._shards())
 
     def _set_reference(self, values: list[Tensor]) -> None:
-        with torch.no_grad():
-            for old, new in zip(self._reference_shards(), values, strict=True):
-                old.copy_(new)
+        shards.put(self.ref.engine.module, values, self.world_size)
 
     # ------------------------------------------------------------------ checkpoints
-    def _save_shards(self, shards: list[Tensor], folder: str, name: str) -> None:
-        tensors = {str(i): s.detach().to("cpu", copy=True).contiguous() for i, s in enumerate(shards)}
+    def _save_shards(self, values: list[Tensor], folder: str, name: str) -> None:
+        tensors = {str(i): s.contiguous() for i, s in enumerate(shards.kept(values))}
         save_file(tensors, Path(folder) / self._file(name))
 
     def _load_shards(self, folder: str, name: str) -> list[Tensor]:

@@ -44,12 +44,13 @@ class PaperBenchmark(Sampled):
     """One benchmark of the paper's Table 4, as its YAML file configures it.
 
     ``dataset_kwargs`` of the file: task (a name of :func:`bapo.tasks.table`), split, prompt (the template), sizes (the
-    problems of the split, and of others that it must not share any with) and hub (the source of each: repository,
-    revision and so on). The problems come from the hub, or from the folder named by ``dataset_kwargs.data_folder``,
-    ``TaskManager(metadata={"data_folder": ...})`` or the environment's BAPO_DATA_FOLDER: ``<split>.parquet`` as
-    ``python -m bapo data`` writes it, or a copy of the public set. Where ``dataset_kwargs.lock`` names a lock file, the
-    sets' files are recorded in it and checked against it. Raises UserError where the problems cannot be had, or where
-    the grader refuses one of their golds.
+    problems of the split, and of others that it must not share any with), hub (the source of each: repository,
+    revision and so on) and, for Countdown, grading (strict or lenient). The problems come from the hub, or from the
+    folder named by ``dataset_kwargs.data_folder``, ``TaskManager(metadata={"data_folder": ...})`` or the environment's
+    BAPO_DATA_FOLDER: ``<split>.parquet`` as ``python -m bapo data`` writes it, which says itself how it is graded, or a
+    copy of the public set. Where ``dataset_kwargs.lock`` names a lock file, the sets' files are recorded in it and
+    checked against it. Raises UserError where the problems cannot be had, or where the grader refuses one of their
+    golds.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -106,6 +107,7 @@ def load(
     hub: Mapping[str, Any],
     data_folder: str | None = None,
     lock: str | None = None,
+    grading: str = "strict",
 ) -> list[Problem]:
     """Return the problems of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
     written = Path(data_folder or "") / f"{split}.parquet"
@@ -119,7 +121,7 @@ def load(
             from bapo.tasks.countdown import task as countdown
 
             rows = countdown_hub.load(hub, sizes, data_folder, sources)[split]
-            problems = [countdown.to_problem(numbers, target, prompt) for numbers, target in rows.problems]
+            problems = [countdown.to_problem(numbers, target, prompt, grading) for numbers, target in rows.problems]
         else:
             task_hub = importlib.import_module(f"bapo.tasks.{task}.hub")
             problems = task_hub.SETS.read(hub, split, prompt, data_folder, sources)[: sizes[split]]

@@ -1,21 +1,24 @@
-"""Countdown's two generators.
+"""Countdown's generators.
 
 The exact one is that of the public Countdown-Tasks-3to4 set: the target is drawn first, then the numbers again and
 again until a search solves the problem. The reduced one draws random chains of steps between small numbers, so that a
-small model with one token a number can learn the task on a laptop.
+small model with one token a number can learn the task on a laptop. The easy one lists all problems of two and three
+small numbers: what a small pretrained model sometimes solves when it is shown how.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from bapo.errors import UserError
+from bapo.tasks.countdown.few_shot import SHOWN
 from bapo.tasks.countdown.search import Step, solve_steps
-from bapo.tasks.countdown.splits import owned, owner, problem_id
+from bapo.tasks.countdown.splits import EASY_SHARES, EASY_SPLITS, easy_owner, owned, owner, problem_id
 from bapo.tasks.generated import require
 from bapo.validate import read, wrong
 
@@ -204,11 +207,80 @@ def _instances(chains: Chains) -> list[Instance]:
     ]
 
 
-KINDS: dict[str, type[ExactGenerator] | type[ReducedGenerator]] = {"exact": ExactGenerator, "reduced": ReducedGenerator}
+@dataclass(frozen=True)
+class EasyGenerator:
+    """Problems with 2 and 3 numbers 1..number_max that + and - solve without a result below 0 on the way.
+
+    two_number_share: of the problems of a split that has both sizes, as far as there are so many.
+    """
+
+    kind: str = "easy"
+    number_max: int = 20
+    target_min: int = 1
+    target_max: int = 60
+    two_number_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        require(self, "number_max", 1 <= self.number_max <= 50, "be in 1..50")
+        require(self, "target_min", 0 <= self.target_min <= self.target_max, "be in 0..target_max")
+        require(self, "two_number_share", 0 <= self.two_number_share <= 1, "be in 0..1")
+
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
+        """Draw ``count`` distinct problems owned by ``split``, their numbers in random order.
+
+        Raises UserError if the split does not own as many.
+        """
+        if split not in EASY_SPLITS:
+            cure = f"no such split of the easy problems; they have {', '.join(EASY_SPLITS)}"
+            raise wrong(None, f"data.split_sizes.{split}", count, cure)
+        pools = {size: self._owned(size, split) for size in EASY_SHARES if EASY_SHARES[size][split]}
+        if sum(map(len, pools.values())) < count:
+            raise _too_many(split, count, sum(map(len, pools.values())))
+        wanted_twos = round(count * self.two_number_share)
+        twos = max(min(wanted_twos, len(pools.get(2, ()))), count - len(pools.get(3, ())))
+        chosen = []
+        for size, wanted in ((2, twos), (3, count - twos)):
+            if wanted:
+                chosen += [pools[size][i] for i in rng.permutation(len(pools[size]))[:wanted]]
+        return [self._instance(rng, *chosen[i]) for i in rng.permutation(len(chosen))]
+
+    def _owned(self, size: int, split: str) -> list[tuple[tuple[int, ...], int]]:
+        """List the (sorted numbers, target) that the split owns, in a fixed order."""
+        allowed = range(self.target_min, self.target_max + 1)
+        every = combinations_with_replacement(range(1, self.number_max + 1), size)
+        problems = [(numbers, target) for numbers in every for target in sorted(_reached(numbers)) if target in allowed]
+        return [
+            (numbers, target)
+            for numbers, target in problems
+            if easy_owner(numbers, target) == split and problem_id(numbers, target) not in SHOWN
+        ]
+
+    @staticmethod
+    def _instance(rng: np.random.Generator, numbers: tuple[int, ...], target: int) -> Instance:
+        steps = solve_steps(numbers, target)
+        assert steps is not None, (numbers, target)
+        return Instance(tuple(rng.permutation(numbers).tolist()), target, steps)
 
 
-def build(options: Mapping[str, Any], default_kind: str) -> ExactGenerator | ReducedGenerator:
-    """Build the generator of ``config.data.generator``; its key ``kind`` is "exact" or "reduced".
+def _reached(values: tuple[int, ...]) -> set[int]:
+    """Return what + and - between all ``values`` (sorted) can make, without a result below 0 on the way."""
+    if len(values) == 1:
+        return {values[0]}
+    reached: set[int] = set()
+    for i, b in enumerate(values):
+        for j in range(i + 1, len(values)):
+            rest = (*values[:i], *values[i + 1 : j], *values[j + 1 :])
+            for result in (values[j] + b, values[j] - b):
+                reached |= _reached(tuple(sorted((*rest, result))))
+    return reached
+
+
+Generator = ExactGenerator | ReducedGenerator | EasyGenerator
+KINDS: dict[str, type[Generator]] = {"exact": ExactGenerator, "reduced": ReducedGenerator, "easy": EasyGenerator}
+
+
+def build(options: Mapping[str, Any], default_kind: str) -> Generator:
+    """Build the generator of ``config.data.generator``; its key ``kind`` is one of KINDS.
 
     Raises UserError naming key, value and cure.
     """

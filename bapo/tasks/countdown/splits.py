@@ -16,6 +16,12 @@ SHARES: dict[int, dict[str, float]] = {
     4: {"base": 0.90, "train": 0.04, "probe": 0.01, "cd34": 0.02, "cd4": 0.03},
 }
 SPLITS = tuple(SHARES[3])
+#: The same of the easy task, whose problems have 2 and 3 numbers.
+EASY_SHARES: dict[int, dict[str, float]] = {
+    2: {"train": 0.5, "probe": 0.2, "cd2": 0.3, "cd3": 0.0},
+    3: {"train": 0.5, "probe": 0.2, "cd2": 0.0, "cd3": 0.3},
+}
+EASY_SPLITS = tuple(EASY_SHARES[2])
 
 
 def problem_id(numbers: Sequence[int], target: int) -> str:
@@ -31,6 +37,11 @@ def _owner(identity: str, size: int) -> str:
 def owner(numbers: Sequence[int], target: int) -> str:
     """Return the one split that this problem may appear in: a function of its identity, not of a seed or size."""
     return _owner(problem_id(numbers, target), len(numbers))
+
+
+def easy_owner(numbers: Sequence[int], target: int) -> str:
+    """Return the split of the easy task that this problem may appear in."""
+    return splits.owner(problem_id(numbers, target), EASY_SHARES[len(numbers)])
 
 
 def owned(numbers: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:

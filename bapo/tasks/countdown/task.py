@@ -1,4 +1,4 @@
-"""Countdown: reach a target with three or four numbers, each used once (the paper's planning task)."""
+"""Countdown: reach a target with a few numbers, each used once (the paper's planning task, with three or four)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from bapo.errors import UserError
+from bapo.graders.extract import last_boxed
 from bapo.graders.verdict import Verdict
 from bapo.tasks import files, tokenizers
 from bapo.tasks.base import Document, Problem
+from bapo.tasks.countdown import few_shot, grammar, notation
 from bapo.tasks.countdown import generator as generators
-from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown import hub as countdown_hub
 from bapo.tasks.countdown.search import Step, solve_steps, to_chain, to_expression
-from bapo.tasks.countdown.splits import SPLITS, problem_id
+from bapo.tasks.countdown.splits import EASY_SPLITS, SPLITS, problem_id
 from bapo.tasks.generated import GeneratedTask, check_data
 from bapo.tasks.real import cleaning
 from bapo.tasks.real.lock import SourceLock
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 #: Values of ``config.data.prompt``, the format in which each asks for the answer and the generator that suits it.
-FORMATS = {"chain": "chain", "think-answer": "answer"}
-GENERATORS = {"chain": "reduced", "think-answer": "exact"}
+FORMATS = {"chain": "chain", "think-answer": "answer", "few-shot": "expression"}
+GENERATORS = {"chain": "reduced", "think-answer": "exact", "few-shot": "easy"}
 
 _SIGNS = ("+", "-", "*", "/", "=", ",", ":")
 _THINK_ANSWER = (
@@ -41,23 +42,26 @@ def to_prompt(numbers: Sequence[int], target: int, prompt: str) -> str:
 
     "chain" is the laptop's, one token a word: ``3 4 7 12 : 24 =``. "think-answer" asks, in our words, for what the
     prompts of TinyZero and of the Countdown experiments after it ask for: reasoning, then the last <answer> counts.
+    "few-shot" shows solved examples and is to be continued with an expression.
     """
+    if prompt == "few-shot":
+        return few_shot.to_prompt(numbers, target)
     if prompt == "chain":
         return f"{' '.join(map(str, numbers))} : {target} ="
     return _THINK_ANSWER.format(numbers=list(numbers), target=target)
 
 
-def to_problem(numbers: Sequence[int], target: int, prompt: str) -> Problem:
+def to_problem(numbers: Sequence[int], target: int, prompt: str, grading: str = grammar.GRADINGS[0]) -> Problem:
     return Problem(
         problem_id(numbers, target),
         to_prompt(numbers, target, prompt),
-        grammar.to_ground_truth(numbers, target, FORMATS[prompt]),
+        grammar.to_ground_truth(numbers, target, FORMATS[prompt], grading),
     )
 
 
-def _problems(pairs: Sequence[tuple[Sequence[int], int]], prompt: str) -> tuple[list[Problem], dict[str, int]]:
+def _problems(pairs: Sequence[tuple[Sequence[int], int]], data: DictConfig) -> tuple[list[Problem], dict[str, int]]:
     """Return the problems of (numbers, target) with their counts."""
-    problems = [to_problem(numbers, target, prompt) for numbers, target in pairs]
+    problems = [to_problem(numbers, target, data.prompt, data.grading) for numbers, target in pairs]
     return problems, {"problems": len(problems), "three_numbers": sum(len(numbers) == 3 for numbers, _ in pairs)}
 
 
@@ -73,27 +77,31 @@ class Countdown(GeneratedTask):
     name = "countdown"
     ability = "planning"
     prompts = tuple(FORMATS)
-    splits = SPLITS
+    splits = tuple(dict.fromkeys((*SPLITS, *EASY_SPLITS)))
     noise = "with another target than their own"
-    benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4"}
+    benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4", "cd2": "CD-2", "cd3": "CD-3"}
     fields = ("numbers", "target", "response")
 
     verify = staticmethod(grammar.verify)
 
     def answer(self, response: str) -> str | None:
-        """Return the last <answer>...</answer> outside the thinking, else (no tags) the chain; without spaces."""
-        tagged = any(tag in response for tag in ("<answer>", "<think>", "</think>"))
-        text = grammar.extract_answer(response) if tagged else response
-        return "".join((text or "").split()) or None
+        """Return the last <answer>...</answer> outside the thinking, else the last box, else (no tags) the chain.
+
+        Without spaces; an answer in tags or a box is in the strict grammar's signs, and of an equation the expression.
+        """
+        if not any(mark in response for mark in ("<answer>", "<think>", "</think>", "boxed")):
+            return "".join(response.split()) or None
+        text = (grammar.written(response, "answer") or "")[: notation.LONGEST]
+        return "".join(notation.read(text).expression.split()) or None
 
     def extract(self, response: str) -> str:
-        """Return the last <answer>...</answer> outside the thinking, "" without one; the paper's format only."""
+        """Return the last <answer>...</answer> outside the thinking, else the last box, else ""; the paper's format."""
         text = grammar.extract_answer(response)
-        return "" if text is None else f"<answer>{text}</answer>"
+        return last_boxed(response) if text is None else f"<answer>{text}</answer>"
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return the solution of an exhaustive search, in the problem's own format."""
-        numbers, target, form = grammar.from_ground_truth(ground_truth)
+        numbers, target, form, _ = grammar.from_ground_truth(ground_truth)
         steps = _solved(numbers, target)
         text = to_chain(steps) if form == "chain" else to_expression(numbers, steps)
         return (f"<answer>{text}</answer>" if form == "answer" else text,)
@@ -103,7 +111,7 @@ class Countdown(GeneratedTask):
 
         A chain of the reduced task thus stays within the vocabulary of its models.
         """
-        numbers, target, form = grammar.from_ground_truth(ground_truth)
+        numbers, target, form, _ = grammar.from_ground_truth(ground_truth)
         steps = _solved(numbers, target)
         while lower := solve_steps(numbers, target, max(s.result for s in steps) - 1):
             steps = lower
@@ -115,7 +123,7 @@ class Countdown(GeneratedTask):
     def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         generator = generators.build(data.generator, GENERATORS[data.prompt])
         instances = generator.problems(rng, data.split_sizes[split], split)
-        return _problems([(i.numbers, i.target) for i in instances], data.prompt)
+        return _problems([(i.numbers, i.target) for i in instances], data)
 
     def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         generator = generators.build(data.generator, GENERATORS[data.prompt])
@@ -143,7 +151,7 @@ class Countdown(GeneratedTask):
         sets = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder, lock)
         counts = {}
         for split, rows in sets.items():
-            problems, counts[split] = _problems(rows.problems, data.prompt)
+            problems, counts[split] = _problems(rows.problems, data)
             counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
         countdown_hub.report(folder, sets, lock, say)
@@ -163,9 +171,10 @@ class Countdown(GeneratedTask):
         return tokenizers.build(_SIGNS, generator.value_max)
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
-        """Grade {"numbers": [...], "target": n, "response": text} with an optional "format".
+        """Grade {"numbers": [...], "target": n, "response": text} with an optional "format" and "grading".
 
         Without "format": a response with <answer> is an answer, one with an equals sign a chain, else an expression.
+        Graded leniently, one with a box is an answer, too, and an equals sign makes no chain.
         """
         if not isinstance(line, Mapping):
             raise UserError(f"a line must be a JSON object with the fields {', '.join(self.fields)}")
@@ -177,8 +186,9 @@ class Countdown(GeneratedTask):
         if not isinstance(response, str):
             raise UserError(f"field 'response' must be text, got {type(response).__name__}")
         form = line.get("format")
-        if form is None:
+        if form is None and line.get("grading") == "lenient":
+            form = "answer" if "<answer>" in response or "boxed" in response else "expression"
+        elif form is None:
             form = "answer" if "<answer>" in response else "chain" if "=" in response else "expression"
-        if not isinstance(form, str) or form not in grammar.VERIFIERS:
-            raise UserError(f"field 'format' must be one of {', '.join(grammar.VERIFIERS)}")
-        return grammar.VERIFIERS[form](response, numbers, target)
+        form, grading = grammar.check_form("a line to grade", form, line.get("grading"))
+        return grammar.Truth(numbers, target, form, grading).verify(response)

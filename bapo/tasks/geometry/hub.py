@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bapo.errors import UserError
 from bapo.tasks.real import decisions, sources
-from bapo.tasks.real.boxed import BoxedSets, to_golds, to_text
+from bapo.tasks.real.boxed import RealSets, to_golds, to_text
 from bapo.tasks.real.cleaning import Item
 from bapo.tasks.real.lock import SourceLock
 
@@ -86,7 +86,7 @@ def _pixels(row: sources.Row, image: bytes) -> str:
     return hashlib.sha256(f"{shown.size}".encode() + shown.tobytes()).hexdigest()
 
 
-SETS = BoxedSets(
+SETS = RealSets(
     task="geometry",
     benchmarks=("geo3k_val", "geo3k_test"),
     choices={key: decisions.CHOICES[key] for key in ("empty_answers", "duplicates", "shared_diagrams")},

@@ -33,6 +33,7 @@ class Geometry(BoxedTask):
         "geo3k_val": "Geo-3K(val)",
         "geo3k_test": "Geo-3K(test)",
     }
+    images = True
     roles: ClassVar[Mapping[str, str]] = {"diagrams_val": "geo3k_val", "diagrams_test": "geo3k_test"}
     splits = generator.SHARES
     noise = "with the steps of another diagram"

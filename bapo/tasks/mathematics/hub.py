@@ -1,23 +1,37 @@
-"""Mathematics at paper scale: DeepScaleR-Preview to train on; AIME 2024, AMC, MATH-500, Minerva, OlympiadBench."""
+"""Mathematics from public sets: those of the paper (DeepScaleR-Preview to train on, five benchmarks) and GSM8K."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from bapo.errors import UserError
 from bapo.tasks.real import decisions, sources
-from bapo.tasks.real.boxed import BoxedSets, to_golds, to_text
+from bapo.tasks.real.boxed import RealSets, to_golds, to_text
 from bapo.tasks.real.cleaning import Item
 from bapo.tasks.real.lock import SourceLock
 
 
-def _items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> list[Item]:
+def items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> list[Item]:
+    """Read one source: a text and its golds a row."""
     return [
-        Item(f"{entry.name}:{row.index}", to_text(row, entry), to_golds(row.where, row.values["answer"]))
+        Item(f"{entry.name}:{row.index}", to_text(row, entry), to_golds(row.where, _answer(row, entry)))
         for row in sources.rows(entry, sources.find(entry, data_folder, lock), ("problem", "answer"))
     ]
 
 
-SETS = BoxedSets(
+def _answer(row: sources.Row, entry: sources.Source) -> Any:
+    """Return a row's answer, without the solution before it. Raises UserError where there is no such answer."""
+    answer, mark = row.values["answer"], entry.answer_after
+    if mark is None:
+        return answer
+    if not isinstance(answer, str) or mark not in answer:
+        raise UserError(f"{row.where}: no '{mark}' in column 'answer'; correct the set or {entry.where}.answer_after")
+    return answer.rpartition(mark)[2].strip()
+
+
+SETS = RealSets(
     task="mathematics",
-    benchmarks=("aime24", "amc", "math500", "minerva", "olympiad"),
+    benchmarks=("aime24", "amc", "math500", "minerva", "olympiad", "gsm8k"),
     choices={key: allowed for key, allowed in decisions.CHOICES.items() if key != "shared_diagrams"},
-    items=_items,
+    items=items,
 )

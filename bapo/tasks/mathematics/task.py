@@ -28,6 +28,7 @@ class Mathematics(BoxedTask):
         "math500": "MATH500",
         "minerva": "Minerva",
         "olympiad": "Olympiad",
+        "gsm8k": "GSM8K",
     }
     roles: ClassVar[Mapping[str, str]] = {
         "nested_3": "aime24",

@@ -1,10 +1,10 @@
-"""Reading the real sets with boxed answers, of mathematics and of geometry, into problems."""
+"""Reading real sets with a gold answer a row, of mathematics, of geometry and of a user's own, into problems."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,13 @@ PROMPTS = {
 
 
 @dataclass(frozen=True)
-class BoxedSets:
+class RealSets:
     """A task's real sets: ``train`` and the benchmarks.
 
     choices: decisions of ``data.cleaning`` -> allowed values, the first of them the default.
     items: reads one source, given ``paths.data_folder`` and the lock file.
     texts_alone: a text is a whole problem; False: without its diagram it is not.
+    prompts: what ``data.prompt`` may name -> template; check: returns golds as a tuple or raises UserError.
     """
 
     task: str
@@ -46,29 +47,36 @@ class BoxedSets:
     choices: Mapping[str, Sequence[str]]
     items: Callable[[sources.Source, str | None, SourceLock], list[Item]]
     texts_alone: bool = True
+    prompts: Mapping[str, str] = field(default_factory=lambda: PROMPTS)
+    check: Callable[[Any, str], tuple[str, ...]] = check_golds
 
     def write(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
         """Write ``<split>.parquet`` of every split of ``data.split_sizes`` and the cleaning report.
 
-        A size is the most problems that are taken of a set, from its first row on; benchmarks are never cleaned.
+        A size is the most problems that are taken of a set, from its first row on; benchmarks are never cleaned. The
+        probe is a sample of training, or, where ``data.hub`` has a source of it, its own rows, which training lacks.
         Images go into the files as the bytes that were read. Returns counts by split.
         Raises UserError naming the key or file and the cure.
         """
         data, lock = config.data, SourceLock.of(config)
-        check_data(data, "hub", PROMPTS, ("train", "probe", *self.benchmarks))
+        check_data(data, "hub", self.prompts, ("train", "probe", *self.benchmarks))
         if "probe" in data.split_sizes and "train" not in data.split_sizes:
             raise UserError("data.split_sizes.probe: the probe is drawn from the training problems; set train as well")
         chosen = cleaning.options(data.get("cleaning") or {}, self.choices)
         items = {
             split: self.items(sources.source(data.hub, split), config.paths.data_folder, lock)
             for split in data.split_sizes
-            if split != "probe"
+            if split != "probe" or split in data.hub
         }
-        train, findings = decisions.clean(items, chosen, check_golds, self.texts_alone)
+        if "probe" in items:
+            items["probe"] = items["probe"][: data.split_sizes.probe]
+            kept_out = {item.id for item in items["probe"]}
+            items["train"] = [item for item in items["train"] if item.id not in kept_out]
+        train, findings = decisions.clean(items, chosen, self.check, self.texts_alone)
         selected = _select({**items, "train": train}, data, self.task)
         counts = {}
         for split, kept in selected.items():
-            problems = [to_problem(item, PROMPTS[data.prompt]) for item in kept]
+            problems = [to_problem(item, self.prompts[data.prompt]) for item in kept]
             files.write_problems(folder / f"{split}.parquet", problems, self.task, self.task, split)
             counts[split] = {"problems": len(problems), "rows": findings["rows"].get(split, len(train))}
         sizes = {split: len(kept) for split, kept in selected.items()}
@@ -81,7 +89,7 @@ class BoxedSets:
     ) -> list[Problem]:
         """Read one benchmark without a configuration. Raises UserError naming the key or file and the cure."""
         items = self.items(sources.source(hub, split), data_folder, lock)
-        return [to_problem(item, PROMPTS[prompt]) for item in items]
+        return [to_problem(item, self.prompts[prompt]) for item in items]
 
 
 def to_problem(item: Item, template: str) -> Problem:
@@ -89,6 +97,17 @@ def to_problem(item: Item, template: str) -> Problem:
     prompt = template.format(images="<image>" * len(item.images), problem=item.text.strip())
     truth = json.dumps({"answers": list(item.golds), "format": "boxed"}, ensure_ascii=False)
     return Problem(item.id, prompt, truth, item.images)
+
+
+def read_truth(ground_truth: str) -> dict[str, Any]:
+    """Read a ground truth of either format. Raises UserError where it is no JSON object."""
+    try:
+        truth = json.loads(ground_truth)
+    except (ValueError, TypeError, RecursionError):
+        truth = None
+    if not isinstance(truth, dict):
+        raise UserError("ground truth: not a JSON object; make the data again with `python -m bapo data`")
+    return truth
 
 
 def to_golds(where: str, value: Any) -> tuple[str, ...]:
@@ -115,13 +134,13 @@ def to_text(row: sources.Row, entry: sources.Source, without: str = "") -> str:
 
 
 def _select(items: Mapping[str, list[Item]], data: DictConfig, task: str) -> dict[str, list[Item]]:
-    """Return the items of each split. The probe is a random sample of the training problems (Figure 15).
+    """Return the items of each split. A probe without a source is a random sample of training (Figure 15).
 
     Raises UserError where no problem is left.
     """
     selected = {}
     for split, size in data.split_sizes.items():
-        if split == "probe":
+        if split == "probe" and split not in data.hub:
             pool = selected.get("train") or items["train"][: data.split_sizes.train]
             order = seeds.generator(data.seed, task, "probe").permutation(len(pool))
             selected[split] = [pool[i] for i in order[:size]]

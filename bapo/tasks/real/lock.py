@@ -42,10 +42,10 @@ class SourceLock:
 
     @classmethod
     def of(cls, config: DictConfig) -> SourceLock:
-        """Open the lock file of ``paths.lock``: ``auto`` is ``data.lock.json`` beside the configuration, null none."""
+        """Open the lock file of ``paths.lock``: ``auto`` is ``data.lock.json`` in ``experiments/``, null none."""
         value = OmegaConf.select(config, "paths.lock")
         if value == "auto":
-            return cls(places.EXPERIMENTS / NAME)
+            return cls(places.trees()[-1] / NAME)
         return cls(Path(value) if value else None)
 
     def revision(self, repository: str) -> str | None:

@@ -6,6 +6,7 @@ hold, and which column is what. ``docs/data.md`` has the whole list.
 
 from __future__ import annotations
 
+import csv
 import fnmatch
 import gzip
 import json
@@ -13,11 +14,13 @@ import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bapo.errors import UserError
+from bapo.store.files import sha256
 from bapo.tasks.real.lock import SourceLock
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -45,13 +48,15 @@ class Source:
     rows: int | None = None  # how many there must be
     columns: Mapping[str, str] = field(default_factory=dict)  # our name -> the column's
     start: int = 0
+    set: str | None = None  # its name, where a repository holds several
+    answer_after: str | None = None  # the gold is what follows the last of these, as "####" in GSM8K
     file: str | None = None
     file_rows: int | None = None
     file_columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        return self.repository.rstrip("/").rpartition("/")[2]
+        return self.set or self.repository.rstrip("/").rpartition("/")[2]
 
 
 KEYS = tuple(name for name in Source.__dataclass_fields__ if name != "where")
@@ -112,7 +117,7 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
     def all_rows() -> Iterator[Row]:
         index = 0
         for path in opened.files:
-            for where, values in _parquet_rows(path) if path.suffix == ".parquet" else _json_rows(path):
+            for where, values in _rows_of(path):
                 missing = [name for name in source_columns.values() if name not in values]
                 if missing:
                     raise UserError(
@@ -199,7 +204,7 @@ def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
 
 def _count(path: Path) -> int:
     if path.suffix != ".parquet":
-        return sum(1 for _ in _json_rows(path))
+        return sum(1 for _ in _rows_of(path))
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -207,6 +212,44 @@ def _count(path: Path) -> int:
         return pq.read_metadata(path).num_rows
     except (pa.ArrowException, OSError) as error:
         raise UserError(f"{path}: not a parquet file ({error}); get it again") from None
+
+
+def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read the rows of a file, each with its place, by the file's suffix."""
+    readers = {".parquet": _parquet_rows, ".csv": _csv_rows}
+    return readers.get(path.suffix, _json_rows)(path)
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Read a table with a header, comma separated, UTF-8; all values are texts."""
+    line = 0
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            for row in reader:
+                line = reader.line_num
+                if None in row or None in row.values():
+                    columns = ", ".join(reader.fieldnames or ())
+                    raise UserError(f"{path} line {line}: must have one value for each of {columns}")
+                yield f"{path} line {line}", row
+    except (csv.Error, ValueError, OSError) as error:
+        raise UserError(f"{path}: not a readable CSV file after line {line} ({error})") from None
+
+
+def local_files(hub: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the SHA-256 of every file of the entries whose repository is a folder of this machine, by split."""
+    found = {}
+    for split in hub:
+        entry = source(hub, split)
+        if files := _parts(entry, Path(entry.repository)):
+            found[split] = [_digest(path, path.stat().st_mtime_ns) for path in files]
+    return found
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, changed: int) -> str:
+    """changed: when the file was, so that a later state of it is read again."""
+    return sha256(path)
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.claims_cases import written
+import yaml
+from support.claims_cases import GOOD, written
 from support.paths import needs_shared
 
 from analysis import claims
-from analysis.claims import entries, verdicts
+from analysis import study as studies
+from analysis.claims import entries, papers, verdicts
 from analysis.claims.entries import Rule
 from analysis.claims.measures import Measure, mean_of, of_two, share_table
 from analysis.statistics import Estimate, difference_over_seeds
@@ -218,3 +220,48 @@ def test_mean_over_tasks_and_share_tables() -> None:
     table = share_table(np.array([[1, 1, 1, 0]]), np.array([[1, 1, 0, 1]]), "")
     np.testing.assert_allclose(table, 2 / 3 + np.array([[1 / 3, 1 / 3, -2 / 3, 0]]) / 0.75)
     assert table.mean() == pytest.approx(2 / 3)
+
+
+# ------------------------------------------------------------------------------------------------ another paper's
+
+
+def study(name: str, task: str) -> studies.Study:
+    block = studies.Block(task, "tiny", task, "Tiny", None, {}, (), {}, None)
+    return studies.Study("mine", "", (block,), name, name=name)
+
+
+def test_another_papers_claims_may_name_what_its_studies_have(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.yaml"
+    entry = {k: v for k, v in GOOD.items() if k != "studies"} | {"tasks": ["sorting"], "scales": ["mine"]}
+    entry |= {"not_testable": "only at my scale"}
+    path.write_text(yaml.safe_dump([entry]), encoding="utf-8")
+    known = entries.Known.of({"first": study("first", "sorting"), "second": study("second", "sorting")})
+    (claim,) = entries.read(path, known)
+    assert claim.studies == ("first", "second") and claim.tasks == ("sorting",) and claim.scales == ("mine",)
+    with pytest.raises(UserError, match=r"theirs\.yaml: entry 'a_claim': tasks: no such task"):
+        entries.read(path)
+    with pytest.raises(UserError, match=r"nowhere\.yaml: no such file; name a YAML file"):
+        entries.read(tmp_path / "nowhere.yaml", known)
+
+
+def test_the_second_papers_claims_are_found_by_its_name() -> None:
+    of = papers.find("simplerl_zoo")
+    assert (of.name, of.title) == ("claims_simplerl_zoo", "SimpleRL-Zoo")
+    known = entries.Known.of({"table1": study("table1", "mathematics")})
+    assert [c.query.get("name") for c in entries.read(of.claims, known)] == [
+        "accuracy_difference",
+        "accuracy_difference",
+        "series_growth",
+        None,
+    ]
+
+
+def test_a_file_of_claims_or_a_papers_file_may_be_given(tmp_path: Path) -> None:
+    assert papers.find(str(tmp_path / "my_claims.yaml")).name == "claims_my"
+    paper = tmp_path / "paper.yaml"
+    (tmp_path / "t.yaml").write_text(yaml.safe_dump({"parts": [{"columns": {}, "models": []}]}), encoding="utf-8")
+    paper.write_text("table: t.yaml", encoding="utf-8")
+    with pytest.raises(UserError, match=r"paper\.yaml: claims is missing"):
+        papers.find(str(paper))
+    paper.write_text("table: t.yaml\nclaims: c.yaml\ntitle: T", encoding="utf-8")
+    assert papers.find(str(paper)) == papers.Paper(tmp_path / "c.yaml", "claims_paper", "T")

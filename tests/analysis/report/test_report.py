@@ -213,7 +213,8 @@ def test_nothing_in_the_page_runs_or_loads_but_its_own_script_and_style(html: st
     found = Elements(html)
     tags = [tag for tag, _ in found.found]
     assert (tags.count("script"), tags.count("style")) == (2, 1)
-    assert not {"iframe", "object", "embed", "link", "base", "svg", "foreignobject"} & set(tags)
+    assert not {"iframe", "object", "embed", "link", "base", "foreignobject", "image", "use"} & set(tags)
+    assert {a.get("class") for tag, a in found.found if tag == "svg"} <= {"gains"}  # of the template, from no file
     for tag, attributes in found.found:
         assert not [a for a in attributes if a.startswith("on") or a == "style"], (tag, attributes)
         for name in ("src", "href", "action", "srcset"):

@@ -79,7 +79,7 @@ def test_hostile_text_is_shown_as_text(browser: Browser) -> None:
     assert HOSTILE in browser.run("document.querySelector('#claims-list').textContent")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (400, False)])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (360, False)])
 def test_light_dark_and_narrow(browser: Browser, page: Path, width: int, dark: bool) -> None:
     browser.open(page, width=width, dark=dark)
     ground = browser.run("getComputedStyle(document.body).backgroundColor")

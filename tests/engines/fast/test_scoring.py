@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from bapo.engines.fast import scoring as scoring_qwen2
+from bapo.engines.fast import scoring
+from bapo.engines.fast.layout import lay_out
 from bapo.engines.shared import models
 from bapo.engines.shared.imports import load_transformers
 
 hf = load_transformers()
 
 
-def build(**changes):
-    """A Qwen2 of 32 features; biases and norm weights are drawn too, since the library starts them at 0 and 1."""
+def build(family: str = "Qwen2", **changes):
+    """A model of 32 features; biases and norm weights are drawn too, since the library starts them at 0 and 1."""
     sizes = {
         "vocab_size": 40,
         "hidden_size": 32,
@@ -29,7 +30,7 @@ def build(**changes):
     }
     torch.manual_seed(5)
     ends = {"bos_token_id": None, "eos_token_id": 1, "pad_token_id": 0}
-    model = hf.Qwen2ForCausalLM(hf.Qwen2Config(**{**sizes, **ends, **changes}))
+    model = getattr(hf, f"{family}ForCausalLM")(getattr(hf, f"{family}Config")(**{**sizes, **ends, **changes}))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
@@ -64,7 +65,7 @@ BATCHES = {
 @pytest.mark.parametrize("name", BATCHES)
 def test_values_and_gradients_are_the_librarys(name):
     model = build()
-    assert scoring_qwen2.supports(model)
+    assert scoring.supports(model)
     ids, starts, lengths, width, mask = batch(*BATCHES[name])
     weights = torch.randn(2, *mask.shape, generator=torch.Generator().manual_seed(1)) * mask
 
@@ -72,7 +73,7 @@ def test_values_and_gradients_are_the_librarys(name):
     ((expected.logprobs * weights[0]).sum() + (expected.entropy * weights[1]).sum()).backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad()
-    logprobs, entropy = scoring_qwen2.score(model, ids, starts, lengths, width, temperature=0.8, entropy=True)
+    logprobs, entropy = scoring.score(model, ids, starts, lengths, width, temperature=0.8, entropy=True)
     ((logprobs * weights[0]).sum() + (entropy * weights[1]).sum()).backward()
 
     assert logprobs.shape == entropy.shape == mask.shape
@@ -83,16 +84,26 @@ def test_values_and_gradients_are_the_librarys(name):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"num_key_value_heads": 2}, {"num_key_value_heads": 1}, {"tie_word_embeddings": False}], ids=str
+    "changes",
+    [
+        {"num_key_value_heads": 2},
+        {"num_key_value_heads": 1},
+        {"tie_word_embeddings": False},
+        {"family": "Llama"},
+        {"family": "Llama", "num_key_value_heads": 2, "rope_theta": 100000.0},
+        {"family": "Llama", "attention_bias": False, "tie_word_embeddings": False, "num_hidden_layers": 3},
+    ],
+    ids=str,
 )
 def test_other_shapes(changes):
     model = build(**changes)
+    assert scoring.supports(model)
     ids, starts, lengths, width, mask = batch(*BATCHES["shuffled"])
     expected = models.score(model, ids, starts, width).logprobs
     (expected * mask).sum().backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
     model.zero_grad()
-    found, entropy = scoring_qwen2.score(model, ids, starts, lengths, width)
+    found, entropy = scoring.score(model, ids, starts, lengths, width)
     (found * mask).sum().backward()
     assert entropy is None
     assert ((found - expected) * mask).abs().max() < 1e-5
@@ -100,22 +111,54 @@ def test_other_shapes(changes):
         torch.testing.assert_close(parameter.grad, gradients[n], rtol=1e-4, atol=1e-5 * float(gradients[n].abs().max()))
 
 
-def test_each_prompt_and_no_padding_is_computed_once():
+def test_each_beginning_is_computed_once_and_padding_never():
     ids, starts, lengths, width, _ = batch(*BATCHES["groups"])
-    layout = scoring_qwen2._lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
-    # prompts of 3 and 6 tokens once; of each response all tokens but the last, which nothing follows
-    assert len(layout.tokens) == 3 + 6 + (3 + 8 + 0 + 6 + 1 + 8)
-    assert layout.positions.tolist()[:7] == [0, 1, 2, 3, 4, 5, 0 + 3]
+    layout = lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
+    beginnings = {
+        tuple(row[: n + 1].tolist())
+        for row, end in zip(ids, (starts + lengths - 1).tolist(), strict=True)  # nothing follows the last token
+        for n in range(end)
+    }
+    assert len(layout.word) == len(beginnings)
+    assert set(layout.positions.tolist()) == set(range(6 + 8))
+
+
+def test_equal_rows_are_computed_once():
+    ids, starts, lengths, width, _ = batch([A, A, B], [4, 4, 2])
+    ids[1] = ids[0]
+    layout = lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
+    assert len(layout.word) == 3 + 3 + 6 + 1
+    assert torch.equal(layout.predicts[0], layout.predicts[1])
+
+
+def test_changed_weights_are_seen():
+    """By an optimiser, and of a frozen model by ``load_state_dict``."""
+    model, other = build(), build()
+    ids, starts, lengths, width, mask = batch([A, A, B], [2, 7, 4])
+
+    def found():
+        return scoring.score(model, ids, starts, lengths, width)[0] * mask
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+    before = found()
+    before.sum().backward()
+    optimizer.step()
+    after = found().detach()
+    assert (after - before).abs().max() > 0.1
+    model.requires_grad_(False)
+    assert torch.equal(found(), after)
+    model.load_state_dict(other.state_dict())
+    assert torch.equal(found(), before)
 
 
 def test_padding_carries_no_gradient_and_no_influence():
     model = build()
     ids, starts, lengths, width, mask = batch([A, A, B], [2, 7, 4])
-    found, _ = scoring_qwen2.score(model, ids, starts, lengths, width)
+    found, _ = scoring.score(model, ids, starts, lengths, width)
     filled = ids.clone()
     for row, end in enumerate((starts + lengths).tolist()):
         filled[row, end:] = 39
-    other, _ = scoring_qwen2.score(model, filled, starts, lengths, width)
+    other, _ = scoring.score(model, filled, starts, lengths, width)
     assert torch.equal(found * mask, other * mask)
     assert torch.isfinite(found).all()
     (found * mask).sum().backward()
@@ -124,7 +167,8 @@ def test_padding_carries_no_gradient_and_no_influence():
 
 def test_what_is_left_to_the_library():
     model = build()
-    assert scoring_qwen2.supports(model) and scoring_qwen2.supports(model.train())
-    assert not scoring_qwen2.supports(build(attention_dropout=0.1))
-    assert not scoring_qwen2.supports(copy.deepcopy(model).double())
-    assert not scoring_qwen2.supports(build(use_sliding_window=True, sliding_window=4, max_window_layers=0))
+    assert scoring.supports(model) and scoring.supports(model.train())
+    assert not scoring.supports(build(attention_dropout=0.1))
+    assert not scoring.supports(copy.deepcopy(model).double())
+    assert not scoring.supports(build("Llama", attention_bias=True))  # behind the output, too
+    assert not scoring.supports(build(use_sliding_window=True, sliding_window=4, max_window_layers=0))

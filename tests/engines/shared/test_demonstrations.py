@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from bapo.engines.shared.data import Row
 from bapo.engines.shared.demonstrations import demonstrate
 from bapo.engines.shared.groups import pack_groups, unpack_groups
 from bapo.engines.shared.records import Ledger, group_rows
-from bapo.engines.shared.rows import collate
+from bapo.engines.shared.rows import collate, micro_batches
 from bapo.engines.shared.sampler import SamplingParameters
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import UserError
@@ -151,8 +152,8 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
     ledger = Ledger()
     groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, ledger)
-    for size in (None, 3):
-        sampler = StepSampler(model, generator, None, 5, 1, scored := Ledger(), size)
+    for cut in (None, partial(micro_batches, size=3, pad=0, device="cpu")):
+        sampler = StepSampler(model, generator, None, 5, 1, scored := Ledger(), cut)
         for group, logprobs in zip(groups, sampler.score(groups), strict=True):
             assert logprobs.dtype == np.float32 and logprobs.shape == group.samples.tokens.shape
             np.testing.assert_allclose(logprobs, group.samples.logprobs, atol=1e-4)

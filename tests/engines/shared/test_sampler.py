@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from bapo.engines.fast import sampler as sampler_qwen2
+from bapo.engines.fast import sampler as by_hand
 from bapo.engines.shared import kv_cache
 from bapo.engines.shared.imports import load_transformers
 from bapo.engines.shared.sampler import SamplingParameters, draw, sample
@@ -128,8 +128,8 @@ def test_any_architecture_gives_what_a_plain_loop_gives(name):
     lengths = {len(tokens) for group in expected for tokens, _ in group}
     assert len(lengths) > 2  # responses end at different tokens, so rows were dropped on the way
     assert_same(rows(sample(model, PROMPTS, 3, KEYS, KEY, PARAMETERS, fast=False)), expected)
-    if name == "qwen2":
-        assert sampler_qwen2.supports(model)
+    if name in ("qwen2", "llama"):
+        assert by_hand.supports(model)
         assert_same(rows(sample(model, PROMPTS, 3, KEYS, KEY, PARAMETERS)), expected)
 
 
@@ -155,20 +155,46 @@ def test_greedy_is_the_librarys_greedy(qwen2):
         assert (group.logprobs == 0).all()
 
 
+@pytest.mark.parametrize("name", ["qwen2", "llama"])
+@pytest.mark.parametrize("large", [False, True])
+def test_a_common_beginning_is_computed_once(name, large, monkeypatch):
+    """Few-shot prompts: what all begin with is one row, whatever follows it and however many tokens there are."""
+    if large:  # the first layer computes instead of looking up
+        monkeypatch.setattr(by_hand, "_LOOKED_UP", 0)
+    model = build(name, max_position_embeddings=128)
+    head = torch.randint(3, 40, (40,), generator=torch.Generator().manual_seed(2)).tolist()
+    for prompts in ([[*head, *p] for p in PROMPTS], [[*head, 9, p[0]] for p in PROMPTS]):
+        seen = []
+        run = by_hand.HandDecoder._run
+        monkeypatch.setattr(by_hand.HandDecoder, "_run", lambda *a: (seen.append(a[1].shape[:2]), run(*a)))  # noqa: B023
+        found = sample(model, prompts, 3, KEYS, KEY, PARAMETERS)
+        monkeypatch.setattr(by_hand.HandDecoder, "_run", run)
+        common = by_hand.common_beginning(prompts)
+        assert common >= 40 and seen == [(1, common), (5, max(map(len, prompts)) - common)]
+        assert_same(rows(found), rows(sample(model, prompts, 3, KEYS, KEY, PARAMETERS, fast=False)), 1e-4)
+
+
+def test_common_beginnings():
+    assert by_hand.common_beginning([[1, 2, 3], [1, 2, 4, 5], [1, 2]]) == 1  # one token is left of each
+    assert by_hand.common_beginning([[1, 2, 3], [1, 2, 3]]) == 2
+    assert by_hand.common_beginning([[2], [1, 5]]) == 0
+
+
 @pytest.mark.parametrize("changes", [{}, {"num_key_value_heads": 4}, {"num_key_value_heads": 1}], ids=str)
 def test_hand_written_logits_are_the_librarys(changes):
     """Teacher-forced, prompts of different lengths, rows dropped in the middle, past the first width of attention."""
     model = build("qwen2", **changes, initializer_range=0.15)  # logits up to 3: float rounding stays below 1e-5
     tokens, group, steps = torch.randint(3, 40, (10, 40)), 2, 40
     with torch.inference_mode():
-        decoder = sampler_qwen2.Qwen2Decoder(model, steps + 1)
+        decoder = by_hand.HandDecoder(model, steps + 1)
         logits = decoder.prefill(PROMPTS, group)
         for i, prompt in enumerate(PROMPTS):
             assert (model(torch.tensor([prompt])).logits[0, -1] - logits[i]).abs().max() < 1e-5
+        decoder.branch(np.repeat(np.arange(5), group), np.arange(10), 10)
         sequences = [list(PROMPTS[row // group]) for row in range(10)]
         for t in range(steps):
             if t == 5:  # drop rows 0, 3 and 4: the last rows take their places
-                decoder.keep(7, torch.tensor([0, 3, 4]), torch.tensor([7, 8, 9]))
+                decoder.branch(np.array([7, 8, 9]), np.array([0, 3, 4]), 7)
                 for hole, mover in ((0, 7), (3, 8), (4, 9)):
                     sequences[hole], tokens[hole] = sequences[mover], tokens[mover]
                 sequences, tokens = sequences[:7], tokens[:7]
@@ -286,18 +312,20 @@ def test_one_token_and_no_end_token(qwen2):
     assert sample(qwen2, [], 2, KEYS[:0], KEY, PARAMETERS) == []
 
 
-def test_one_prefill_a_prompt_and_finished_rows_leave():
+def test_responses_that_begin_alike_share_a_row_and_rows_leave():
+    """A prompt is one row until its responses part; at most an eighth of the rows are needed no longer."""
     model, sizes = build("llama"), []
     model.register_forward_pre_hook(lambda m, a, kw: sizes.append(tuple(kw["input_ids"].shape)), with_kwargs=True)
-    groups = sample(model, PROMPTS, 16, KEYS, KEY, PARAMETERS)
+    groups = rows(sample(model, PROMPTS, 16, KEYS, KEY, PARAMETERS))
     assert sizes[0] == (5, 8)
     assert all(length == 1 for _, length in sizes[1:])
-    batch = [count for count, _ in sizes[1:]]
-    assert batch[0] <= 80 and batch == sorted(batch, reverse=True)
-    lengths = np.concatenate([g.lengths for g in groups])
-    for t, count in enumerate(batch, start=1):  # at most an eighth of the rows are finished ones
-        unfinished = int((lengths > t).sum())
-        assert unfinished <= count <= unfinished / (1 - 1 / 8) + 1
+    begun = [
+        len({(i, *tokens[:t]) for i, group in enumerate(groups) for tokens, _ in group if len(tokens) > t})
+        for t in range(1, len(sizes))
+    ]
+    assert 5 < begun[0] < 60 and begun[-1] < max(begun)
+    for (count, _), different in zip(sizes[1:], begun, strict=True):
+        assert different <= count <= different / (1 - 1 / 8) + 1
 
 
 def test_the_model_is_left_as_it_was(qwen2):
@@ -372,7 +400,7 @@ def test_filters_keep_what_they_promise():
 
 def test_bfloat16_goes_through_the_librarys_forward(qwen2):
     model = copy.deepcopy(qwen2).to(torch.bfloat16)
-    assert not sampler_qwen2.supports(model)
+    assert not by_hand.supports(model)
     groups = sample(model, PROMPTS, 4, KEYS, KEY, PARAMETERS)
     tokens, logprobs = rows(groups)[1][0]
     with torch.no_grad():
@@ -388,24 +416,23 @@ def test_cuda_gives_what_the_cpu_gives(qwen2):
 
 
 def test_what_the_hand_written_forward_leaves_to_the_library(qwen2):
-    assert sampler_qwen2.supports(qwen2)
-    assert not sampler_qwen2.supports(build("llama"))
-    assert not sampler_qwen2.supports(build("qwen2", hidden_act="gelu"))
-    assert not sampler_qwen2.supports(
-        build("qwen2", layer_types=["full_attention", "sliding_attention"], sliding_window=4)
-    )
+    assert by_hand.supports(qwen2)
+    assert not by_hand.supports(build("llama", attention_bias=True))  # behind the output, too
+    assert not by_hand.supports(build("mistral"))
+    assert not by_hand.supports(build("qwen2", hidden_act="gelu"))
+    assert not by_hand.supports(build("qwen2", layer_types=["full_attention", "sliding_attention"], sliding_window=4))
     scaled = {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
-    assert not sampler_qwen2.supports(build("qwen2", rope_parameters=scaled))
+    assert not by_hand.supports(build("qwen2", rope_parameters=scaled))
     hooked = copy.deepcopy(qwen2)
     hooked.model.layers[1].register_forward_hook(lambda *_: None)
-    assert not sampler_qwen2.supports(hooked)
+    assert not by_hand.supports(hooked)
 
     class Adapter(nn.Linear):
         """A layer that is a Linear by type and computes something else."""
 
     adapted = copy.deepcopy(qwen2)
     adapted.model.layers[0].self_attn.q_proj = Adapter(32, 32)
-    assert not sampler_qwen2.supports(adapted)
+    assert not by_hand.supports(adapted)
 
 
 def test_only_plain_attention_is_padded():

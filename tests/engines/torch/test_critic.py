@@ -15,6 +15,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from support import vision
+from support.training import SECTION
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from bapo import methods
@@ -32,18 +33,7 @@ from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.store.files import MANIFEST, STEPS, SUMMARY, TABLES, TIME_COLUMNS, read_json, sha256
 
-TRAIN = {
-    "batch_size": 4,
-    "mini_batch_size": 2,
-    "micro_batch_size": None,
-    "group_size": 4,
-    "learning_rate": 1e-3,
-    "betas": [0.9, 0.999],
-    "weight_decay": 0.0,
-    "grad_clip": 1e9,
-    "warmup_updates": 0,
-    "underfilled": "fewer-updates",
-}
+TRAIN = SECTION | {"mini_batch_size": 2}
 
 
 def tiny(kind: str = "qwen2", seed: int = 0) -> torch.nn.Module:
@@ -86,7 +76,7 @@ def groups(count: int = 4, size: int = 4, seed: int = 3) -> list[Group]:
 
 
 def critic(model: torch.nn.Module, train: dict | None = None, **options) -> Critic:
-    config = OmegaConf.create({"train": TRAIN | (train or {})})
+    config = OmegaConf.create({"model": {"kind": "scratch"}, "train": TRAIN | (train or {})})
     return Critic(model, 0, config, methods.build({"algorithm": "ppo", **options}, 4, seed=1))
 
 
@@ -217,7 +207,9 @@ def test_the_policy_learns_from_the_tokens_own_advantages() -> None:
     """A token with a positive advantage becomes more probable, one with a negative less, within one response."""
     made = groups(1, 2)
     policy = tiny()
-    config = OmegaConf.create({"train": TRAIN, "sampling": {"temperature": 1.0}, "seed": 1})
+    config = OmegaConf.create(
+        {"model": {"kind": "scratch"}, "train": TRAIN, "sampling": {"temperature": 1.0}, "seed": 1}
+    )
     method = methods.build({"algorithm": "ppo", "kl_to": "none", "entropy_coef": 0.0}, 4, seed=1)
     learner = Learner(policy, None, 0, config, method, critic(tiny(seed=1)))
     advantages = np.where(np.arange(made[0].samples.tokens.shape[1]) % 2, -1.0, 1.0)[None].repeat(2, 0)

@@ -295,3 +295,30 @@ def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(
     assert checkpoints.newest_intact(folder) is not None
     train(compose_config(overrides))
     assert_same(undisturbed, folder)
+
+
+# ------------------------------------------------------------------------------------------------ disk
+
+
+def test_a_finished_run_keeps_models_and_tables_and_no_state(tiny_world: list[str], undisturbed: Path) -> None:
+    """And its tables can still be written again."""
+    overrides, folder = twin(tiny_world, undisturbed, "finished")
+    train(compose_config([*overrides, "checkpoint.keep_state=false"]))
+    assert checkpoints.steps_with_trainer(folder) == [6]
+    last = checkpoints.folder_of(folder, 6)
+    assert sorted(p.name for p in (last / "trainer").iterdir()) == sorted(["state.json", *TABLES])
+    assert all(checkpoints.damage(checkpoints.folder_of(folder, step), trainer=step == 6) == [] for step in (2, 4, 6))
+    assert_same(undisturbed, folder)
+    (folder / SUMMARY).unlink()
+    (folder / STEPS).unlink()
+    train(compose_config([*overrides, "checkpoint.keep_state=false"]))
+    verify_files(folder)
+    assert_same(undisturbed, folder)
+
+
+def test_equal_files_of_checkpoints_are_one_file(undisturbed: Path) -> None:
+    folders = [checkpoints.folder_of(undisturbed, step) for step in (2, 4, 6)]
+    files = {name: {(folder / name).stat().st_ino for folder in folders} for name in ("tokenizer.json", "config.json")}
+    assert [len(inodes) for inodes in files.values()] == [1, 1]
+    assert len({(folder / "model.safetensors").stat().st_ino for folder in folders}) == 3
+    assert not list(undisturbed.rglob("*.link"))

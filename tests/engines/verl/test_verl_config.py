@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -32,13 +33,19 @@ from bapo.experiments.products import at_scale
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
 PAPER = {"mathematics": (2048, 8192, 3, 0.001), "countdown": (512, 2048, 3, 0.001), "geometry": (1024, 4096, 30, 0.01)}
+#: the same for 120 steps on one GPU, which no epochs end
+SINGLE = {"mathematics": (512, 0.001), "countdown": (512, 0.001), "geometry": (1024, 0.01)}
+SINGLE = {task: (prompt, 1024, 10**6, kl) for task, (prompt, kl) in SINGLE.items()}
+#: scale -> GPUs, prompts a step and an update, steps, the table above
+SCALES = {"paper": (8, 256, 64, None, PAPER), "single_gpu": (1, 64, 16, 120, SINGLE)}
 STUDIES = {name: studies.load_study(name, "paper") for name in at_scale(options("study"), "paper")}
 #: the paper's own table and figures; the other studies change what Table 3 says
 OWN = {cell for name, study in STUDIES.items() if name.startswith(("table", "figure")) for cell in study.cells}
 #: a seed is a number that verl is given: the first is enough
 ALL = sorted((cell for study in STUDIES.values() for cell in study.cells), key=str, reverse=True)
 OTHER = {cell.method: cell for cell in ALL if cell not in OWN}
-CELLS = {(cell.task, cell.model, cell.method): cell for cell in ALL if cell in OWN}.values()
+RUNS = [("paper", cell) for cell in {(c.task, c.model, c.method): c for c in ALL if c in OWN}.values()]
+RUNS += [("single_gpu", cell) for cell in studies.load_study("single_gpu", "single_gpu").cells]
 
 
 VALIDATED: set[str] = set()
@@ -80,10 +87,12 @@ def test_verl_accepts_every_method_of_the_other_studies(cell: Cell) -> None:
     assert OmegaConf.to_container(verl.actor_rollout_ref.bapo.method) == OmegaConf.to_container(config.method)
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda c: f"{c.task}-{c.model}-{c.method}")
-def test_verl_accepts_every_run_of_the_paper(cell: Cell, critic_folder: Path) -> None:
-    """Table 1, Figures 5, 6, 10 and 16."""
-    config = configuration.run_config("paper", cell.task, cell.model, cell.method, cell.seed)
+@pytest.mark.parametrize(
+    ("scale", "cell"), RUNS, ids=lambda x: x if isinstance(x, str) else f"{x.task}-{x.model}-{x.method}"
+)
+def test_verl_accepts_every_run_of_the_paper_and_of_one_gpu(scale: str, cell: Cell, critic_folder: Path) -> None:
+    """Table 1, Figures 5, 6, 10 and 16; study single_gpu."""
+    config = configuration.run_config(scale, cell.task, cell.model, cell.method, cell.seed)
     verl = verl_config.resolve(config)
     checked = copy.deepcopy(verl)
     if verl.critic.enable:  # its class reads the model's own configuration, which lies on the hub
@@ -92,20 +101,22 @@ def test_verl_accepts_every_run_of_the_paper(cell: Cell, critic_folder: Path) ->
             checked.critic.model, {"path": str(critic_folder), "load_tokenizer": False}
         )
     validate(checked)
-    prompt, response, epochs, kl = PAPER[cell.task]
-    response = 4096 if cell.model.startswith("qwen3") else response
+    gpus, batch, mini_batch, steps, table = SCALES[scale]
+    prompt, response, epochs, kl = table[cell.task]
+    response = 4096 if cell.model in ("qwen3-4b", "qwen3-8b") else response
     actor, rollout = verl.actor_rollout_ref.actor, verl.actor_rollout_ref.rollout
-    assert (verl.trainer.n_gpus_per_node, verl.trainer.device, actor.strategy) == (8, "cuda", "fsdp2")
+    assert (verl.trainer.n_gpus_per_node, verl.trainer.device, actor.strategy) == (gpus, "cuda", "fsdp2")
     assert rollout.name == "vllm"
     assert verl.actor_rollout_ref.model.enable_gradient_checkpointing
     assert verl.actor_rollout_ref.model.path == config.model.path
     assert rollout.max_model_len == prompt + response
     # Table 3
-    assert (verl.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (256, 64, 8)
+    assert (verl.data.train_batch_size, actor.ppo_mini_batch_size, rollout.n) == (batch, mini_batch, 8)
     assert actor.optim.lr == 1e-6
     assert (verl.data.max_prompt_length, verl.data.max_response_length) == (prompt, response)
     assert (rollout.temperature, rollout.top_p, rollout.top_k) == (1.0, 1.0, -1)
-    assert verl.trainer.total_epochs == epochs
+    assert (verl.trainer.total_epochs, verl.trainer.total_training_steps) == (epochs, steps)
+    assert actor.fsdp_config.offload_policy == (scale == "single_gpu" and cell.task == "geometry")
     without_kl = cell.method in ("dapo", "repo")
     assert actor.kl_loss_coef == (0 if without_kl else kl)
     assert actor.use_kl_loss == (cell.method in ("grpo", "grpo_v5", "ppo"))  # the others need no reference policy
@@ -121,6 +132,20 @@ def test_pi_k_is_computed_only_where_the_loss_reads_it() -> None:
 
     assert bypass("bapo")
     assert not bypass("grpo_v5")
+
+
+def test_log_probabilities_are_computed_again_only_where_they_are_of_the_same_policy() -> None:
+    """verl's own way for fresh responses; a method with a delayed policy or pi_k has another denominator."""
+    again = "train.old_logprobs=recomputed"
+    grpo = verl_config.resolve(configuration.compose_config(["scale=paper", "method=grpo", again]))
+    assert grpo.algorithm.rollout_correction is None and grpo.actor_rollout_ref.bapo.recomputes
+    usual = verl_config.resolve(configuration.compose_config(["scale=paper", "method=grpo"]))
+    assert usual.algorithm.rollout_correction.bypass_mode and not usual.actor_rollout_ref.bapo.recomputes
+    for method in ("bapo", "grpo_v5"):
+        with pytest.raises(UserError, match=rf"train\.old_logprobs=recomputed: method={method}"):
+            verl_config.resolve(configuration.compose_config(["scale=paper", f"method={method}", again]))
+    with pytest.raises(UserError, match=r"train\.old_logprobs=recomputed.*engine=torch"):
+        configuration.compose_config(["scale=smoke", again])
 
 
 def test_settings_that_verl_would_refuse_are_named() -> None:
@@ -149,11 +174,11 @@ def test_auto_puts_a_pretrained_model_on_gpus() -> None:
     assert devices.device_of(configuration.compose_config(["scale=paper", "device=cpu"])) == "cpu"
 
 
-def test_one_machine_has_a_ray_of_its_own() -> None:
-    """Several share a cluster that was started for them."""
-    for nodes, address in ((1, "local"), (2, None)):
-        config = configuration.compose_config(["scale=paper", "task=mathematics", f"+verl.nodes={nodes}"])
-        assert verl_config.resolve(config).ray_kwargs.ray_init.get("address") == address
+def test_a_run_has_one_machine_and_a_ray_of_its_own() -> None:
+    paper = ["scale=paper", "task=mathematics"]
+    assert verl_config.resolve(configuration.compose_config(paper)).ray_kwargs.ray_init.address == "local"
+    with pytest.raises(UserError, match=r"verl\.nodes=2: a run has the GPUs of one machine; leave verl\.nodes out"):
+        verl_config.resolve(configuration.compose_config([*paper, "+verl.nodes=2"]))
 
 
 def test_dapos_limit_is_in_verls_own_words() -> None:
@@ -239,7 +264,7 @@ def test_the_reward_is_the_tasks_verifier() -> None:
 
     found = score("2*3*4")
     assert 0 < found.pop("seconds") < 10
-    assert found == {"score": 1.0, "acc": 1.0, "problem": "p7"}
+    assert found == {"score": 1.0, "acc": 1.0, "problem": "p7", "overloaded": 0}
     assert score("2*3+4")["score"] == 0.0
 
 
@@ -376,17 +401,56 @@ def test_what_gpus_need_is_told_before_anything_starts(monkeypatch: pytest.Monke
     paper = ["scale=paper", "task=mathematics", "method=bapo", f"paths.results={tmp_path}"]
     found = {"vllm", "flash_attn"}
     monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: name if name in found else None)
-    launch._require_gpu_packages(configuration.compose_config(paper))
+    launch._require_packages(configuration.compose_config(paper))
     found.remove("flash_attn")
     with pytest.raises(UserError, match=r"on GPUs: flash-attn not installed; make the environment of GPU nodes"):
         launch.train(configuration.compose_config(paper))
     model = "{override_config: {attn_implementation: sdpa}, use_remove_padding: false}"
     other = [*paper, f"+verl.overrides={{actor_rollout_ref: {{model: {model}}}}}"]
-    launch._require_gpu_packages(configuration.compose_config(other))
+    launch._require_packages(configuration.compose_config(other))
     found.clear()
     with pytest.raises(UserError, match="on GPUs: vllm and flash-attn not installed"):
-        launch._require_gpu_packages(configuration.compose_config(paper))
-    launch._require_gpu_packages(configuration.compose_config([*paper, "device=cpu"]))
+        launch._require_packages(configuration.compose_config(paper))
+    launch._require_packages(configuration.compose_config([*paper, "device=cpu"]))
+    with pytest.raises(UserError, match=r"verl\.rollout=vllm: vLLM is not installed; containers/vllm_cpu/install"):
+        launch._require_packages(configuration.compose_config([*paper, "device=cpu", "+verl.rollout=vllm"]))
+
+
+def test_heads_that_vllm_does_not_know_on_cpu_cores_are_refused_before_anything_starts(
+    tiny_world: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch.vllm, "require", lambda *_: None)  # as if vLLM were there
+    verl = [*tiny_world, "device=cpu", "+verl.rollout=vllm"]
+    expected = (
+        r"verl\.rollout=vllm: the attention heads of \S+ have 16 entries, .* may have 32, .*leave verl\.rollout out"
+    )
+    with pytest.raises(UserError, match=expected):
+        launch._require_start(configuration.compose_config(verl))
+    launch._require_start(configuration.compose_config(verl[:-1]))
+
+
+@pytest.mark.parametrize("key", ["actor_rollout_ref.rollout.max_num_seq", "trainer.save_freqs", "algoritm"])
+def test_a_key_that_verl_does_not_have_is_refused(key: str) -> None:
+    words = OmegaConf.create({})
+    OmegaConf.update(words, key, 1, force_add=True)
+    config = configuration.compose_config(["scale=paper", "method=grpo"])
+    config.verl = {"overrides": words}
+    with pytest.raises(UserError, match=rf"verl\.overrides\.{re.escape(key)}: verl has no such key '\w+' \(did you"):
+        verl_config.resolve(config)
+
+
+def test_what_a_library_reads_takes_any_key() -> None:
+    config = configuration.compose_config(["scale=paper", "method=grpo"])
+    rollout = {"engine_kwargs": {"vllm": {"swap_space": 1}}, "max_num_seqs": 8}
+    config.verl = {
+        "overrides": {
+            "actor_rollout_ref": {"rollout": rollout, "model": {"override_config": {"attention_dropout": 0.0}}},
+            "ray_kwargs": {"ray_init": {"dashboard_port": 8265}},
+        }
+    }
+    found = verl_config.resolve(config)
+    assert found.actor_rollout_ref.rollout.engine_kwargs.vllm.swap_space == 1
+    assert found.ray_kwargs.ray_init.dashboard_port == 8265
 
 
 def test_a_run_begins_with_what_earlier_jobs_left(tiny_world: list[str], tmp_path: Path) -> None:

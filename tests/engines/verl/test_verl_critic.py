@@ -74,7 +74,7 @@ def batch(name: str, rows: bool) -> tuple[methods.Method, list[Group], int]:
 
 def torch_critic(method: methods.Method) -> Critic:
     """With a head that is not 0, or every value would be."""
-    critic = Critic(tiny_model(2), 0, OmegaConf.create({"train": TRAIN}), method)
+    critic = Critic(tiny_model(2), 0, OmegaConf.create({"model": {"kind": "scratch"}, "train": TRAIN}), method)
     torch.manual_seed(5)
     with torch.no_grad():
         critic.model.lm_head.weight.normal_(0, 0.3)
@@ -167,7 +167,9 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
             torch.testing.assert_close(gradient, twin, atol=1e-5, rtol=1e-5)
         assert max(float(g.abs().max()) for g in gradients.values()) > 1e-3
 
-        config = OmegaConf.create({"train": TRAIN, "sampling": {"temperature": 0.9}, "seed": SEED})
+        config = OmegaConf.create(
+            {"model": {"kind": "scratch"}, "train": TRAIN, "sampling": {"temperature": 0.9}, "seed": SEED}
+        )
         learner = Learner(copy.deepcopy(policy), reference, 0, config, method, own)
         learner._one_update(step, part, None, lambda key, value, _: noted.update({key: value}), judged.advantages)
         loss, gradients, _ = accumulated(Engine, policy, mine, losses.for_method(verl_method))

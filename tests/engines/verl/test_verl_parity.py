@@ -16,6 +16,7 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 import torch
 from omegaconf import OmegaConf
+from support.training import SECTION
 from tensordict import TensorDict
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
@@ -36,18 +37,7 @@ from bapo.engines.verl.sampler import with_grown
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
 LONGEST = 9  # tokens of a response
 TEMPERATURE = 0.9
-TRAIN = {
-    "batch_size": B,
-    "mini_batch_size": MINI,
-    "micro_batch_size": None,
-    "group_size": G,
-    "learning_rate": 1e-4,
-    "betas": [0.9, 0.999],
-    "weight_decay": 0.0,
-    "grad_clip": 1e9,
-    "warmup_updates": 0,
-    "underfilled": "fewer-updates",
-}
+TRAIN = SECTION | {"batch_size": B, "mini_batch_size": MINI, "group_size": G, "learning_rate": 1e-4}
 COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
 BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
 CODE = {
@@ -204,7 +194,9 @@ def described(parts: list[list[Group]]) -> list[list[tuple]]:
 
 
 def torch_learner(method: methods.Method, model: Qwen2ForCausalLM, reference: Qwen2ForCausalLM) -> Learner:
-    config = OmegaConf.create({"train": TRAIN, "sampling": {"temperature": TEMPERATURE}, "seed": SEED})
+    config = OmegaConf.create(
+        {"model": {"kind": "scratch"}, "train": TRAIN, "sampling": {"temperature": TEMPERATURE}, "seed": SEED}
+    )
     return Learner(copy.deepcopy(model), reference, 0, config, method)
 
 
@@ -364,7 +356,7 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     for expected, found in zip(expected_parts, found_parts, strict=True):
         learner = torch_learner(torch_method, model, reference)
         noted: dict[str, float] = {}
-        step_logprobs = learner._step_logprobs(expected) if torch_method.needs_step_policy else None
+        step_logprobs = learner._logprobs(learner.model, expected) if torch_method.needs_step_policy else None
         learner._one_update(
             step + 1, expected, step_logprobs, lambda key, value, _, noted=noted: noted.update({key: value})
         )

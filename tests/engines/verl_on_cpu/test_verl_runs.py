@@ -104,9 +104,9 @@ def run_command(results: Path, *overrides: str, settings: list[str] = SETTINGS) 
     return STARTED[-1]
 
 
-def finish(process: subprocess.Popen) -> str:
+def finish(process: subprocess.Popen, limit: float = LIMIT) -> str:
     try:
-        _, error = process.communicate(timeout=LIMIT)
+        _, error = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
@@ -146,7 +146,8 @@ def tables(results: Path, *overrides: str) -> dict[str, pd.DataFrame]:
 
 
 def without_times(steps: pd.DataFrame) -> pd.DataFrame:
-    return steps[[c for c in steps.columns if not c.startswith(TIME_COLUMNS)]]
+    """What two runs have in common; the torch engine has no second one to compare log-probabilities with."""
+    return steps[[c for c in steps.columns if not c.startswith((TIME_COLUMNS, "mismatch"))]]
 
 
 def assert_same_run(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame], tolerance: float) -> None:
@@ -201,6 +202,8 @@ def test_verl_repeats_the_torch_engine(results: Path, tmp_path: Path, method: li
         found[PROBE] = found[PROBE].query("set != 'cd34'")
     assert_same_run(found, tables(other, *method), tolerance=2e-3)
     assert (found[STEPS]["seconds_reward"] > 0).all()
+    # alpha, where it is another policy than the one that is trained
+    assert (found[STEPS]["mismatch_mean"] < 1e-4).all() and (found[STEPS]["mismatch_max"] > 0).all()
     found = verify_files(folder)
     assert found["totals"]["rollouts"] == summary["totals"]["rollouts"] > 0
     assert found["totals"]["trained_tokens"] == summary["totals"]["trained_tokens"] > 0
@@ -281,6 +284,23 @@ def test_a_killed_bapo_run_on_two_ranks_goes_on_as_if_nothing_had_happened(resul
     assert "going on after step 4" in error
     assert_same_run(tables(results, VERL, *bapo), expected, tolerance=2e-3)
     assert not temporary_folders(killed)  # the next job clears up after it
+
+
+def test_a_run_longer_than_its_job_stops_in_time_and_goes_on(results: Path) -> None:
+    """A job without room for a second step takes one, and leaves a checkpoint between those of checkpoint.every."""
+    short = ["method=grpo", "train.steps=2", "checkpoint.every=10", "checkpoint.job_minutes=0.01"]
+    process = run_command(results, *short)
+    error = finish(process)
+    assert process.returncode == 130, error[-3000:]
+    assert "stopping, 0.0 minutes before the end of its job" in error
+    assert "stopped after step 1 of 2; the same command goes on there" in error
+    process = run_command(results, *short)
+    error = finish(process)
+    assert process.returncode == 0, error[-3000:]
+    assert "going on after step 1" in error
+    folder = run_directory(composed(results, VERL, *short))
+    assert read_table(folder / STEPS)["step"].tolist() == [1, 2]
+    assert [path.name for path in (folder / "checkpoints").glob("step_*")] == ["step_000002"]
 
 
 class Reader:

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from bapo.engines.verl.registries import register_rollout
+
 #: value of ``actor_rollout_ref.rollout.name``
 ROLLOUT = "bapo_cpu"
 
 
 def register() -> None:
     """Put platform and rollout into verl's registries. Light: it runs inside ``import verl``."""
-    from verl.workers.rollout import base, replica
-
     from bapo.engines.shared import processors
     from bapo.engines.verl.cpu import platform  # noqa: F401 (registers itself)
 
-    base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = "bapo.engines.verl.cpu.rollout.Adapter"
-
-    def load() -> type:
-        from bapo.engines.verl.cpu.rollout import Replica
-
-        return Replica
-
-    replica.RolloutReplicaRegistry.register(ROLLOUT, load)
+    register_rollout(ROLLOUT, f"{__name__}.rollout.Adapter", f"{__name__}.rollout.Replica")
     processors.register()  # Qwen2.5-VL's without torchvision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.images import Images, reads_images
 from bapo.engines.shared.sampler import SamplingParameters, sample
+from bapo.engines.verl.cpu.sleeping import CACHE, WEIGHTS, Sleeper
 from bapo.engines.verl.images import prepared
 
 
@@ -55,7 +56,7 @@ def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[
 
 
 class Server:
-    """Ray actor: tokens in, tokens out, requests gathered into batches."""
+    """Ray actor: tokens in, tokens out, requests gathered into batches. As strict as vLLM about sleep."""
 
     def __init__(self, config: Any, model_config: Any) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -71,6 +72,7 @@ class Server:
         self.waiting: list[Request] = []
         self.arrived = asyncio.Event()
         self.busy = asyncio.Lock()
+        self.sleeper, self.under_way = Sleeper(), 0
         self.loop: asyncio.Task | None = None
 
     async def ready(self) -> bool:
@@ -85,6 +87,7 @@ class Server:
         image_data: list[Any] | None = None,
         **_: Any,
     ) -> TokenOutput:
+        self.sleeper.generate()
         p = sampling_params
         parameters = parameters_of(
             self.tokenizer,
@@ -94,13 +97,19 @@ class Server:
             max_tokens=int(p.get("max_tokens") or self.config.response_length),
             generation=self.model_config.generation_config,
         )
+        ends = dict.fromkeys((*parameters.eos_ids, *map(int, p.get("stop_token_ids") or ())))
+        parameters = replace(parameters, eos_ids=tuple(ends))
         key, prompt_key, number = p["draw"]
         result = asyncio.get_running_loop().create_future()
         images = prepared(self.processor, list(image_data or []))
         tokens = [int(t) for t in prompt_ids]
         self.waiting.append(Request(tokens, parameters, key, prompt_key, number, images, result))
         self.arrived.set()
-        tokens, logprobs, version = await result
+        self.under_way += 1
+        try:
+            tokens, logprobs, version = await result
+        finally:
+            self.under_way -= 1
         ended = bool(tokens) and tokens[-1] in parameters.eos_ids
         return TokenOutput(
             token_ids=tokens,
@@ -126,6 +135,7 @@ class Server:
                     request.result.set_result((*answer, self.version))
 
     async def load_weights(self, named: dict[str, torch.Tensor], version: int | None) -> None:
+        self.sleeper.push()
         async with self.busy:
             missing, unexpected = self.model.load_state_dict(named, strict=False)
             tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
@@ -139,7 +149,16 @@ class Server:
     async def _nothing(self, *_: Any, **__: Any) -> None:
         """Part of verl's interface, without a use here."""
 
-    wake_up = sleep = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
+    async def sleep(self) -> None:
+        self.sleeper.sleep(self.under_way)
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.fill_(torch.nan)
+
+    async def wake_up(self, tags: list[str] | None = None) -> None:
+        self.sleeper.wake(tags or [WEIGHTS, CACHE])
+
+    clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
 
 
@@ -169,15 +188,20 @@ class Adapter(BaseRollout):
         self.leads = rank % size == 0
         self.server: Any = None
 
-    async def resume(self, *_: Any, **__: Any) -> None:
-        """The server never sleeps."""
+    async def resume(self, tags: list[str]) -> None:
+        await self._tell("wake_up", tags)
 
-    release = resume
+    async def release(self) -> None:
+        await self._tell("sleep")
+
+    async def _tell(self, method: str, *arguments: Any) -> None:
+        """Call the server, once for all ranks that share it."""
+        if self.leads:
+            self.server = self.server or ray.get_actor(server_name(self.replica_rank))
+            await getattr(self.server, method).remote(*arguments)
 
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: Any
     ) -> None:
         named = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
-        if self.leads:
-            self.server = self.server or ray.get_actor(server_name(self.replica_rank))
-            await self.server.load_weights.remote(named, global_steps)
+        await self._tell("load_weights", named, global_steps)

@@ -1,0 +1,332 @@
+"""The layers of small float32 Qwen2, Llama and Qwen2.5-VL models for training: forward and backward passes by hand.
+
+The same numbers and gradients as the library's forward under autograd, up to float rounding, in half its time:
+
+- query, key and value weights are one matrix, gate and up weights another; the weights of a norm and the factor
+  1/sqrt(head size) are in the matrix that follows, so that a norm only scales each token;
+- as in ``bapo.engines.fast.sampler``, the features of a head that RoPE rotates together lie side by side, so that the
+  rotation is one product of complex numbers in place, and its gradient another;
+- the backward pass keeps what it needs and nothing else, and writes no gradient of a view or a copy;
+- the first layer's queries, keys and values are those of the different words;
+- behind the last layer's attention only those tokens go on that something is predicted from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bapo.engines.fast import attention, sampler
+from bapo.engines.fast.attention import Heads, Places
+from bapo.engines.fast.layout import Layout
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+# ------------------------------------------------------------------------------------------------ weights
+
+
+def parameters_of(block: nn.Module) -> list[Tensor]:
+    """Return a layer's parameters in the order that this module takes and gives them."""
+    projections = (block.self_attn.q_proj, block.self_attn.k_proj, block.self_attn.v_proj)
+    return [
+        block.input_layernorm.weight,
+        *(p.weight for p in projections),
+        block.self_attn.o_proj.weight,
+        block.post_attention_layernorm.weight,
+        block.mlp.gate_proj.weight,
+        block.mlp.up_proj.weight,
+        block.mlp.down_proj.weight,
+        *(p.bias for p in projections if p.bias is not None),  # Qwen2's; Llama has none
+    ]
+
+
+@dataclass
+class Weights:
+    """A layer's matrices [out, in], or their gradients: of queries, of keys and values, of gate and up with the norms
+    before them in them."""
+
+    q: Tensor
+    kv: Tensor
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+    q_bias: Tensor | None = None
+    kv_bias: Tensor | None = None
+
+
+@dataclass
+class Joined:
+    """A layer's parameters and the matrices made of them; those without their norms are None in a frozen layer."""
+
+    heads: Heads
+    norm: Tensor
+    plain_qkv: Tensor | None
+    mlp_norm: Tensor
+    plain_gate_up: Tensor | None
+    weights: Weights
+
+    @classmethod
+    def of(cls, parameters: Sequence[Tensor], heads: Heads, frozen: bool = False) -> Joined:
+        """Join the ``parameters_of`` a layer."""
+        norm, q, k, v, out, mlp_norm, gate, up, down, *biases = parameters
+        order, scales = _rows_of(heads)
+        plain = torch.cat([q, k, v])[order].mul_(scales[:, None]), torch.cat([gate, up])
+        # a frozen model's matrices stay, so that a second copy of most of its weights would
+        qkv, gate_up = (
+            torch.mul(m, n, out=m if frozen else None) for m, n in zip(plain, (norm, mlp_norm), strict=True)
+        )
+        cut = heads.queries * heads.size
+        weights = Weights(*qkv.tensor_split([cut]), out, gate_up, down)
+        if biases:
+            weights.q_bias, weights.kv_bias = torch.cat(biases)[order].mul_(scales).tensor_split([cut])
+        plain_qkv, plain_gate_up = (None, None) if frozen else plain
+        return cls(heads, norm, plain_qkv, mlp_norm, plain_gate_up, weights)
+
+    def split(self, gradients: Weights) -> list[Tensor]:
+        """Return the gradients of the ``parameters_of`` the layer from those of its matrices."""
+        order, scales = _rows_of(self.heads)
+        joined = torch.cat([gradients.q, gradients.kv])
+        qkv = torch.empty_like(joined)
+        qkv[order] = (joined * self.norm).mul_(scales[:, None])
+        sizes = [n * self.heads.size for n in (self.heads.queries, self.heads.keys, self.heads.keys)]
+        biases: Sequence[Tensor] = ()
+        if gradients.q_bias is not None:
+            bias = torch.empty(len(joined))
+            bias[order] = torch.cat([gradients.q_bias, gradients.kv_bias]).mul_(scales)
+            biases = bias.split(sizes)
+        return [
+            joined.mul_(self.plain_qkv).sum(0),
+            *qkv.split(sizes),
+            gradients.out,
+            (gradients.gate_up * self.plain_gate_up).sum(0),
+            *gradients.gate_up.mul_(self.mlp_norm).chunk(2),
+            gradients.down,
+            *biases,
+        ]
+
+
+@cache
+def _rows_of(heads: Heads) -> tuple[Tensor, Tensor]:
+    """Return the order of the joined rows of queries, keys and values, int64 [n], and each one's factor, [n]."""
+    within = torch.arange(heads.size).view(2, -1).t().flatten()  # 0, size/2, 1, size/2 + 1, ...
+    turned = heads.queries + heads.keys
+    rotated = (torch.arange(turned)[:, None] * heads.size + within).flatten()
+    order = torch.cat([rotated, torch.arange(turned * heads.size, (turned + heads.keys) * heads.size)])
+    scales = torch.ones(len(order))
+    scales[: heads.queries * heads.size] = heads.size**-0.5
+    return order, scales
+
+
+#: of each frozen model the versions of its parameters and their joined form
+_JOINED: WeakKeyDictionary[nn.Module, tuple[list[tuple[int, int]], list[Joined]]] = WeakKeyDictionary()
+
+
+def _joined(model: nn.Module, parameters: Sequence[Tensor], count: int, heads: Heads) -> list[Joined]:
+    """Join the weights of ``count`` layers; ``parameters``: the ``parameters_of`` all, one after the other.
+
+    Those of a model that is not trained are remembered. A fused optimiser changes weights without a new version.
+    """
+    size = len(parameters) // count
+    parts = [parameters[at : at + size] for at in range(0, len(parameters), size)]
+    if any(p.requires_grad for p in parameters):
+        return [Joined.of(part, heads) for part in parts]
+    versions = [(p.data_ptr(), p._version) for p in parameters]
+    known = _JOINED.get(model)
+    if known is None or known[0] != versions:
+        known = versions, [Joined.of(part, heads, frozen=True) for part in parts]
+        _JOINED[model] = known
+    return known[1]
+
+
+# ------------------------------------------------------------------------------------------------ a layer
+
+
+def normalise(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Return x [M, hidden] divided by its root mean square, and the factors [M, 1]."""
+    scale = _means(x * x).add_(eps).rsqrt_()
+    return x * scale, scale
+
+
+def normalise_backward(gradient: Tensor, h: Tensor, scale: Tensor, into: Tensor) -> Tensor:
+    """Add the gradient of ``normalise``'s x to ``into``; the gradient [M, hidden] of its h is overwritten."""
+    mean = _means(gradient * h)
+    return into.addcmul_(gradient.addcmul_(h, mean, value=-1), scale)
+
+
+def _means(x: Tensor) -> Tensor:
+    """Return the mean of each row, [M, 1]: a product, which is faster than a sum of short rows."""
+    return torch.mm(x, x.new_full((x.shape[1], 1), 1 / x.shape[1]))
+
+
+@dataclass
+class Kept:
+    """What a layer's backward pass needs of its forward pass."""
+
+    h: Tensor
+    scale: Tensor
+    rows: attention.Kept
+    attended: Tensor
+    mlp_h: Tensor
+    mlp_scale: Tensor
+    up: Tensor
+    sigmoid: Tensor
+    silu: Tensor
+    activated: Tensor
+
+
+def forward(
+    x: Tensor, weights: Weights, eps: float, places: Places, first: bool, last: bool, keep: bool
+) -> tuple[Tensor, Kept | None]:
+    """Run a layer on hidden states [M, hidden]; returns its output, and what :func:`backward` needs if ``keep``.
+
+    The first takes the embeddings of the layout's words, the last returns those that something is predicted from.
+    """
+    only = places.layout.predicting if last else None
+    h, scale = normalise(x, eps)
+    q = sampler.product(weights.q_bias, h, weights.q.t())
+    kv = sampler.product(weights.kv_bias, h, weights.kv.t())
+    if first:
+        x, q, kv = (t.index_select(0, places.layout.word) for t in (x, q, kv))
+    attended, rows = attention.forward(q, kv, places, only)
+    if last:
+        x = x.index_select(0, only)
+    x = torch.addmm(x, attended, weights.out.t())
+    mlp_h, mlp_scale = normalise(x, eps)
+    gate, up = torch.mm(mlp_h, weights.gate_up.t()).chunk(2, -1)
+    sigmoid = torch.sigmoid(gate)
+    if not keep:  # the same numbers, so that a policy has no divergence from itself
+        return x.addmm_(sigmoid.mul_(gate).mul_(up), weights.down.t()), None
+    silu = sigmoid * gate
+    activated = silu * up
+    kept = Kept(h, scale, rows, attended, mlp_h, mlp_scale, up, sigmoid, silu, activated)
+    return x.addmm_(activated, weights.down.t()), kept
+
+
+def backward(
+    gradient: Tensor, kept: Kept, weights: Weights, places: Places, first: bool, last: bool
+) -> tuple[Tensor, Weights]:
+    """Return the gradient of a layer's input from that of its output, which is overwritten, and its weights'."""
+    only = places.layout.predicting if last else None
+    activated = torch.mm(gradient, weights.down)
+    down = torch.mm(gradient.t(), kept.activated)
+    gate_up = torch.empty(len(activated), 2 * activated.shape[1])
+    gate, up = gate_up.chunk(2, -1)
+    torch.mul(activated, kept.silu, out=up)
+    slope = torch.addcmul(kept.sigmoid, kept.silu, 1 - kept.sigmoid)  # of silu
+    torch.mul(slope.mul_(activated), kept.up, out=gate)
+    joined = torch.mm(gate_up.t(), kept.mlp_h)
+    gradient = normalise_backward(torch.mm(gate_up, weights.gate_up), kept.mlp_h, kept.mlp_scale, gradient)
+    out = torch.mm(gradient.t(), kept.attended)
+    q, kv = attention.backward(torch.mm(gradient, weights.out), kept.rows, places, only)
+    if last:
+        gradient = attention.spread(gradient, only, len(places.layout.word))
+    if first:
+        gradient, q, kv = (places.layout.same.of(t) for t in (gradient, q, kv))
+    h = torch.mm(q, weights.q).addmm_(kv, weights.kv)
+    gradients = Weights(torch.mm(q.t(), kept.h), torch.mm(kv.t(), kept.h), out, joined, down)
+    if weights.q_bias is not None:
+        gradients.q_bias, gradients.kv_bias = q.sum(0), kv.sum(0)
+    return normalise_backward(h, kept.h, kept.scale, gradient), gradients
+
+
+# ------------------------------------------------------------------------------------------------ all layers
+
+
+def hidden(model: PreTrainedModel, layout: Layout, features: Tensor | None = None) -> Tensor:
+    """Return the last hidden states [U, hidden] that the head takes; gradients flow to the parameters and ``features``.
+
+    features: of the images of the rows ``layout.shown``, one behind the other.
+    """
+    body = sampler.text_model(model)
+    parameters = [p for block in body.layers for p in parameters_of(block)]
+    return _Hidden.apply(model, layout, features, body.embed_tokens.weight, body.norm.weight, *parameters)
+
+
+def kept_bytes(model: PreTrainedModel, layout: Layout, gradient: bool) -> int:
+    """Count the bytes of the layers' :class:`Kept`, or of their inputs and one layer's with gradient checkpointing.
+
+    Without a gradient there is one layer's at a time.
+    """
+    heads, config = _heads_of(model), model.config.get_text_config()
+    tokens, (rows, queries, keys) = len(layout.word), layout.mask.shape
+    stream = tokens * config.hidden_size
+    attention = rows * heads.size * (queries * heads.queries + 2 * keys * heads.keys)
+    attention += rows * heads.queries * queries * keys + tokens * heads.size * heads.queries
+    layer = 2 * stream + attention + 5 * tokens * config.intermediate_size
+    count = config.num_hidden_layers
+    if not gradient:
+        return 4 * layer
+    return 4 * (count * stream + layer if model.is_gradient_checkpointing else count * layer)
+
+
+def _heads_of(model: PreTrainedModel) -> Heads:
+    config = model.config.get_text_config()
+    size = sampler.text_model(model).layers[0].self_attn.head_dim
+    return Heads(config.num_attention_heads, config.num_key_value_heads, size)
+
+
+@dataclass
+class _State:
+    """What the backward pass of all layers needs.
+
+    kept: of each layer what its backward pass needs, or its input alone, from which to compute that again.
+    """
+
+    layers: list[Joined]
+    kept: list[Kept | Tensor]
+    places: Places
+    h: Tensor
+    scale: Tensor
+    norm: Tensor
+    vocabulary: int
+    eps: float
+
+
+class _Hidden(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, model: PreTrainedModel, layout: Layout, features: Tensor | None, *parameters: Tensor
+    ) -> Tensor:
+        embedding, norm, *rest = parameters
+        config, keep = model.config.get_text_config(), any(ctx.needs_input_grad)
+        heads = _heads_of(model)
+        layers, kept = _joined(model, rest, config.num_hidden_layers, heads), []
+        again = model.is_gradient_checkpointing
+        places = Places.of(model, layout, heads)
+        x = F.embedding(layout.words, embedding)
+        if features is not None:
+            x = torch.cat([x, features])
+        for layer in layers:
+            first, last = layer is layers[0], layer is layers[-1]
+            begun = x
+            x, needed = forward(x, layer.weights, config.rms_norm_eps, places, first, last, keep and not again)
+            kept.append(begun if keep and again else needed)
+        h, scale = normalise(x, config.rms_norm_eps)
+        if keep:
+            ctx.state = _State(layers, kept, places, h, scale, norm, len(embedding), config.rms_norm_eps)
+        return h * norm
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        state, layout = ctx.state, ctx.state.places.layout
+        del ctx.state
+        x = normalise_backward(gradient * state.norm, state.h, state.scale, torch.zeros_like(state.h))
+        found: list[Tensor] = []
+        for layer, kept in zip(reversed(state.layers), reversed(state.kept), strict=True):
+            first, last = layer is state.layers[0], layer is state.layers[-1]
+            if isinstance(kept, Tensor):  # gradient checkpointing
+                _, kept = forward(kept, layer.weights, state.eps, state.places, first, last, True)
+            x, gradients = backward(x, kept, layer.weights, state.places, first, last)
+            found = [*layer.split(gradients), *found]
+        words, features = x.tensor_split([len(layout.words)])
+        embedding = attention.spread(words, layout.words, state.vocabulary)
+        return None, None, features if layout.shown else None, embedding, (gradient * state.h).sum(0), *found

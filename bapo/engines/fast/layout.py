@@ -1,0 +1,181 @@
+"""Where the tokens of a batch of sequences go, so that each different beginning is computed once.
+
+A causal model gives the same hidden state to equal beginnings, whichever row they stand in. Responses to one prompt
+share the prompt, and often their own first tokens: of 8 samples of a trained model many agree for a while, or entirely.
+Padding is left out too.
+
+All hidden states lie in one list of tokens, [tokens, hidden]. Attention alone needs rows: a row has a few computed
+tokens that follow each other as queries, and their whole sequence so far as keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from bapo.engines.shared.images import View
+
+#: what a row of attention may have at most
+_LENGTHS = (6, 8, 12, 16, 24)
+
+
+@dataclass
+class Layout:
+    """The places of all tokens. M tokens are computed, in R rows of attention with Q queries and K keys each; int64.
+
+    words: the different ids among the computed tokens, behind which come the image tokens, each a word of its own; word
+    [M]: which of these each token is; same: the sums over the tokens of each word; positions [M], with images [3, M];
+    queries [R * Q], keys [R * K]: the computed token in each place, any in the padding; query [M]: the place of each
+    computed token among the queries; uses: the sums over its places among the keys; mask float32 [R, Q, K]: 0 where a
+    query sees a key, else -inf.
+    predicting [U]: the computed tokens that a response token is predicted from; predicts, targets [N, T]: for each
+    response token its place in ``predicting``, and its id.
+
+    shown: the rows whose images these words are, in their order.
+    """
+
+    words: Tensor
+    word: Tensor
+    same: Sums
+    positions: Tensor
+    queries: Tensor
+    keys: Tensor
+    query: Tensor
+    uses: Sums
+    mask: Tensor
+    predicting: Tensor
+    predicts: Tensor
+    targets: Tensor
+    shown: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Row i of the result is the sum of the rows ``index[offsets[i]:offsets[i + 1]]``; int32."""
+
+    index: Tensor
+    offsets: Tensor
+
+    @classmethod
+    def by_owner(cls, owners: np.ndarray, count: int) -> Sums:
+        """Return the sums by owner: int [n], each 0 ... ``count`` - 1 or, for nobody, higher."""
+        index = np.argsort(owners, kind="stable").astype(np.int32)
+        counts = np.bincount(owners, minlength=count)[:count]
+        offsets = np.zeros(count, dtype=np.int32)
+        np.cumsum(counts[:-1], out=offsets[1:])
+        return cls(torch.from_numpy(index[: counts.sum()]), torch.from_numpy(offsets))
+
+    def of(self, rows: Tensor) -> Tensor:
+        """Sum rows [n, width]. The library has no other sum of chosen rows that does not copy them first."""
+        return torch.embedding_bag(rows, self.index, self.offsets, False, 0)[0]
+
+
+def lay_out(
+    ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray, width: int, views: Sequence[View | None] | None = None
+) -> Layout:
+    """Return the layout of N rows: int64 [N, L], a prompt of ``starts`` tokens and a response of ``lengths`` each.
+
+    width: T, the longest response; views: of each row's images, the same object for the same prompt.
+    """
+    ends = starts + lengths - 1  # nothing follows a row's last token
+    columns = np.arange(int(ends.max()))
+    inside = columns < ends[:, None]
+    keys = np.where(inside, ids[:, : len(columns)], -1)
+    seen = np.zeros(len(ids), dtype=np.int64)
+    if views is not None:
+        numbers = {id(view): number for number, view in enumerate(views)}
+        seen = np.array([numbers[id(view)] for view in views])
+    order = np.lexsort((*keys.T[::-1], seen))  # rows that begin alike lie side by side, the shorter first
+    keys, inside, seen = keys[order], inside[order], seen[order]
+    shared = np.zeros_like(inside)
+    shared[1:] = np.logical_and.accumulate((keys[1:] == keys[:-1]) & (seen[1:] == seen[:-1])[:, None], axis=1)
+    computed = inside & ~shared
+    count = int(computed.sum())
+    number = np.zeros(computed.shape, dtype=np.int64)
+    number[computed] = np.arange(count)
+    owner = np.maximum.accumulate(np.where(computed, np.arange(len(ids))[:, None], 0), axis=0)
+    gather = np.where(inside, number[owner, columns], count)
+    steps, back = np.arange(width), np.argsort(order)
+    before = np.minimum(starts[:, None] + steps - 1, len(columns) - 1)
+    at = np.minimum(starts[:, None] + steps, ids.shape[1] - 1)
+    sources = np.minimum(np.take_along_axis(gather[back], before, 1), count - 1)
+    marked = np.zeros(count, dtype=bool)
+    marked[sources] = True
+    firsts = inside.sum(1) - computed.sum(1)
+    row, begins, stops, length = _cut(firsts, inside.sum(1))
+    places = begins[:, None] + np.arange(length)
+    held = places < stops[:, None]
+    queries = np.where(held, gather[row[:, None], np.minimum(places, len(columns) - 1)], 0)
+    query = np.empty(count, dtype=np.int64)
+    query[queries[held]] = np.flatnonzero(held)
+    columns = columns[: stops.max()]
+    keys_of = np.where(columns < stops[:, None], gather[row, : len(columns)], count)
+    positions, shown, image_places = np.nonzero(computed)[1], [], []
+    if views is not None and any(views):
+        positions, shown, image_places = _place_images(views, starts, order, computed, number)
+    words, word = np.unique(keys[computed], return_inverse=True)
+    word[image_places] = len(words) + np.arange(len(image_places))
+    mask = np.where(columns <= places[:, :, None], np.float32(0), -np.float32(np.inf))
+    return Layout(
+        words=torch.from_numpy(words),
+        word=torch.from_numpy(word),
+        same=Sums.by_owner(word, len(words) + len(image_places)),
+        positions=torch.from_numpy(positions),
+        queries=torch.from_numpy(queries.ravel()),
+        keys=torch.from_numpy(np.where(keys_of < count, keys_of, 0).ravel()),
+        query=torch.from_numpy(query),
+        uses=Sums.by_owner(keys_of.ravel(), count),
+        mask=torch.from_numpy(mask),
+        predicting=torch.from_numpy(np.flatnonzero(marked)),
+        predicts=torch.from_numpy((np.cumsum(marked) - 1)[sources]),
+        targets=torch.from_numpy(np.take_along_axis(ids, at, 1)),
+        shown=shown,
+    )
+
+
+def _cut(firsts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Cut the computed columns ``firsts`` to ``ends`` (exclusive) of each sequence into rows of attention.
+
+    Returns each row's sequence, first and last (exclusive) query, and the queries of the longest. Few queries a row
+    leave less padding and less that the mask hides, but each row has all its keys; the length costs least by a rough
+    model of the time for a score, a key and a query.
+    """
+    counts, width = ends - firsts, int(ends.max())
+
+    def cost(length: int) -> int:
+        return int(np.sum(-(-counts // length))) * (17 * length * width + 70 * width + 90 * length)
+
+    longest = int(counts.max())
+    length = min((longest, *(n for n in _LENGTHS if n < longest)), key=cost)
+    pieces = -(-counts // length)
+    row = np.repeat(np.arange(len(counts)), pieces)
+    number = np.arange(len(row)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    begins = firsts[row] + length * number
+    return row, begins, np.minimum(begins + length, ends[row]), length
+
+
+def _place_images(
+    views: Sequence[View | None], starts: np.ndarray, order: np.ndarray, computed: np.ndarray, number: np.ndarray
+) -> tuple[np.ndarray, list[int], np.ndarray]:
+    """Return positions [3, M], the rows whose images are embedded, and the computed tokens [K] that these are for.
+
+    computed, number: [N, W], of rows in ``order``.
+    """
+    positions = np.broadcast_to(np.arange(computed.shape[1]), (3, *computed.shape)).copy()
+    shown, places = [], []
+    for row, source in enumerate(order):
+        view, start = views[source], starts[source]
+        if view is None:
+            continue
+        positions[:, row, :start] = view.positions
+        positions[:, row, start:] += view.following - start
+        if computed[row, view.places[0]]:  # the first row with this prompt
+            places.append(number[row, view.places])
+            shown.append(int(source))
+    return positions[:, computed], shown, np.concatenate(places)

@@ -1,0 +1,107 @@
+"""What fits into a GPU while verl trains a policy on it, from counts alone. Needs neither torch nor a GPU.
+
+With P parameters on R ranks (FSDP2 shards everything), in bytes a GPU:
+
+- the policy: 4 of float32 weights, 4 of gradients and 8 of Adam's moments a parameter; a critic costs the same again;
+- the reference policy: 2 a parameter, in bfloat16;
+- with the actor's ``offload_policy`` all of that policy's 16 lie in host memory; 2 a parameter are charged for what is
+  gathered of it. ``optimizer_offload`` puts Adam's 8 there too, but verl brings them back for every update: they are
+  away only while vLLM generates;
+- one micro-batch: 16 a token and entry of the vocabulary. The logits are there in bfloat16 and in float32, each with
+  its gradient (12), beside what the entropy keeps (4); with gradient checkpointing a layer's activations are small;
+- vLLM, while it generates: ``verl.gpu_memory_utilization`` of the card, which it gives back before the training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omegaconf import DictConfig
+
+from bapo import methods
+from bapo.engines.verl import settings
+from bapo.errors import UserError
+
+VOCABULARY = 152_000  # Qwen2.5 and Qwen3
+LOGITS = 16  # bytes a token and entry of the vocabulary
+GIGABYTE = 1e9
+CARD = 80.0  # GB of the card that is meant where none is visible: an A100 or H100
+#: not to be had: CUDA's and NCCL's own, fragments, vLLM's graphs
+RESERVE = 0.06, 3e9
+_FSDP = "actor_rollout_ref.actor.fsdp_config"
+OFFLOAD, OPTIMIZER_OFFLOAD = f"{_FSDP}.offload_policy", f"{_FSDP}.optimizer_offload"
+#: bytes a parameter of a trained model while it is trained, and while vLLM generates
+TRAINED = 16, 12
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes a GPU. states: of all models, gradients and optimisers; generating: those that stay while vLLM has the
+    card; card: what may be used of it."""
+
+    states: float
+    generating: float
+    card: float
+
+    @property
+    def tokens(self) -> int:
+        """Count the tokens that fit into one micro-batch."""
+        return max(0, int((self.card - self.states) / (LOGITS * VOCABULARY)))
+
+
+def memory_of(config: DictConfig, ranks: int, card: float = CARD) -> Memory | None:
+    """Return what a run needs of each of ``ranks`` GPUs with ``card`` GB; None where the model's size is not known."""
+    parameters = config.model.parameters
+    if not parameters:
+        return None
+    method = methods.of_run(config)
+    share, fixed = RESERVE
+    policy = TRAINED
+    if in_host_memory(config):
+        policy = 2, 0
+    elif settings.overridden(config, OPTIMIZER_OFFLOAD, False):
+        policy = 16, 4
+    others = 2 if method.needs_reference else 0
+    states, generating = (
+        (actor + critic * method.uses_critic + others) * parameters / ranks
+        for actor, critic in zip(policy, TRAINED, strict=True)
+    )
+    return Memory(states, generating, (1 - share) * card * GIGABYTE - fixed)
+
+
+def in_host_memory(config: DictConfig) -> bool:
+    """Return whether the policy's weights, gradients and optimiser lie in host memory, and are updated there."""
+    return bool(settings.overridden(config, OFFLOAD, False))
+
+
+def micro_batch_tokens(config: DictConfig, ranks: int, asked: int, card: float) -> int:
+    """Return the tokens of a micro-batch on one GPU: those that ``train.micro_batch_size`` asks for, or what fits.
+
+    asked: a GPU's. Raises UserError where the models, or one response of full length beside them, do not fit.
+    """
+    found = memory_of(config, ranks, card)
+    if found is None:
+        return asked
+    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    run = f"model={config.model.name} on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
+    cure = "use more or larger GPUs (verl.gpus_per_node, verl.gpu_memory) or a smaller model"
+    if not in_host_memory(config):
+        cure += f", or keep weights and optimiser in host memory (verl.overrides: {OFFLOAD}=true)"
+    share = settings.get(config, "gpu_memory_utilization", 0.5)
+    if found.states >= found.card:
+        raise UserError(
+            f"{run}: weights, gradients and optimiser alone take {found.states / GIGABYTE:.0f} GB a GPU; {cure}"
+        )
+    if found.tokens < row:
+        raise UserError(
+            f"{run}: a response of full length ({row} tokens with its prompt) takes "
+            f"{LOGITS * VOCABULARY * row / GIGABYTE:.0f} GB of logits beside {found.states / GIGABYTE:.0f} GB of "
+            f"states; lower sampling.max_response_tokens, or {cure}"
+        )
+    if found.generating + share * card * GIGABYTE > found.card:
+        left = max(0.0, (found.card - found.generating) / (card * GIGABYTE))
+        raise UserError(
+            f"verl.gpu_memory_utilization={share}: {run} leaves {left:.2f} of each card to vLLM; lower it"
+            + (f" to {left // 0.05 * 0.05:.2f}" if left >= 0.1 else f", or {cure}")
+        )
+    return min(asked, found.tokens)

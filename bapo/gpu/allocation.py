@@ -1,0 +1,46 @@
+"""What the batch system gives this job beside GPUs: processors, and the time at which it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+#: of cgroup v2: microseconds of processor time in so many microseconds, or "max"
+QUOTA = Path("/sys/fs/cgroup/cpu.max")
+
+
+def cpus() -> int:
+    """Count the processors that this process may use: of its affinity, its container and its Slurm job, the fewest."""
+    counts = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    if os.environ.get("SLURM_CPUS_ON_NODE", "").isdigit():
+        counts.append(int(os.environ["SLURM_CPUS_ON_NODE"]))
+    try:
+        quota, period = QUOTA.read_text(encoding="ascii").split()
+        if quota != "max":
+            counts.append(int(quota) // int(period))
+    except (OSError, ValueError):  # no cgroup v2
+        pass
+    return max(1, min(counts))
+
+
+def end() -> float | None:
+    """Return the time (seconds since 1970) at which Slurm ends this job; None outside Slurm or without a limit.
+
+    Older versions of Slurm do not say so in the environment and are asked.
+    """
+    if "SLURM_JOB_ID" not in os.environ:
+        return None
+    told = os.environ.get("SLURM_JOB_END_TIME", "")
+    return float(told) if told.isdigit() else _asked(os.environ["SLURM_JOB_ID"])
+
+
+def _asked(job: str) -> float | None:
+    try:
+        done = subprocess.run(["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):  # none in a container
+        return None
+    found = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", done.stdout)
+    return time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) if found else None

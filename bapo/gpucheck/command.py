@@ -1,0 +1,235 @@
+"""The checks of ``gpu-check`` in their order, each a job of its own, and what is read from what they leave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from bapo import methods
+from bapo.engines.shared import vllm
+from bapo.experiments.places import base_directory, data_directory, run_directory
+from bapo.gpu import allocation, devices, environment
+from bapo.gpucheck import rows, world
+from bapo.gpucheck.rows import FINE, WRONG, Row, judged
+from bapo.store.files import STEPS, SUMMARY, read_json, read_table
+
+#: seconds that one job may take; a minute is usual on a GPU
+LIMIT = 1800
+#: most that the two engines' log-probabilities may differ by on average in a training step, as in engine.LIMITS
+MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
+#: GB that training the paper's smallest model on one GPU takes (docs/paper_scale.md)
+SMALLEST = 24
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the check works: folder of logs and results, device, seconds that one job may take."""
+
+    folder: Path
+    device: str
+    limit: float = LIMIT
+
+    @property
+    def config(self) -> DictConfig:
+        return world.config_of(self.folder, self.device)
+
+    def command(self, name: str) -> list[str]:
+        return [*_bapo(name), *world.overrides(self.folder, self.device)]
+
+
+class Failed(Exception):
+    """A job of the check failed; the argument is its row."""
+
+
+def main(device: str, keep: Path | None = None, limit: float = LIMIT) -> int:
+    """Run every check on ``device``, print the table, return the exit status.
+
+    keep: the folder of logs and results; what a check there has finished is not done again. limit: seconds of a job.
+    """
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    folder = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="bapo-gpu-check-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    found = checked(device, folder.absolute(), say, limit)
+    print(rows.table(found), end="")
+    failed = rows.status(found)
+    if keep or failed:
+        say(f"logs and results: {folder}")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    return failed
+
+
+def checked(device: str, folder: Path, say: Callable[[str], None], limit: float = LIMIT) -> list[Row]:
+    """Return the rows; a job that fails ends the check, as the later ones build on it."""
+    found = machine(device)
+    if rows.status(found):
+        return found
+    steps = (made, engines, trained, exported, evaluated)
+    try:
+        with devices.taken(1) if device == "cuda" else contextlib.nullcontext():
+            for number, step in enumerate(steps, start=1):
+                say(f"gpu-check {number}/{len(steps)}: {step.__doc__.splitlines()[0]}")
+                found += step(Place(folder, device, limit))
+    except Failed as error:
+        found.append(error.args[0])
+    return found
+
+
+def machine(device: str) -> list[Row]:
+    """Look at driver, CUDA, packages, memory and processors."""
+    modules = ("vllm", "verl", *(("flash_attn",) if device == "cuda" else ()))
+    seen = environment.checks(int(device == "cuda"), modules)
+    found = [
+        judged(c.name, c.ok, c.found, c.cure if device == "cuda" else vllm.ENVIRONMENT)
+        for c in seen
+        if device == "cuda" or c.name in modules
+    ]
+    if not vllm.version() and all(row.state == FINE for row in found if row.name == "vllm"):
+        found.append(judged("vllm's name", False, "no distribution is called vllm", vllm.RENAMING))
+    if device == "cuda":
+        sizes = [gpu.memory * 2**20 / 1e9 for gpu in devices.installed()]
+        text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known"
+        cure = f"under {SMALLEST} GB no model of the paper can be trained: docs/paper_scale.md has smaller ones"
+        found.append(judged("memory", bool(sizes) and min(sizes) >= 0.95 * SMALLEST, text, cure))
+    cpus, enough = allocation.cpus(), 4 if device == "cuda" else 1
+    cure = "give the job 8 CPU cores a GPU: graders, Ray and vLLM share them"
+    return [*found, judged("CPU cores", cpus >= enough, str(cpus), cure)]
+
+
+def made(place: Place) -> list[Row]:
+    """problems and a small base model"""
+    for command, made_there in (("data", data_directory(place.config)), ("base", base_directory(place.config))):
+        if not (made_there / SUMMARY).exists():
+            _job(place, command, place.command(command), f"bapo {command}")
+    return []
+
+
+def engines(place: Place) -> list[Row]:
+    """vLLM's log-probabilities against the trainer's, with altered weights, and after a sleep"""
+    from bapo.gpucheck.engine import FILE
+
+    command = [sys.executable, "-m", "bapo.gpucheck.engine", str(place.folder), place.device]
+    _job(place, "engine", command, "vLLM")
+    return [Row(**row) for row in read_json(place.folder / FILE)]
+
+
+def trained(place: Place) -> list[Row]:
+    """BAPO with v = 2 in verl, killed after two steps and resumed"""
+    command, config = place.command("train"), place.config
+    shutil.rmtree(run_directory(config), ignore_errors=True)  # of an earlier check
+    killed = _job(place, "train", command, "training", until=f"step {world.KILLED_AFTER}/")
+    name = "killed and resumed"
+    if not killed:
+        raise Failed(Row(name, WRONG, "the run was over before it could be killed", "give the command again"))
+    _job(place, "resume", command, "resumed training")
+    home = run_directory(config)
+    steps = read_table(home / STEPS)
+    gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
+    went_on = re.search(r"going on after step (\d+)", (place.folder / "resume.log").read_text(encoding="utf-8"))
+    ages = steps["staleness"].astype(int).tolist()
+    right = expected_ages(config)
+    return [
+        judged(
+            "BAPO steps",
+            ages == right and int(steps["updates"].sum()) > 0,
+            f"{len(steps)} of {world.STEPS}, {int(steps['updates'].sum())} updates, rollout policy {ages} steps old",
+            f"there should be updates, and a rollout policy {right} steps old; report this with {home / 'verl.log'}",
+        ),
+        judged(
+            "rollouts in training",
+            gap <= MISMATCH[place.device],
+            f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most",
+            "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
+        ),
+        judged(
+            name,
+            went_on is not None,
+            f"went on after step {went_on[1]}" if went_on else "the second run began anew",
+            f"no checkpoint was found again; see {place.folder / 'resume.log'}",
+        ),
+    ]
+
+
+def expected_ages(config: DictConfig) -> list[int]:
+    """Return how many steps of updates alpha is behind in each step (Algorithm 1, lines 3-5)."""
+    method, version, ages = methods.of_run(config), 0, []
+    for step in range(1, config.train.steps + 1):
+        version = step - 1 if method.syncs_rollout_policy(step) else version
+        ages.append(step - 1 - version)
+    return ages
+
+
+def exported(place: Place) -> list[Row]:
+    """the model that a run leaves"""
+    from safetensors import safe_open
+
+    config = place.config
+    home = run_directory(config)
+    checkpoint = home / read_json(home / SUMMARY)["checkpoint"]
+    types = set()
+    for path in checkpoint.glob("*.safetensors"):
+        with safe_open(path, framework="pt") as file:
+            types |= {str(file.get_tensor(name).dtype).removeprefix("torch.") for name in file.keys()}  # noqa: SIM118
+    cure = f"the export should be {config.model.dtype}; report this"
+    return [judged("export", types == {config.model.dtype}, f"{checkpoint.name}: {', '.join(sorted(types))}", cure)]
+
+
+def evaluated(place: Place) -> list[Row]:
+    """ten prompts evaluated with vLLM"""
+    _job(place, "evaluate", place.command("evaluate"), "evaluation")
+    home = run_directory(place.config)
+    result = read_json(home / "eval" / SUMMARY)["benchmarks"][world.BENCHMARK]
+    speed = re.search(r"\d+ tokens/s", (place.folder / "evaluate.log").read_text(encoding="utf-8"))
+    found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}" + (f", {speed[0]}" if speed else "")
+    return [judged("evaluation", result["problems"] == world.PROMPTS, found, "report this")]
+
+
+def _bapo(command: str) -> list[str]:
+    return [sys.executable, "-m", "bapo", command]
+
+
+def _job(place: Place, name: str, command: Sequence[str], title: str, until: str | None = None) -> bool:
+    """Run a job with its output in ``NAME.log``; until: kill it, by force, as soon as a line holds this text.
+
+    Returns whether it was killed. Raises Failed with its last lines where it fails or takes too long.
+    """
+    log, killed = place.folder / f"{name}.log", False
+    variables = {**os.environ, "PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
+    with open(log, "w", encoding="utf-8") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=variables,
+            pass_fds=devices.held(),
+        )
+        end = time.monotonic() + place.limit
+        while process.poll() is None:
+            late = time.monotonic() > end
+            if late or (until and until in log.read_text(encoding="utf-8", errors="replace")):
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                if late:
+                    raise Failed(Row(title, WRONG, f"not done after {place.limit:.0f} s", f"see {log}"))
+                killed = True
+            time.sleep(0.5)
+    if process.returncode and not killed:
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+        raise Failed(Row(title, WRONG, (lines or ["no output"])[-1][:200], f"see {log}"))
+    return killed

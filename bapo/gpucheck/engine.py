@@ -1,0 +1,173 @@
+"""vLLM's log-probabilities against the trainer's: as loaded, with altered weights, and after vLLM has slept.
+
+``python -m bapo.gpucheck.engine FOLDER DEVICE`` writes ``engine.json`` with rows of the table. A process of its own: it
+starts CUDA, and vLLM keeps the card until it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bapo.engines.shared import models
+from bapo.engines.shared.data import read_prompts
+from bapo.experiments.places import base_directory, data_directory
+from bapo.gpucheck import world
+from bapo.gpucheck.rows import FINE, SKIPPED, Row, judged
+
+FILE = "engine.json"
+#: PPO's clip, by which the share of clipped ratios is counted
+CLIP = 0.2
+#: a mean difference above which something is wrong: the same numbers in float32; rounding and kernels in bfloat16
+LIMITS = {"cpu": 1e-3, "cuda": 2e-2}
+PROMPTS, SAMPLES = 8, 8
+
+
+@dataclass(frozen=True)
+class Difference:
+    """|log-probability - log-probability| over tokens, and the share of ratios that PPO's clip would touch."""
+
+    mean: float
+    maximum: float
+    clipped: float
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"mean {self.mean:.1e}, maximum {self.maximum:.1e}, {self.clipped:.2%} of {self.tokens} ratios clipped"
+
+
+def difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Difference:
+    """Compare log-probabilities of the same tokens."""
+    gaps = np.concatenate(one).astype(np.float64) - np.concatenate(other)
+    return Difference(
+        float(np.abs(gaps).mean()), float(np.abs(gaps).max()), float((np.abs(np.expm1(gaps)) > CLIP).mean()), len(gaps)
+    )
+
+
+def give(worker: Any, weights: dict[str, torch.Tensor]) -> None:
+    """Load weights into a worker of vLLM, as a trainer does after its update."""
+    worker.model_runner.model.load_weights(weights.items())
+
+
+class Sampled:
+    """vLLM's responses to a few prompts, with its log-probabilities."""
+
+    def __init__(self, engine: Any, prompts: list[list[int]], tokens: int) -> None:
+        from vllm import SamplingParams
+
+        asked = [{"prompt_token_ids": p} for p in prompts]
+        parameters = SamplingParams(n=SAMPLES, temperature=1.0, max_tokens=tokens, logprobs=0, ignore_eos=False)
+        begun = time.monotonic()
+        answers = engine.generate(asked, parameters, use_tqdm=False)
+        self.seconds = time.monotonic() - begun
+        pairs = [(p, o) for p, a in zip(prompts, answers, strict=True) for o in a.outputs if o.token_ids]
+        self.prompts = [p for p, _ in pairs]
+        self.responses = [list(o.token_ids) for _, o in pairs]
+        self.logprobs = [
+            np.array([entry[token].logprob for token, entry in zip(o.token_ids, o.logprobs, strict=True)])
+            for _, o in pairs
+        ]
+
+    def under(self, model: Any, device: str) -> list[np.ndarray]:
+        """Return the same tokens' log-probabilities by the trainer's model."""
+        width = max(map(len, self.responses))
+        rows = [p + r for p, r in zip(self.prompts, self.responses, strict=True)]
+        ids = torch.zeros(len(rows), max(map(len, self.prompts)) + width + 1, dtype=torch.int64, device=device)
+        for number, row in enumerate(rows):
+            ids[number, : len(row)] = torch.tensor(row, device=device)
+        starts = torch.tensor([len(p) for p in self.prompts], device=device)
+        narrow = torch.autocast("cuda", torch.bfloat16) if device == "cuda" else contextlib.nullcontext()
+        with torch.no_grad(), narrow:
+            scored = models.score(model, ids, starts, width).logprobs.float().cpu().numpy()
+        return [scored[i, : len(r)] for i, r in enumerate(self.responses)]
+
+
+def main(folder: Path, device: str) -> None:
+    """Write the rows."""
+    config = world.config_of(folder, device)
+    checkpoint = base_directory(config) / "checkpoint"
+    model, tokenizer = models.load(checkpoint, config, torch.device(device))
+    model.float()  # the trainer's master weights
+    split = data_directory(config) / "train.parquet"
+    prompts = [list(p.row.tokens) for p in read_prompts(split, tokenizer, config.sampling.max_prompt_tokens)[:PROMPTS]]
+    engine = start(checkpoint, config, device)
+    tokens, limit = config.sampling.max_response_tokens, LIMITS[device]
+    rows = []
+
+    def compare(name: str, found: str, cure: str) -> None:
+        sampled = Sampled(engine, prompts, tokens)
+        gap = difference(sampled.logprobs, sampled.under(model, device))
+        rows.append(judged(name, gap.mean <= limit, f"{gap}{found}", cure))
+
+    old_cure = "vLLM and transformers disagree on one model: compare their versions with containers/lock-gpu.txt"
+    compare("vLLM's log-probabilities", "", old_cure)
+    before = Sampled(engine, prompts, tokens)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.3 * parameter.abs().mean())
+    moved = difference(before.logprobs, before.under(model, device)).mean
+    weights = {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}
+    push(engine, weights)
+    cure = "vLLM does not take other weights: what it samples would never change; take the versions of the lock"
+    compare("altered weights", f" (they move it by {moved:.1e})", cure)
+    rows.append(asleep(engine, weights, device) or Row("vLLM asleep", SKIPPED, "vLLM cannot sleep on CPU cores"))
+    if rows[-1].state == FINE:
+        compare("awake again", "", "vLLM's weights after its sleep are not those that it was given; see vLLM's version")
+    (folder / FILE).write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
+
+
+def start(checkpoint: Path, config: Any, device: str) -> Any:
+    """Start vLLM within this process, so that a function can be sent to its worker."""
+    os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
+    from vllm import LLM
+
+    if device == "cpu":
+        from vllm import _custom_ops
+
+        # vLLM would pack linear layers for oneDNN and empty their weights: nothing could be loaded into them again
+        _custom_ops._supports_onednn = False
+    return LLM(
+        model=str(checkpoint),
+        dtype=world.dtype(device),
+        max_model_len=config.sampling.max_prompt_tokens + config.sampling.max_response_tokens,
+        max_num_seqs=PROMPTS * SAMPLES,
+        gpu_memory_utilization=world.SHARE,
+        enforce_eager=device == "cpu",
+        enable_sleep_mode=device == "cuda",
+        seed=1,
+    )
+
+
+def push(engine: Any, weights: dict[str, torch.Tensor]) -> None:
+    engine.collective_rpc(give, args=(weights,))
+    engine.reset_prefix_cache()
+
+
+def asleep(engine: Any, weights: dict[str, torch.Tensor], device: str) -> Row | None:
+    """Have vLLM sleep as deeply as verl does, wake it, and give it the weights again."""
+    if device == "cpu":
+        return None
+    before = torch.cuda.mem_get_info()[0]
+    engine.sleep(level=2)
+    freed = torch.cuda.mem_get_info()[0] - before
+    engine.wake_up(tags=["weights"])
+    push(engine, weights)
+    engine.wake_up(tags=["kv_cache"])
+    share = freed / (world.SHARE * torch.cuda.mem_get_info()[1])
+    cure = "vLLM keeps its memory while it sleeps, so the policy cannot be trained beside it; take the lock's version"
+    return judged("vLLM asleep", share > 0.5, f"{freed / 1e9:.1f} GB given back, {share:.0%} of its share", cure)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])

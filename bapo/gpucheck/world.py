@@ -1,0 +1,68 @@
+"""The tiny world of ``gpu-check``: Countdown at smoke scale, a model that every attention kernel takes, real vLLM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from bapo.experiments.compose import compose_config
+
+PROMPTS = 10  # evaluated
+STEPS = 4
+#: after this many steps the run is killed
+KILLED_AFTER = 2
+BENCHMARK = "cd34"
+
+
+def overrides(folder: Path, device: str) -> list[str]:
+    """Return the Hydra overrides of every job of the check.
+
+    Heads of 64: vLLM's kernels on CPU cores begin at 32. bfloat16 on GPUs, so that the export has something to convert.
+    """
+    architecture = {"hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 2, "intermediate_size": 256}
+    return [
+        "scale=smoke",
+        "task=countdown",
+        "method=bapo",
+        "engine=verl",
+        f"device={device}",
+        "tracking=none",
+        f"paths.results={folder / 'results'}",
+        f"model.dtype={dtype(device)}",
+        *(f"model.architecture.{key}={value}" for key, value in architecture.items()),
+        # enough to solve a few problems: without a single reward nothing would be trained
+        "base.iterations=350",
+        "data.generator.number_max=8",
+        "data.generator.three_number_share=0.8",
+        "data.generator.noise=0.1",
+        f"data.split_sizes={{base: 4000, train: 48, probe: 8, cd34: {PROMPTS}, cd4: 4}}",
+        "method.v=2",
+        f"train.steps={STEPS}",
+        "train.batch_size=8",
+        "train.mini_batch_size=4",
+        "train.group_size=8",
+        "probe.prompts=0",
+        "checkpoint.every=1",
+        "evaluation.backend=vllm",
+        f"evaluation.benchmarks=[{BENCHMARK}]",
+        "evaluation.samples=4",
+        f"evaluation.vllm.dtype={dtype(device)}",
+        f"evaluation.vllm.gpu_memory_utilization={SHARE}",
+        "+verl.rollout=vllm",
+        "+verl.gpus_per_node=1",
+        f"+verl.gpu_memory_utilization={SHARE}",
+        "+verl.stalled_after=300",
+    ]
+
+
+SHARE = 0.3  # of the card, for vLLM
+
+
+def dtype(device: str) -> str:
+    """Return what the model is kept and sampled in: on CPU cores exact and fast, so that a difference is a fault."""
+    return "float32" if device == "cpu" else "bfloat16"
+
+
+def config_of(folder: Path, device: str) -> DictConfig:
+    return compose_config(overrides(folder, device))

@@ -1,0 +1,25 @@
+"""``bapo init``: write a project of the user's own, an example of a task, a method and a study that runs as it is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bapo.errors import UserError
+from bapo.experiments.places import suite_folder
+from bapo.project import MARK
+
+TEMPLATE = Path(__file__).parent / "templates" / "project"
+
+
+def write(folder: Path) -> list[str]:
+    """Write the project into a new or empty folder. Returns its files. Raises UserError where something lies there."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder}: is not empty; name a new folder")
+    try:
+        shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(suite_folder() / "workflows" / "profiles", folder / "profiles")
+    except OSError as error:
+        raise UserError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from None
+    assert (folder / MARK).is_file()
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())

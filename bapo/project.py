@@ -1,0 +1,83 @@
+"""The user's own folder: a project is the working directory where it holds ``bapo.yaml``, and what its files define.
+
+Its ``experiments/`` is laid beside the suite's, and configurations name its Python code as ``FILE.py:NAME``.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from bapo.errors import UserError
+
+#: Marks the folder of a project; its content are defaults of ``snakemake --config``.
+MARK = "bapo.yaml"
+
+
+def folder() -> Path | None:
+    """Return the working directory where it is a project."""
+    here = Path.cwd()
+    return here if (here / MARK).is_file() else None
+
+
+def load(place: str, where: str) -> Any:
+    """Return what ``FILE.py:NAME`` names; the file is relative to the working directory. Raises UserError."""
+    path, name = file_and_name(place, where)
+    module = _module(path, where)
+    if not hasattr(module, name):
+        raise UserError(f"{where}={place}: {path} has no {name}")
+    return getattr(module, name)
+
+
+def is_place(text: str) -> bool:
+    """Return whether a text is ``FILE.py:NAME``."""
+    return re.fullmatch(r"[^:]+\.py:\w+", text) is not None
+
+
+def code_digest_of(place: str) -> str:
+    """Return the digest of the file of ``FILE.py:NAME``."""
+    return code_digest(file_and_name(place, "code")[0])
+
+
+def file_and_name(place: str, where: str) -> tuple[Path, str]:
+    """Split ``FILE.py:NAME``; the file is relative to the working directory. Raises UserError naming ``where``."""
+    file, _, name = place.rpartition(":")
+    path = Path.cwd() / file
+    if not is_place(place):
+        raise UserError(f"{where}={place}: must be FILE.py:NAME, for example tasks/words.py:Words")
+    if not path.is_file():
+        raise UserError(f"{where}={place}: no file {path}")
+    return path, name
+
+
+def _module(path: Path, where: str) -> ModuleType:
+    """Import a file once; its folder is searched for what it imports, after everything that is installed."""
+    name = f"bapo_project_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)  # type: ignore[union-attr]
+    except Exception as error:
+        del sys.modules[name]
+        raise UserError(f"{where}: {path} cannot be imported ({type(error).__name__}: {error})") from error
+    return module
+
+
+def code_digest(path: Path) -> str:
+    """Return 16 hex digits of what a Python file computes: its syntax tree, without comments and layout."""
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as Python ({error})") from None
+    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]

@@ -1,0 +1,14 @@
+"""An example of a method: GRPO on the groups that were solved at least once."""
+
+from __future__ import annotations
+
+from bapo.methods.base import Batch, Method
+
+
+class PositiveOnly(Method):
+    summary = "drops groups without a correct response"
+    source = "an example"
+
+    def build_batch(self, step, fresh, sampler):
+        kept = [group for group in fresh if group.mean > 0]
+        return Batch(kept, [(group, "never solved") for group in fresh if group.mean == 0])

@@ -1,0 +1,84 @@
+"""An example of a task: put numbers in order. Its problems are generated, for models trained from scratch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
+from bapo.tasks import tokenizers
+from bapo.tasks.base import Document, Problem
+from bapo.tasks.generated import GeneratedTask
+from bapo.tasks.splits import owner
+
+if TYPE_CHECKING:
+    import numpy as np
+    from omegaconf import DictConfig
+
+#: Share of all problems that each split owns, so that no problem is in two of them.
+SHARES = {"base": 0.7, "train": 0.2, "probe": 0.05, "ordering_test": 0.05}
+
+
+class Ordering(GeneratedTask):
+    """``7 3 9 5 =`` asks for ``3 , 5 , 7 , 9``."""
+
+    name = "ordering"
+    ability = "ordering"
+    benchmarks = {"ordering_test": "Ordering"}  # noqa: RUF012
+    prompts = ("plain",)
+    splits = tuple(SHARES)
+    noise = "with two numbers swapped"
+    fields = ("gold", "response")
+
+    def verify(self, response: str, ground_truth: str) -> Verdict:
+        answer = self.answer(response)
+        if answer is None:
+            return Verdict(False, False, NO_ANSWER)
+        return RIGHT if answer == json.loads(ground_truth) else Verdict(False, True, WRONG)
+
+    def answer(self, response: str) -> str | None:
+        return "".join(response.split()) or None
+
+    def gold_responses(self, ground_truth: str) -> list[str]:
+        return [json.loads(ground_truth)]
+
+    def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
+        drawn = _drawn(data, split, rng, unique=True)
+        problems = [Problem(_id(numbers), _prompt(numbers), json.dumps(_answer(sorted(numbers)))) for numbers in drawn]
+        return problems, {"problems": len(problems)}
+
+    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        documents, noisy = [], 0
+        for numbers in _drawn(data, "base", rng, unique=False):
+            ordered = sorted(numbers)
+            if rng.random() < data.generator.noise:  # a noisy base leaves more to learn
+                i, j = rng.choice(len(ordered), 2, replace=False)
+                ordered[i], ordered[j] = ordered[j], ordered[i]
+                noisy += 1
+            documents.append(Document(_id(numbers), _prompt(numbers), _answer(ordered)))
+        return documents, {"documents": len(documents), "noisy": noisy}
+
+    def build_tokenizer(self, config: DictConfig) -> Any:
+        return tokenizers.build(("=", ","), config.data.generator.number_max)
+
+
+def _drawn(data: DictConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
+    """Draw as many lists of different numbers as the split has problems, of those that it owns."""
+    lists: dict[Any, list[int]] = {}
+    while len(lists) < data.split_sizes[split]:
+        numbers = (1 + rng.permutation(data.generator.number_max)[: data.generator.count]).tolist()
+        if owner(_id(numbers), SHARES) == split:
+            lists[_id(numbers) if unique else len(lists)] = numbers
+    return list(lists.values())
+
+
+def _id(numbers: list[int]) -> str:
+    return "ordering:" + "-".join(map(str, numbers))
+
+
+def _prompt(numbers: list[int]) -> str:
+    return f"{' '.join(map(str, numbers))} ="
+
+
+def _answer(ordered: list[int]) -> str:
+    return ",".join(map(str, ordered))

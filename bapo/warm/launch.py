@@ -1,0 +1,48 @@
+"""Start the warm process for Snakemake."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from bapo.warm import client
+
+#: as Snakemake sets them for a job of one thread; a job of more starts by itself
+THREADS = ("OMP", "GOTO", "OPENBLAS", "MKL", "NUMEXPR")
+SOCKET = Path(".snakemake", "bapo", "warm", "socket")  # relative: the path of a socket may have 107 bytes
+
+
+def supported() -> bool:
+    """Return whether this system has what the warm process needs: Linux, and no GPU, whose driver a fork breaks."""
+    gpu = any(Path("/dev").glob("nvidia[0-9]*")) or Path("/dev/kfd").exists()
+    return sys.platform == "linux" and hasattr(os, "pidfd_open") and not gpu
+
+
+def command() -> list[str]:
+    """Return the words that stand for ``python`` in ``python -m MODULE``."""
+    return [sys.executable, "-I", "-S", client.__file__, str(SOCKET)]
+
+
+def start() -> subprocess.Popen[bytes] | None:
+    """Start the warm process in this folder; it ends with this one. Returns None where no socket can be made."""
+    SOCKET.parent.mkdir(parents=True, exist_ok=True)
+    SOCKET.parent.chmod(0o700)
+    SOCKET.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.suppress(OSError):
+        listener.bind(str(SOCKET))
+        listener.listen(1024)
+        one = {f"{name}_NUM_THREADS": "1" for name in THREADS} | {"VECLIB_MAXIMUM_THREADS": "1"}
+        alone = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # a thread that pyarrow's import would start
+        return subprocess.Popen(
+            [sys.executable, "-m", "bapo.warm.server", str(listener.fileno())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, **one, **alone},
+            pass_fds=[listener.fileno()],
+            process_group=0,
+        )
+    return None

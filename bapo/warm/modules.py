@@ -1,0 +1,57 @@
+"""What the warm process imports for each command, before it first forks a child for it.
+
+A missing entry costs time in every such job, never more: ``tests/warm`` names the packages that jobs still load.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+_TABLES = ("pandas", "pyarrow.parquet", "pyarrow.dataset")
+_CONFIGURATION = (
+    *("bapo.sweeps.command", "bapo.experiments.compose", "bapo.store.provenance", "antlr4.LL1Analyzer"),
+    *("hydra._internal.core_plugins", "hydra.core.plugins", "importlib.readers", "omegaconf._impl"),
+    *_TABLES,
+)
+_MODELS = (
+    *_CONFIGURATION,
+    "bapo.engines.shared.answers",
+    "bapo.engines.fast.sampler",
+    "bapo.engines.fast.scoring",
+    "bapo.engines.fast.vision",
+    "numpy.ctypeslib",
+    "torch.profiler._cupti_monitor",
+    "transformers.models.qwen2.modeling_qwen2",
+    "transformers.models.qwen2.tokenization_qwen2",
+)
+_HARNESS = ("lm_eval.evaluator", "lm_eval.tasks", "datasets", "sacrebleu", "pyarrow.json", "tqdm.contrib.concurrent")
+_TRACKING = ("wandb", "wandb.sdk.launch.inputs.internal")
+#: first words of a command -> modules; the longest entry that fits counts
+IMPORTS = {
+    ("bapo", "data"): (*_CONFIGURATION, "bapo.tasks.job"),
+    ("bapo", "base"): (*_MODELS, "bapo.engines.torch.base", "torch._dynamo"),
+    ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", *_TRACKING),
+    ("bapo", "evaluate"): (*_MODELS, "bapo.evaluation.run", "bapo.evaluation.tasks", *_HARNESS),
+    ("bapo", "sweep"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
+    ("bapo.experiments.studies",): (*_CONFIGURATION,),
+    ("analysis",): ("analysis.study", "bapo.store.provenance", "matplotlib.pyplot", *_TABLES),
+}
+
+
+def load(words: Sequence[str]) -> None:
+    """Import what the command ``words`` (module, arguments) will need. Raises ImportError for what is not installed."""
+    fitting = [key for key in IMPORTS if tuple(words[: len(key)]) == key]
+    for name in IMPORTS[max(fitting, key=len)] if fitting else ():
+        if name.startswith("transformers"):
+            from bapo.engines.shared.imports import load_transformers
+
+            load_transformers()
+        importlib.import_module(name)
+
+
+def sources() -> list[str]:
+    """Return the files of this suite that have been imported."""
+    own = [m for name, m in sys.modules.copy().items() if name.partition(".")[0] in ("bapo", "analysis")]
+    return [file for m in own if (file := getattr(m, "__file__", None))]

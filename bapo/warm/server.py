@@ -1,0 +1,230 @@
+"""The warm process: it listens for jobs and forks a child for each.
+
+It has one thread, draws no random number and computes nothing, so that a child is what a fresh process would be after
+the same imports. It ends when its standard input does, that is with Snakemake however that ends, and after its last
+child; a child ends with it, and with its client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import runpy
+import selectors
+import signal
+import socket
+import struct
+import sys
+import tempfile
+from dataclasses import dataclass
+
+from bapo.warm import modules
+from bapo.warm.client import NUMBER
+
+SECONDS = 10.0  #: for a client to say what it wants
+#: variables that a shell or Snakemake sets for each job, which no import reads, and one of our own (launch.py)
+PER_JOB = {
+    *(b"PS1", b"SHLVL", b"PWD", b"OLDPWD", b"_", b"COLUMNS", b"LINES", b"TMPDIR", b"TEMPDIR", b"TMP", b"TEMP"),
+    b"JE_ARROW_MALLOC_CONF",
+}
+_PR_SET_PDEATHSIG = 1
+
+
+class Declined(Exception):
+    """The job must start by itself."""
+
+
+@dataclass
+class Request:
+    """A job. folder: where it runs; words: module and arguments; streams: its descriptors 0, 1 and 2."""
+
+    folder: str
+    words: list[str]
+    environment: dict[bytes, bytes]
+    streams: list[int]
+
+
+def main() -> None:
+    """Serve until standard input ends; in a child, run its job."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # Ctrl-C is for the jobs, which reach it through their clients
+    parent = os.getpid()
+    with socket.socket(fileno=int(sys.argv[1])) as listener:
+        request = Server(listener).serve()
+    if request is not None:
+        run(request, parent)
+
+
+class Server:
+    """The loop, and its children by process descriptor and by client."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self.listener, self.events = listener, selectors.DefaultSelector()
+        self.folder, self.environment = os.getcwd(), dict(os.environb)
+        self.loaded: set[tuple[str, ...]] = set()
+        self.seen: dict[str, tuple[int, int]] = {}
+        self.clients: dict[int, tuple[socket.socket, int]] = {}  # by process descriptor: client, process
+
+    def serve(self) -> Request | None:
+        """Answer clients. Returns None at the end, and in a child the request that it is for."""
+        self.events.register(0, selectors.EVENT_READ, self._close)
+        self.events.register(self.listener, selectors.EVENT_READ, self._accept)
+        while self.listener.fileno() >= 0 or self.clients:
+            for key, _ in self.events.select():
+                current = self.events.get_map().get(key.fd) == key  # no other event of this round closed it
+                if current and (request := key.data()) is not None:
+                    return request
+        return None
+
+    def _close(self) -> None:
+        """Take no more jobs: Snakemake has ended."""
+        self.events.unregister(0)
+        self.events.unregister(self.listener)
+        self.listener.close()
+
+    def _accept(self) -> Request | None:
+        client, _ = self.listener.accept()
+        try:
+            client.settimeout(SECONDS)
+            request = read(client)
+        except (OSError, ValueError):
+            client.close()
+            return None
+        try:
+            self._prepare(request)
+        except Declined as reason:
+            print(f"warm process: {reason}; the job starts by itself", file=sys.stderr)
+            child = -1
+        else:
+            child = os.fork()
+        if child == 0:
+            self._leave(client)
+            return request
+        for descriptor in request.streams:
+            os.close(descriptor)
+        if child > 0:
+            self._follow(client, child)
+        else:
+            client.close()
+        return None
+
+    def _prepare(self, request: Request) -> None:
+        """Import what the job needs. Raises Declined where a child would differ from a fresh process."""
+        own = {k: v for k, v in self.environment.items() if k not in PER_JOB}
+        if request.folder != self.folder:
+            raise Declined(f"the job runs in {request.folder}, not in {self.folder}")
+        if changed := {k for k, v in own.items() ^ request.environment.items() if k not in PER_JOB}:
+            raise Declined(f"the environment differs in {b', '.join(sorted(changed)).decode(errors='replace')}")
+        for file, state in self.seen.items():
+            if state != state_of(file):
+                raise Declined(f"{file} has changed")
+        kind = tuple(request.words[:2])
+        if kind not in self.loaded:
+            try:
+                modules.load(request.words)
+            except Exception as error:  # the job itself says it better
+                raise Declined(f"{type(error).__name__}: {error}") from None
+            self.loaded.add(kind)
+            self.seen |= {file: state_of(file) for file in modules.sources() if file not in self.seen}
+            gc.collect()
+            gc.freeze()  # children leave these pages alone
+        if (threads := len(os.listdir("/proc/self/task"))) != 1:
+            raise Declined(f"{threads} threads run, and a fork takes one along")
+
+    def _follow(self, client: socket.socket, child: int) -> None:
+        process = os.pidfd_open(child)
+        self.clients[process] = client, child
+        self.events.register(process, selectors.EVENT_READ, lambda: self._ended(process))
+        self.events.register(client, selectors.EVENT_READ, lambda: self._abandoned(process))
+        self._tell(client, child)
+
+    def _abandoned(self, process: int) -> None:
+        """Kill a child whose client is gone."""
+        client, child = self.clients[process]
+        self.events.unregister(client)
+        os.kill(child, signal.SIGKILL)
+
+    def _ended(self, process: int) -> None:
+        client, child = self.clients.pop(process)
+        self.events.unregister(process)
+        if client in self.events.get_map():
+            self.events.unregister(client)
+        os.close(process)
+        _, status = os.waitpid(child, 0)
+        self._tell(client, os.waitstatus_to_exitcode(status))
+        client.close()
+
+    @staticmethod
+    def _tell(client: socket.socket, number: int) -> None:
+        with contextlib.suppress(OSError):  # its end is noticed elsewhere
+            client.sendall(NUMBER.pack(number))
+
+    def _leave(self, client: socket.socket) -> None:
+        """Close in a child what belongs to the warm process."""
+        self.events.close()
+        self.listener.close()
+        client.close()
+        for process, (other, _) in self.clients.items():
+            os.close(process)
+            other.close()
+
+
+def read(client: socket.socket) -> Request:
+    """Receive a request. Raises OSError or ValueError for anything else."""
+    _, user, _ = struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.getuid():
+        raise ValueError("another user")
+    header, streams, _, _ = socket.recv_fds(client, NUMBER.size, 3)
+    (length,) = NUMBER.unpack(header)
+    data = bytearray()
+    while len(data) < length:
+        part = client.recv(length - len(data))
+        if not part:
+            raise ValueError("the client went away")
+        data += part
+    count, *parts = bytes(data).split(b"\0")
+    folder, dash_m, *words = map(os.fsdecode, parts[: int(count)])
+    if dash_m != "-m" or len(streams) != 3:
+        raise ValueError("not a job")
+    environment = dict(part.split(b"=", 1) for part in parts[int(count) :])
+    return Request(folder, words, environment, streams)
+
+
+def state_of(file: str) -> tuple[int, int] | None:
+    """Return (time of change in ns, size) of a file; None without it."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
+def run(request: Request, parent: int) -> None:
+    """Become the process that ``python -m WORDS`` would be and run it, under ``parent``. Raises what it raises."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+    os.setpgid(0, 0)  # a terminal's Ctrl-C reaches it once, through its client
+    for wanted, descriptor in enumerate(request.streams):
+        os.dup2(descriptor, wanted)
+        os.close(descriptor)
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    for name in PER_JOB:
+        os.environb.pop(name, None)
+        if name in request.environment:
+            os.environb[name] = request.environment[name]
+    tempfile.tempdir = None
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    module, *arguments = request.words
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The benchmarks of starts, of the workflow and of growth at their smallest sizes: each runs and prints what fits."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+from bapo.warm import launch
+
+pytestmark = pytest.mark.slow
+
+
+def output(name: str, *words: str) -> str:
+    command = [sys.executable, f"benchmarks/{name}.py", "--smallest", *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not launch.supported(), reason="Linux without a GPU only")
+def test_a_child_takes_less_than_a_start() -> None:
+    ratios = dict(re.findall(r"^(plain|warm) +ratio of CPU time (\d+\.\d\d)", output("startup"), re.MULTILINE))
+    assert float(ratios["plain"]) == 1.0 and float(ratios["warm"]) < 0.6
+
+
+def test_the_workflow_against_a_checkout() -> None:
+    """Itself, so every ratio is near 1; disk is the same but for the lengths of names."""
+    text = output("workflow", "--cores", "1", "--against", str(ROOT))
+    ratios = dict(re.findall(r"^runs_tuning, ([\w ]+), \w+ .* ratio (\d+\.\d\d)$", text, re.MULTILINE))
+    assert set(ratios) == {"wall time", "CPU time", "largest job", "on disk", "CPU time when finished"}
+    assert 0.9 < float(ratios["on disk"]) < 1.1 and all(float(ratio) < 3 for ratio in ratios.values())
+
+
+def test_growth_of_a_dry_run_and_of_an_analysis() -> None:
+    rows = re.findall(r"^(dry run|Table 1), seeds +CPU [\d.]+ / [\d.]+ s +\d+ / \d+ MB", output("growth"), re.MULTILINE)
+    assert rows == ["dry run", "Table 1"]

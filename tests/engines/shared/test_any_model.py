@@ -1,0 +1,226 @@
+"""``model=hf model.path=...``: what a model says of itself is read, trained with, and refused where it does not fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from omegaconf import DictConfig
+from support import hub_server
+
+from bapo import tasks
+from bapo.__main__ import main
+from bapo.engines.shared import architectures, models
+from bapo.engines.torch.base import train_base
+from bapo.engines.verl import memory, verl_config
+from bapo.errors import UserError
+from bapo.experiments import identity, model_files
+from bapo.experiments.compose import compose_config, composed, run_config
+from bapo.experiments.places import base_directory, run_directory
+from bapo.store.files import read_json
+
+#: a run of seconds on a CPU
+RUN = [
+    "scale=smoke", "task=countdown", "tracking=none", "train.steps=2", "train.batch_size=4", "train.mini_batch_size=2",
+    "train.group_size=2", "probe.prompts=0", "checkpoint.every=2", "evaluation.samples=2",
+    "data.split_sizes={train: 8, probe: 4, cd34: 4, cd4: 4}",
+]  # fmt: skip
+GPU = ["scale=single_gpu", "task=countdown", "method=bapo"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama with the laptop's tokenizer, in files as the hub has them, an untied head among its 5,000 weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    tokenizer = tasks.get("countdown").build_tokenizer(compose_config(RUN))
+    shape = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
+    ids = {"vocab_size": len(tokenizer), "pad_token_id": 0, "eos_token_id": tokenizer.eos_token_id}
+    LlamaForCausalLM(LlamaConfig(max_position_embeddings=96, **ids, **shape)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def changed(tiny: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Copy the model with another file: ``changed("config.json", key=value)``; None removes a key."""
+
+    def change(file: str, **values: Any) -> Path:
+        folder = tmp_path / "changed"
+        folder.mkdir()
+        for path in tiny.iterdir():
+            (folder / path.name).write_bytes(path.read_bytes())
+        content = json.loads((folder / file).read_text(encoding="utf-8"))
+        content = {key: value for key, value in {**content, **values}.items() if value is not None}
+        (folder / file).write_text(json.dumps(content), encoding="utf-8")
+        return folder
+
+    return change
+
+
+def config_of(folder: Path | str, results: Path, *more: str) -> DictConfig:
+    return compose_config([*RUN, "model=hf", f"model.path={folder}", f"paths.results={results}", *more])
+
+
+def test_what_its_files_say_is_read(tiny: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    config = config_of(tiny, tmp_path)
+    count = sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(tiny).parameters())
+    assert (config.model.parameters, config.model.context_length) == (count, 96)
+    assert (config.model.title, config.model.dtype, config.model.revision) == ("tiny", "float32", None)
+    stated = config_of(tiny, tmp_path, "model.parameters=7", "model.context_length=80", "model.name=mine")
+    assert (stated.model.parameters, stated.model.context_length, stated.model.name) == (7, 80, "mine")
+    for of in (identity.base_identity, identity.train_identity, identity.evaluation_identity):
+        assert of(stated) == of(config)  # facts about a model change no run
+
+
+def test_two_paths_have_two_folders(tiny: Path, changed: Callable[..., Path], tmp_path: Path) -> None:
+    other = changed("config.json")
+    names = [model_files.name_of(str(path)) for path in (tiny, other, "Qwen/Qwen3-0.6B", "other/Qwen3-0.6B")]
+    assert len(set(names)) == 4 and names[2] == "hf-Qwen--Qwen3-0.6B"
+    same = other.parent / "x" / ".." / other.name
+    same.parent.parent.mkdir()
+    assert model_files.name_of(str(same)) == names[1]
+    assert run_directory(config_of(other, tmp_path)).parts[-3] == names[1]
+
+
+def test_it_trains_and_is_evaluated_on_a_cpu(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*RUN, "model=hf", f"model.path={tiny}", f"paths.results={tmp_path}", "method=bapo", "device=cpu"]
+    for command in (["data"], ["base"], ["train"], ["evaluate"], ["evaluate", "--base"]):
+        assert main([*command, *words]) == 0, capsys.readouterr().err
+    config = composed(words)
+    facts = read_json(base_directory(config) / "summary.json")["facts"]
+    assert facts["positions"] == 96 and facts["template"] and facts["architectures"] == ["LlamaForCausalLM"]
+    assert len(pd.read_parquet(run_directory(config) / "steps.parquet")) == 2
+    assert (run_directory(config) / "eval" / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("file", "values", "message"),
+    [
+        (
+            "tokenizer_config.json",
+            {"chat_template": None},
+            r"tokenizer_config\.json: chat_template has no value.*plain",
+        ),
+        (
+            "config.json",
+            {"max_position_embeddings": 32},
+            r"has 32 positions \(.*config\.json\); lower either, or choose",
+        ),
+        (
+            "config.json",
+            {"model_type": "novel"},
+            r"config\.json: model_type=novel is no causal language model that tra",
+        ),
+        ("config.json", {"model_type": None}, r"config\.json: model_type has no value; get the model again"),
+        (
+            "config.json",
+            {"quantization_config": {"bits": 4}},
+            r"config\.json: quantization_config: .* take the original",
+        ),
+        (
+            "generation_config.json",
+            {"eos_token_id": 10**6},
+            r"generation_config\.json: eos_token_id=1000000, but config",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    file: str, values: dict[str, Any], message: str, changed: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = changed(file, **values)
+    if file == "tokenizer_config.json":
+        (folder / "chat_template.jinja").unlink()  # where transformers 5 writes it
+    with pytest.raises(UserError, match=message):
+        train_base(config_of(folder, tmp_path))
+
+
+def test_a_model_that_never_ends_is_refused(changed: Callable[..., Path], tmp_path: Path) -> None:
+    folder = changed("tokenizer_config.json", eos_token=None)
+    for name in ("config.json", "generation_config.json"):
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        (folder / name).write_text(json.dumps({k: v for k, v in content.items() if k != "eos_token_id"}))
+    with pytest.raises(
+        UserError, match=r"generation_config\.json: eos_token_id has no value, .* sampling\.stop_tokens"
+    ):
+        train_base(config_of(folder, tmp_path))
+
+
+def test_broken_folders_are_named(tiny: Path, changed: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"config\.json: missing: model\.path must name a model"):
+        config_of(tmp_path, tmp_path)
+    folder = changed("config.json")
+    (folder / "model.safetensors").write_bytes(b"\xff" * 64)
+    with pytest.raises(UserError, match=r"model\.safetensors: not a safetensors file"):
+        config_of(folder, tmp_path)
+    with pytest.raises(UserError, match=r"model\.path has no value: name a folder, or a model on the hub"):
+        compose_config([*RUN, "model=hf"])
+    with pytest.raises(
+        UserError, match=r"model=hf: a study needs a name for its folder; .*experiments/model/NAME\.yaml"
+    ):
+        run_config("smoke", "countdown", "hf", "grpo", 1, (f"model.path={tiny}",))
+    with pytest.raises(UserError, match=r"no vision_config, but the problems of task=geometry have images"):
+        train_base(compose_config(["scale=smoke", "task=geometry", "model=hf", f"model.path={tiny}",
+                                   f"paths.results={tmp_path}"]))  # fmt: skip
+
+
+def test_a_head_that_is_the_embeddings_counts_once(tmp_path: Path) -> None:
+    """As in Qwen3-0.6B, whose file holds both."""
+    from safetensors.torch import save_file
+    from torch import zeros
+
+    save_file({"model.embed_tokens.weight": zeros(8, 4), "lm_head.weight": zeros(8, 4)}, tmp_path / "model.safetensors")
+    for tied, count in ((True, 32), (False, 64)):
+        (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "tie_word_embeddings": tied}))
+        assert model_files.read(tmp_path).parameters == count
+
+
+def test_verl_gets_it(changed: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+    folder = changed("config.json", max_position_embeddings=4096)
+    words = [*GPU, "model=hf", f"model.path={folder}", f"paths.results={tmp_path}"]
+    config = compose_config(words)
+    assert config.model.dtype == "bfloat16"
+    verl = verl_config.resolve(config, device="cuda")
+    verl_config.validate(verl)
+    assert (verl.actor_rollout_ref.model.path, verl.actor_rollout_ref.rollout.max_model_len) == (str(folder), 1536)
+    assert models.start_path(config) == folder
+    with pytest.raises(UserError, match=r"on 1 GPU of 24 GB: weights, gradients and optimiser alone take 48 GB"):
+        memory.micro_batch_tokens(compose_config([*words, "model.parameters=3e9"]), 1, 1536, 24)
+    with pytest.raises(UserError, match=r"max_response_tokens=4096: .* has 4096 positions \(.*config\.json\)"):
+        compose_config([*words, "sampling.max_response_tokens=4096"])
+    monkeypatch.setattr(architectures, "registered", lambda: frozenset({"Qwen2ForCausalLM"}))
+    with pytest.raises(UserError, match=r"architectures=LlamaForCausalLM: the installed vLLM has none of them"):
+        models.start_path(config)
+
+
+def test_a_model_of_the_hub_is_described_by_its_base_job(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    content = {path.name: path.read_bytes() for path in tiny.iterdir()}
+    server = hub_server.Hub({"owner/tiny": content})
+    pattern = server.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "ENDPOINT", server.url)
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", pattern)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    before = config_of("owner/tiny", tmp_path / "results")
+    assert before.model.context_length is None and before.model.name == "hf-owner--tiny"
+    summary = train_base(before)
+    assert summary["revision"] == hub_server.COMMIT
+    after = config_of("owner/tiny", tmp_path / "results")
+    assert (after.model.context_length, after.model.parameters) == (96, summary["facts"]["parameters"])
+    assert identity.base_identity(after) == summary["identity"]
+    with pytest.raises(UserError, match=r"has 96 positions \(owner/tiny: config\.json\); lower either"):
+        config_of("owner/tiny", tmp_path / "results", "sampling.max_response_tokens=96")
+    server.shutdown()
+    server.server_close()

@@ -1,0 +1,127 @@
+"""What a model reads: the system's message, the template's options, and what ends its turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig
+
+from bapo.engines.shared import chats, models
+from bapo.engines.shared.data import chat
+from bapo.engines.verl import images
+from bapo.errors import UserError
+from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import base_identity, data_identity, train_identity
+
+#: as Qwen's: a system's message of its own, an option, and marks around every turn
+TEMPLATE = (
+    "{% if messages[0].role != 'system' %}<s>Use a box.</s>{% endif %}"
+    "{% for m in messages %}<{{ m.role[0] }}>"
+    "{{ m.content if m.content is string else m.content[0].text }}</{{ m.role[0] }}>{% endfor %}"
+    "{% if add_generation_prompt %}<a>{% if thinking is defined and not thinking %}#{% endif %}{% endif %}"
+)
+ASK = [{"role": "user", "content": "2 + 2"}]
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, pre_tokenizers
+    from tokenizers.models import WordLevel
+    from transformers import PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({"[END]": 0, "[TURN]": 1, "2": 2, "+": 3, "?": 4}, unk_token="?"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    made = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="[END]", additional_special_tokens=["[TURN]"])
+    made.chat_template = TEMPLATE
+    return made
+
+
+def config_of(*words: str) -> DictConfig:
+    return compose_config(["scale=paper", "task=countdown", *words])
+
+
+def test_the_template_decides_where_nothing_is_said(tokenizer: Any) -> None:
+    assert chats.prepare(tokenizer, config_of()) is tokenizer
+    assert chat(tokenizer, ASK) == "<s>Use a box.</s><u>2 + 2</u><a>"
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["data.system=Think."], "<s>Think.</s><u>2 + 2</u><a>"),
+        (["data.system=''"], "<s></s><u>2 + 2</u><a>"),
+        (["+data.chat_template_kwargs={thinking: false}"], "<s>Use a box.</s><u>2 + 2</u><a>#"),
+        (["data.system=Think.", "+data.chat_template_kwargs={thinking: false}"], "<s>Think.</s><u>2 + 2</u><a>#"),
+    ],
+)
+def test_system_and_options_reach_every_rendering(tokenizer: Any, words: list[str], text: str) -> None:
+    config = config_of(*words)
+    for _ in range(2):  # a second preparation changes nothing
+        chats.prepare(tokenizer, config)
+    assert chat(tokenizer, ASK) == text
+    assert tokenizer.apply_chat_template([ASK, ASK], tokenize=False, add_generation_prompt=True) == [text, text]
+    # lm-eval's vLLM model hands its own options on
+    theirs = tokenizer.apply_chat_template(ASK, tokenize=False, add_generation_prompt=True, enable_thinking=None)
+    assert theirs == text
+    assert images.encode(tokenizer, None, ASK)[0] == tokenizer(text, add_special_tokens=False)["input_ids"]
+    named = [{"role": "system", "content": "Mine."}, *ASK]
+    assert chat(tokenizer, named).startswith("<s>Mine.</s>")
+    parts = [{"role": "user", "content": [{"type": "text", "text": "2 + 2"}]}]
+    assert tokenizer.apply_chat_template(parts, tokenize=False, add_generation_prompt=True) == text
+
+
+def test_a_prompt_may_be_a_text_to_continue(tokenizer: Any) -> None:
+    chats.prepare(tokenizer, config_of("data.chat_template=plain"))
+    assert chat(tokenizer, ASK) == "2 + 2"
+    assert chats.turn_end(tokenizer) is None
+
+
+def test_more_tokens_end_a_response(tokenizer: Any) -> None:
+    chats.prepare(tokenizer, config_of("sampling.stop_tokens=['[TURN]']"))
+    assert models.special_tokens(tokenizer)[0] == (0, 1)
+    assert list(chats.more_ends(tokenizer)) == [1]
+    chats.prepare(tokenizer, config_of("sampling.stop_tokens=['  +']"))  # not a token's name, but a token's text
+    assert list(chats.more_ends(tokenizer)) == [3]
+    with pytest.raises(UserError, match=r"sampling\.stop_tokens=2 \+: no token of"):
+        chats.prepare(tokenizer, config_of("sampling.stop_tokens=['2 +']"))
+    with pytest.raises(UserError, match=r"sampling\.stop_tokens=<\|im_end\|>: no token of .*\[END\], \[TURN\]"):
+        chats.prepare(tokenizer, config_of("sampling.stop_tokens=['<|im_end|>']"))
+
+
+def test_a_turn_that_ends_no_response_is_told(tokenizer: Any) -> None:
+    assert chats.turn_end(tokenizer) is None  # </a> is text
+    end = "{% if m.role == 'assistant' %}[TURN]{% endif %}"
+    tokenizer.chat_template = f"{{% for m in messages %}}{{{{ m.content }}}}{end}{{% endfor %}}"
+    assert chats.turn_end(tokenizer) == 1
+    assert "ends a turn with [TURN]" in chats.warning(tokenizer, (0,))
+    assert """sampling.stop_tokens=["[TURN]"]""" in chats.warning(tokenizer, (0,))
+    assert chats.warning(tokenizer, (0, 1)) is None
+
+
+def test_they_are_part_of_a_runs_identity_and_not_of_its_problems() -> None:
+    words = [
+        "data.chat_template=plain",
+        "data.system=Think.",
+        "+data.chat_template_kwargs={thinking: false}",
+        "sampling.stop_tokens=['[TURN]']",
+    ]
+    found = [config_of(), *(config_of(word) for word in words)]
+    assert len({train_identity(c) for c in found}) == 5
+    assert len({(data_identity(c), base_identity(c)) for c in found}) == 1
+
+
+def test_a_scratch_model_knows_neither() -> None:
+    for word in ("data.system=Think.", "+data.chat_template_kwargs={thinking: false}"):
+        with pytest.raises(UserError, match=r"data\.\w+=.*trained from scratch"):
+            compose_config(["scale=smoke", word])
+
+
+def test_the_engine_asks_vllm_to_stop(tokenizer: Any, tmp_path: Path) -> None:
+    from bapo.evaluation import backends
+
+    tokenizer.save_pretrained(tmp_path)
+    config = config_of("sampling.stop_tokens=['[TURN]']")
+    assert backends.arguments(config, tmp_path)["stop_token_ids"] == [1]
+    assert "stop_token_ids" not in backends.arguments(config_of(), tmp_path)

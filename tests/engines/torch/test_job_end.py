@@ -1,0 +1,72 @@
+"""A job whose limit is shorter than the run: every job leaves a checkpoint, and the last one the undisturbed result."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.resumed import assert_same
+
+from bapo.engines.shared.clock import PARTING
+from bapo.engines.torch import checkpoints
+from bapo.engines.torch.trainer import train
+from bapo.errors import Interrupted
+from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import train_identity
+from bapo.experiments.places import run_directory
+
+BAPO = ["method=bapo", "method.v=2", "method.m=2", "seed=21"]
+
+
+def test_short_jobs_end_as_one_long_one(tiny_world: list[str]) -> None:
+    """Each has time for a step or two; the steps kept are those of checkpoint.every and the last."""
+    alone = compose_config([*tiny_world, *BAPO])
+    train(alone)
+    words = [*tiny_world, *BAPO, "method.name=short", f"checkpoint.job_minutes={(PARTING + 0.2) / 60}"]
+    config = compose_config(words)
+    assert train_identity(config) == train_identity(alone)  # how long a job lasts means nothing
+    folder = run_directory(config)
+    first = subprocess.run(
+        [sys.executable, "-m", "bapo", "train", *words],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert first.returncode == 130
+    assert "stopped after step 1, 0." in first.stderr
+    assert "minutes before the end of its job; the same command goes on there" in first.stderr
+    jobs = 1
+    while True:
+        before = checkpoints.steps_with_trainer(folder)[0]
+        jobs += 1
+        try:
+            train(config)
+            break
+        except Interrupted:
+            assert checkpoints.steps_with_trainer(folder)[0] > before
+    assert jobs >= 3
+    assert_same(run_directory(alone), folder)
+
+
+def test_checkpoints_by_the_minute_are_kept_until_there_are_newer_ones(tiny_world: list[str]) -> None:
+    config = compose_config([*tiny_world, "method=grpo", "seed=22", "checkpoint.every=4", "checkpoint.minutes=1.0e-6"])
+    train(config)
+    kept = sorted(int(p.name.removeprefix("step_")) for p in (run_directory(config) / "checkpoints").glob("step_*"))
+    assert kept == [4, 5, 6]  # 4 is checkpoint.every's, 6 the last; 5 to fall back on
+    assert checkpoints.steps_with_trainer(run_directory(config)) == [6, 5]
+    rare = compose_config([*tiny_world, "method=grpo", "seed=23", "checkpoint.every=4"])
+    train(rare)
+    assert checkpoints.steps_with_trainer(run_directory(rare)) == [6, 4]
+
+
+def test_a_run_without_room_for_a_second_step_takes_one(tiny_world: list[str]) -> None:
+    config = compose_config([*tiny_world, "method=grpo", "seed=24", "checkpoint.job_minutes=0.001"])
+    for step in (1, 2):
+        try:
+            train(config)
+        except Interrupted as stop:
+            assert f"stopped after step {step}, 0.0 minutes before" in str(stop)
+    folder: Path = run_directory(config)
+    assert checkpoints.steps_with_trainer(folder) == [2, 1]

@@ -1,0 +1,189 @@
+"""Training a model in bfloat16: float32 weights in the optimiser, and what would be lost without them."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from omegaconf import OmegaConf
+from safetensors.torch import load_file
+from support.resumed import assert_resumes_bit_for_bit
+from support.training import SECTION
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from bapo import methods
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.engines.shared import models
+from bapo.engines.shared.data import Row
+from bapo.engines.torch import masters
+from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.trainer import train
+from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import train_identity
+from bapo.experiments.places import base_directory, run_directory
+from bapo.store.files import STEPS
+
+TRAIN = SECTION | {"micro_batch_size": 5, "betas": [0.9, 0.99], "grad_clip": 1.0}
+
+
+def llama(**changes) -> LlamaForCausalLM:
+    torch.manual_seed(3)
+    shape = {"vocab_size": 40, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    shape |= {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": True, "pad_token_id": 0}
+    return LlamaForCausalLM(LlamaConfig(**shape, initializer_range=0.15, **changes)).eval()
+
+
+def learner_of(model: LlamaForCausalLM, **changes) -> Learner:
+    config = {"model": {"kind": "scratch"}, "train": TRAIN | changes, "sampling": {"temperature": 1.0}, "seed": 1}
+    method = methods.build({"algorithm": "grpo", "kl_coef": 0.0, "entropy_coef": 0.0}, 4, seed=1)
+    return Learner(model, None, 0, OmegaConf.create(config), method)
+
+
+def groups_of(model: LlamaForCausalLM, count: int = 4, size: int = 4) -> list[Group]:
+    """Random responses with the model's own log-probabilities, half of each group right."""
+    rng, made = np.random.default_rng(3), []
+    for n in range(count):
+        prompt = tuple(int(t) for t in rng.integers(2, 40, 3 + n))
+        lengths = rng.integers(2, 7, size).astype(np.int32)
+        tokens = np.zeros((size, int(lengths.max())), dtype=np.int32)
+        for i, length in enumerate(lengths):
+            tokens[i, :length] = rng.integers(2, 40, length)
+        ids = torch.tensor([[*prompt, *row] for row in tokens.tolist()])
+        with torch.no_grad():
+            scored = models.score(model, ids, torch.full((size,), len(prompt)), tokens.shape[1]).logprobs
+        samples = Samples(tokens, lengths, scored.numpy())
+        made.append(Group(Prompt(f"p{n}", Row(prompt, "")), np.arange(size) % 2, 1, 0, samples))
+    return made
+
+
+def vector(weights: dict[str, torch.Tensor]) -> torch.Tensor:
+    return torch.cat([w.detach().float().flatten() for w in weights.values()])
+
+
+def test_steps_follow_those_of_float32() -> None:
+    """After four updates the float32 weights have moved as a float32 model's, up to bfloat16's noise in gradients.
+
+    That is 2^-8 in every product: the movements have a cosine of 0.99 and lengths within 2%. Adam turns gradients of
+    nothing but noise into steps of full size, so single weights differ by more.
+    """
+    start = llama()
+    with torch.no_grad():  # a bfloat16 model's weights, so that both start from the same
+        for parameter in start.parameters():
+            parameter.copy_(parameter.bfloat16())
+    made, moved = groups_of(start), {}
+    for dtype in (torch.float32, torch.bfloat16):
+        one = learner_of(copy.deepcopy(start).to(dtype))
+        before = vector(one.masters).clone()
+        for step in range(1, 5):
+            metrics = one.update(step, made)
+            assert metrics["updates"] == 1
+        moved[dtype] = vector(one.masters) - before
+        assert all(m.dtype == torch.float32 for m in one.masters.values())
+    one, other = moved[torch.float32], moved[torch.bfloat16]
+    assert one.abs().max() > 1e-3
+    assert torch.nn.functional.cosine_similarity(one, other, dim=0) > 0.99
+    assert other.norm() / one.norm() == pytest.approx(1, abs=0.02)
+
+
+def test_small_steps_add_up_and_would_be_lost_in_bfloat16() -> None:
+    """300 steps of a millionth of each weight: 3e-4 with float32 weights, nothing at all without."""
+    plain = torch.nn.Linear(4, 4, bias=False).bfloat16()
+    torch.nn.init.constant_(plain.weight, 1.0)
+    kept = copy.deepcopy(plain)
+    copies = masters.of(kept)
+    (master,) = copies.values()
+    for weight in (plain.weight, master):
+        optimizer = torch.optim.AdamW([weight], lr=1e-6, weight_decay=0.0, fused=True)
+        for _ in range(300):
+            optimizer.zero_grad()
+            (plain if weight is plain.weight else kept)(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+            optimizer.step()
+            masters.round_into(kept, copies)
+    assert (plain.weight == 1).all()
+    torch.testing.assert_close(master, torch.full((4, 4), 1 - 3e-4), atol=1e-5, rtol=0)
+    assert kept.weight.dtype == torch.bfloat16 and (kept.weight == 1).all()  # 3e-4 is still less than its last bit
+    master.sub_(0.01)
+    masters.round_into(kept, copies)
+    assert torch.equal(kept.weight, master.bfloat16()) and (kept.weight < 1).all()
+
+
+def test_gradients_are_summed_in_float32() -> None:
+    """One large gradient, then many small ones: bfloat16 would keep the large one."""
+    model = torch.nn.Linear(1, 1, bias=False).bfloat16()
+    (master,) = masters.of(model).values()
+    for size in (1.0, *[2**-10] * 64):
+        (model(torch.ones(1, 1, dtype=torch.bfloat16)) * size).sum().backward()
+    assert float(master.grad) == 1 + 64 * 2**-10
+    assert model.weight.grad is None
+
+
+def test_a_float32_model_has_no_copies() -> None:
+    one = learner_of(llama())
+    assert all(one.masters[name] is p for name, p in one.model.named_parameters())
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+
+@pytest.fixture(scope="module")
+def narrow(tiny_world: list[str]) -> list[str]:
+    """A run in bfloat16 from the tiny world's base, taken as a pretrained model."""
+    start = base_directory(compose_config(tiny_world)) / "checkpoint"
+    model = ["model.kind=pretrained", f"model.path={start}", "model.name=narrow", "model.dtype=bfloat16"]
+    return [*tiny_world, *model]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [["method=bapo", "method.v=2", "method.m=2"], ["method=ppo", "train.gradient_checkpointing=true"]],
+    ids=str,
+)
+def test_a_run_in_bfloat16_resumes_bit_for_bit(narrow: list[str], method: list[str]) -> None:
+    overrides = [*narrow, *method, "seed=4"]
+    config = compose_config(overrides)
+    summary = train(config)
+    folder = run_directory(config)
+    checkpoint = folder / summary["checkpoint"]
+    exported = load_file(checkpoint / "model.safetensors")
+    optimizer = load_file(checkpoint / "trainer" / "optimizer.safetensors")
+    assert pd.read_parquet(folder / STEPS)["updates"].sum() > 6
+    assert {t.dtype for t in exported.values()} == {torch.bfloat16}
+    kept = {name.removeprefix("master/"): t for name, t in optimizer.items() if name.startswith("master/")}
+    assert set(kept) <= set(exported) and len(kept) >= len(exported) - 1  # a tied head
+    assert all(t.dtype == torch.float32 and torch.equal(t.bfloat16(), exported[n]) for n, t in kept.items())
+    assert any(not torch.equal(t, exported[n].float()) for n, t in kept.items())
+    assert_resumes_bit_for_bit(folder, overrides)
+
+
+def test_checkpoints_without_float32_weights_are_refused(narrow: list[str], tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    from bapo.engines.torch.checkpoints import load_optimizer, optimizer_tensors
+    from bapo.errors import UserError
+
+    one = learner_of(llama().bfloat16())
+    tensors = {n: t for n, t in optimizer_tensors(one).items() if "embed" not in n}
+    save_file(tensors, tmp_path / "optimizer.safetensors")
+    with pytest.raises(UserError, match=r"no float32 weights of model\.embed_tokens\.weight"):
+        load_optimizer(one, tmp_path / "optimizer.safetensors")
+
+
+def test_only_runs_of_the_torch_engine_in_a_narrower_type_have_another_identity(
+    narrow: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bapo.experiments import identity
+
+    def both(*overrides: str) -> tuple[str, str]:
+        config = compose_config([*narrow, "method=grpo", *overrides])
+        now = train_identity(config)
+        with monkeypatch.context() as patch:
+            patch.setattr(identity, "_masters", lambda _: {})
+            return now, train_identity(config)
+
+    assert len(set(both())) == 2
+    assert len(set(both("model.dtype=float32"))) == 1
+    assert len(set(both("engine=verl"))) == 1

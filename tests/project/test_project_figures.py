@@ -1,0 +1,74 @@
+"""A figure of a project's own stands with its study's comparison; the example is that of docs/project.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.pages import example
+from support.table_runs import place, write_run, write_study
+
+from analysis.__main__ import main
+from analysis.report import files
+from bapo.errors import UserError
+from bapo.experiments import products, studies
+from bapo.experiments.compose import forget
+
+CODE = "figures/lengths.py"
+FIGURE = f"{CODE}:response_lengths"
+STUDY = """\
+name: lengths
+title: Lengths
+also: [{also}]
+scales:
+  laptop:
+    - {{task: countdown, models: [qwen2-112k], methods: [grpo, bapo], seeds: [1, 2]}}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for file, text in (("bapo.yaml", "scale: laptop\n"), (CODE, example("python", CODE))):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    (tmp_path / "experiments" / "study").mkdir(parents=True)
+    describe(tmp_path, FIGURE)
+    monkeypatch.chdir(tmp_path)
+    forget()
+    yield tmp_path
+    forget()
+
+
+def describe(folder: Path, also: str) -> None:
+    (folder / "experiments" / "study" / "lengths.yaml").write_text(STUDY.format(also=also))
+
+
+def test_the_comparison_draws_it_and_the_report_shows_it(project: Path) -> None:
+    cells = [("tiny", method, seed) for method in ("grpo", "bapo") for seed in (1, 2)]
+    for _, method, seed in cells:
+        steps = [{"response_length": 10.0 * seed + i} for i in range(3)]
+        write_run(place(project, method, seed), {"a": [[0, 1]] * 4, "b": [[1, 0]] * 4}, steps=steps)
+    study = write_study(project, cells, name="lengths", reference="grpo")
+    out = project / "tables"
+    assert main(["comparison", "--study", str(study), "--out", str(out)]) == 0
+    made = {f"tables/{path.name}" for path in out.glob("comparison_lengths_response_lengths.*")}
+    assert made == {file for file in products.comparison("lengths").files if "response_lengths" in file}
+    assert {Path(file).suffix for file in made} == {".pdf", ".png", ".svg", ".csv"}
+    data = (out / "comparison_lengths_response_lengths.csv").read_text().splitlines()
+    assert data[0].startswith("step,response_length") and len(data) == 1 + 4 * 3
+    (table,) = (t for t in files.tables(out) if t.key == "comparison_lengths")
+    assert [figure.title for figure in table.figures] == ["Response lengths"]
+
+
+def test_a_study_knows_it_and_names_what_is_wrong(project: Path) -> None:
+    assert studies.load_study("lengths", "laptop").name == "lengths"
+    assert products.own_figures(["lengths", "table1"]) == [FIGURE]
+    for also, message in (("figures/none.py:draw", "also=figures/none.py:draw: no file"), ("drifts", "no figure")):
+        describe(project, also)
+        with pytest.raises(UserError, match=message):
+            studies.load_study("lengths", "laptop")
+    describe(project, f"{CODE}:other")
+    from analysis import figures
+
+    with pytest.raises(UserError, match=r"lengths\.py has no other"):
+        figures.function(f"{CODE}:other")

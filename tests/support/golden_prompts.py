@@ -1,0 +1,40 @@
+"""Prompts as the models read them, in ``tests/engines/shared/golden_prompts/``: a file for each tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bapo.engines.shared import chats
+from bapo.engines.shared.data import chat
+from bapo.experiments.compose import compose_config
+from bapo.tasks.countdown.task import to_prompt
+from support.paths import ROOT
+
+FOLDER = ROOT / "tests" / "engines" / "shared" / "golden_prompts"
+QUESTION = r"Solve $x^2 - 2 = 0$ for x > 0. Let's think step by step and output the final answer within \boxed{}."
+#: a folder with SmolLM2, as ``python -m bapo base scale=pocket task=countdown`` writes it
+SMOLLM2 = "BAPO_TEST_SMOLLM2"
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """Return a model's golden prompts: kind -> {"text", and "tokens" where they are known}; None without a file."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def of_smollm2(folder: Path) -> dict[str, Any]:
+    """Render SmolLM2's prompts: a question in its own template, and pocket's Countdown, a text to continue."""
+    from transformers import AutoTokenizer
+
+    prompts = {}
+    for kind, content, template in (
+        ("chat", QUESTION, "null"),
+        ("few-shot", to_prompt((5, 7), 12, "few-shot"), "plain"),
+    ):
+        config = compose_config(["scale=pocket", "task=countdown", f"data.chat_template={template}"])
+        tokenizer = chats.prepare(AutoTokenizer.from_pretrained(folder), config)
+        text = chat(tokenizer, [{"role": "user", "content": content}])
+        prompts[kind] = {"text": text, "tokens": tokenizer(text, add_special_tokens=False)["input_ids"]}
+    return prompts

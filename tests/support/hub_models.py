@@ -1,0 +1,21 @@
+"""Where the studies use models from the hub."""
+
+from __future__ import annotations
+
+from bapo.experiments import studies
+from bapo.experiments.places import options
+from bapo.experiments.products import at_scale
+
+#: scales whose models all come from the hub
+SCALES = ("paper", "single_gpu")
+
+
+def used() -> list[tuple[str, str, str]]:
+    """(scale, task, model) of every model at these scales, each once."""
+    found = {
+        (scale, *start): None
+        for scale in SCALES
+        for name in at_scale(options("study"), scale)
+        for start in studies.load_study(name, scale).models
+    }
+    return list(found)

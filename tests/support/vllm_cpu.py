@@ -1,0 +1,38 @@
+"""Where real vLLM runs on CPU cores (containers/vllm_cpu), and the small world that its attention takes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bapo.engines.shared import vllm
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import base_directory, data_directory
+from bapo.gpucheck import world
+
+needs_vllm = pytest.mark.skipif(
+    not vllm.on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
+)
+
+
+def settings(folder: Path) -> list[str]:
+    """The world of gpu-check, without its method."""
+    return [word for word in world.overrides(folder, "cpu") if not word.startswith("method")]
+
+
+def make_world(folder: Path) -> list[str]:
+    """Make its data and base model, or copy those of a check whose folder BAPO_GPU_CHECK names; return the settings."""
+    config = compose_config(settings(folder))
+    if kept := os.environ.get("BAPO_GPU_CHECK"):
+        for place in (data_directory, base_directory):
+            shutil.copytree(place(world.config_of(Path(kept), "cpu")), place(config))
+        return settings(folder)
+    from bapo.engines.torch.base import train_base
+    from bapo.tasks.job import make_data
+
+    make_data(config)
+    train_base(config)
+    return settings(folder)

@@ -1,0 +1,299 @@
+"""A child of the warm process against ``python -m``: same output, same end, and nothing outlives what it should."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.paths import ROOT
+
+from bapo.warm import launch
+from bapo.warm.server import Declined, Request, Server, state_of
+
+pytestmark = pytest.mark.skipif(not launch.supported(), reason="Linux without a GPU only")
+
+JOB = """
+import gc, os, random, signal, sys, tempfile, threading
+print(__name__, sys.argv[1:], os.path.basename(sys.argv[0]), os.getcwd(), sys.path, sys.flags, sys.stdin.read())
+print({n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)})
+print(sorted((k, v) for k, v in os.environ.items() if k not in ("_", "SHLVL")), os.umask(0o22), tempfile.gettempdir())
+print(gc.get_threshold(), threading.active_count(), sys.stdout.line_buffering, sorted(os.listdir("/proc/self/fd"))[:3])
+print("said", file=sys.stderr)
+if sys.argv[1:] == ["break"]:
+    raise ValueError("as asked")
+sys.exit(3)
+"""
+#: says that it has begun, then what it was told by a signal
+WAITING = """
+import os, signal, sys, time
+def note(number, _):
+    print("got", number, flush=True)
+    sys.exit(number)
+if "note" in sys.argv:
+    signal.signal(signal.SIGTERM, note)
+print(os.getpid(), os.getppid(), flush=True)
+for _ in range(600):
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with modules to run, in the environment of a job of one thread."""
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "waiting.py").write_text(WAITING)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in launch.THREADS:
+        monkeypatch.setenv(f"{name}_NUM_THREADS", "1")
+    monkeypatch.setenv("VECLIB_MAXIMUM_THREADS", "1")
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")  # another one in the test itself
+    return tmp_path
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = launch.start()
+    assert process is not None
+    with process:
+        yield process
+        process.kill()
+
+
+def start(*words: str, plain: bool = False) -> subprocess.Popen[str]:
+    command = [sys.executable] if plain else launch.command()
+    streams = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
+    return subprocess.Popen([*command, "-m", *words], text=True, env=environment, **streams)
+
+
+def finish(process: subprocess.Popen[str], text: str = "") -> tuple[str, str, int]:
+    out, errors = process.communicate(text, timeout=60)
+    return out, errors, process.returncode
+
+
+def begun(process: subprocess.Popen[str]) -> tuple[int, int]:
+    """Wait for the job of ``waiting.py`` to begin; return its process and its parent's."""
+    job, parent = map(int, process.stdout.readline().split())
+    return job, parent
+
+
+def gone(pid: int, seconds: float = 20.0) -> bool:
+    """Return whether a process ends in time; a zombie has ended."""
+    return within(seconds, lambda: not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text())
+
+
+def refused() -> bool:
+    """Return whether nobody listens."""
+    with socket.socket(socket.AF_UNIX) as stream:
+        return stream.connect_ex(str(launch.SOCKET)) != 0
+
+
+def within(seconds: float, holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            if holds():
+                return True
+        time.sleep(0.02)
+    return False
+
+
+# ------------------------------------------------------------------------------------------------ like a fresh process
+
+
+def test_a_job_is_a_child_of_the_warm_process(server: subprocess.Popen[bytes]) -> None:
+    client = start("waiting")
+    assert begun(client)[1] == server.pid
+    client.kill()
+    finish(client)
+
+
+def test_a_child_is_what_a_fresh_process_is(server: subprocess.Popen[bytes]) -> None:
+    warm, plain = (finish(start("job", "a b", "ü", plain=p), "asked\n") for p in (False, True))
+    assert warm == plain and warm[2] == 3 and "asked" in warm[0]
+
+
+def test_an_exception_ends_as_ever(server: subprocess.Popen[bytes]) -> None:
+    warm, plain = (finish(start("job", "break", plain=p)) for p in (False, True))
+    assert warm[2] == plain[2] == 1
+    assert warm[1].splitlines()[-3:] == plain[1].splitlines()[-3:]  # above these stand frames of the server
+
+
+def test_children_draw_other_numbers(folder: Path, server: subprocess.Popen[bytes]) -> None:
+    (folder / "draw.py").write_text("import random, uuid; print(random.random(), uuid.uuid4())")
+    (first, *_), (second, *_) = finish(start("draw")), finish(start("draw"))
+    assert set(first.split()).isdisjoint(second.split())
+
+
+def test_peak_memory_is_the_childs_own(folder: Path, server: subprocess.Popen[bytes]) -> None:
+    text = "import sys; from bapo.store.manifest import peak_memory; x = b'x' * int(sys.argv[1]); print(peak_memory())"
+    (folder / "size.py").write_text(text)
+    large, small = (int(finish(start("size", str(size)))[0]) for size in (300_000_000, 0))
+    assert large > 300_000_000 and small < 100_000_000
+
+
+# ------------------------------------------------------------------------------------------------ ends
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_client_ends_the_job_with_its_status(server: subprocess.Popen[bytes], number: int) -> None:
+    statuses = []
+    for plain in (False, True):
+        client = start("waiting", plain=plain)
+        job, parent = begun(client)
+        assert (parent == server.pid) is not plain
+        client.send_signal(number)
+        statuses.append(finish(client)[2])
+        assert gone(job)
+    assert statuses == [-number, -number]
+
+
+def test_a_job_answers_a_signal_itself_and_once(server: subprocess.Popen[bytes]) -> None:
+    client = start("waiting", "note")
+    begun(client)
+    client.terminate()
+    assert finish(client)[::2] == ("got 15\n", 15)
+
+
+def test_killing_the_client_kills_the_job(server: subprocess.Popen[bytes]) -> None:
+    client = start("waiting")
+    job, _ = begun(client)
+    client.kill()
+    assert gone(job)
+    finish(client)
+    assert finish(start("job"))[2] == 3  # the server goes on
+
+
+def test_killing_the_warm_process_kills_the_job_and_the_client_says_so(server: subprocess.Popen[bytes]) -> None:
+    client = start("waiting")
+    job, _ = begun(client)
+    server.kill()
+    _, errors, status = finish(client)
+    assert gone(job) and status == -signal.SIGKILL and "the warm process was killed" in errors
+
+
+def test_the_warm_process_ends_with_snakemake_after_its_last_job(server: subprocess.Popen[bytes]) -> None:
+    client = start("waiting", "note")
+    job, _ = begun(client)
+    server.stdin.close()  # as when the process that holds the other end dies
+    assert within(20, refused)
+    assert finish(start("job"))[2] == 3  # a later job starts by itself
+    assert server.poll() is None and not gone(job, 0.1)
+    client.terminate()
+    assert finish(client)[2] == 15 and server.wait(20) == 0
+
+
+def test_ctrl_c_at_a_terminal_leaves_the_warm_process_alone(server: subprocess.Popen[bytes]) -> None:
+    begun(client := start("waiting"))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        server.send_signal(number)
+    time.sleep(0.2)
+    assert server.poll() is None and client.poll() is None
+    client.kill()
+    finish(client)
+
+
+# ------------------------------------------------------------------------------------------------ plain starts
+
+
+def test_without_a_warm_process_a_job_starts_by_itself(folder: Path) -> None:
+    assert finish(start("job"))[2] == 3
+
+
+def test_another_environment_starts_by_itself(server: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    client = start("waiting")
+    job, parent = begun(client)
+    assert parent != server.pid and job == client.pid
+    client.kill()
+    finish(client)
+
+
+@pytest.fixture
+def idle(folder: Path) -> Iterator[tuple[Server, Request]]:
+    """A server in this process, and a request that it would take but for this process's threads."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        server = Server(listener)
+        yield server, Request(os.getcwd(), ["job"], server.environment, [])
+        server.events.close()
+
+
+def test_another_folder_is_declined(idle: tuple[Server, Request]) -> None:
+    server, request = idle
+    request.folder = "/"
+    with pytest.raises(Declined, match="runs in /"):
+        server._prepare(request)
+
+
+def test_edited_code_is_declined(idle: tuple[Server, Request], folder: Path) -> None:
+    server, request = idle
+    file = str(folder / "job.py")
+    server.seen[file] = state_of(file)
+    (folder / "job.py").write_text(JOB + "\n")
+    with pytest.raises(Declined, match=r"job\.py has changed"):
+        server._prepare(request)
+
+
+def test_a_second_thread_is_declined(idle: tuple[Server, Request]) -> None:
+    """A lock that another thread holds at the fork would never be free in the child."""
+    server, request = idle
+    done = threading.Event()
+    thread = threading.Thread(target=done.wait)
+    thread.start()
+    try:
+        with pytest.raises(Declined, match="threads run"):
+            server._prepare(request)
+    finally:
+        done.set()
+        thread.join()
+
+
+def test_what_is_no_request_is_passed_over(server: subprocess.Popen[bytes]) -> None:
+    for data in (b"", b"\0" * 8, b"x" * 100):
+        with socket.socket(socket.AF_UNIX) as stream:
+            stream.connect(str(launch.SOCKET))
+            stream.sendall(data)
+    assert finish(start("job"))[2] == 3
+
+
+# ------------------------------------------------------------------------------------------------ what it imports
+
+TRAINED = """
+import os, runpy, sys
+from bapo.warm import modules
+modules.load(sys.argv[1:3])
+print(len(os.listdir("/proc/self/task")), "thread")
+before = {name.partition(".")[0] for name in sys.modules}
+sys.argv[:2] = [sys.argv[1]]
+try:
+    runpy.run_module("bapo", run_name="__main__", alter_sys=True)
+finally:
+    print(*sorted({name.partition(".")[0] for name in sys.modules} - before))
+"""
+#: small ones
+STILL_LOADED = {"_multibytecodec", "stringprep", "pyexpat"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_a_job_finds_its_packages_imported(tiny_world: list[str], command: str) -> None:
+    """And importing them starts no thread."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+    environment |= {f"{name}_NUM_THREADS": "1" for name in launch.THREADS}
+    words = [command, *tiny_world, "tracking=none", "method=grpo", "seed=77"]
+    done = subprocess.run(
+        [sys.executable, "-c", TRAINED, "bapo", *words], capture_output=True, text=True, env=environment, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    threads, loaded = done.stdout.splitlines()
+    assert threads == "1 thread" and set(loaded.split()) <= STILL_LOADED
