@@ -52,9 +52,10 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    from bapo.engines.shared import chats, processors
+    from bapo.engines.shared import architectures, chats, processors
     from bapo.engines.shared.data import chat
 
+    architectures.register(config)
     revision = revision_of(config, checkpoint)
     try:
         tokenizer = chats.prepare(AutoTokenizer.from_pretrained(checkpoint, revision=revision), config)

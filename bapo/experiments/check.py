@@ -23,6 +23,9 @@ def check(config: DictConfig) -> None:
         key, value = next(iter(asked.items()))
         cure = f"model={model.name} is trained from scratch, and its template is plain; leave it out"
         raise wrong(None, f"data.{key}", str(value), cure)
+    if model.code and (config.engine, config.evaluation.backend) != ("torch", "torch"):
+        cure = "vLLM and verl know transformers' families only; take engine=torch and evaluation.backend=torch"
+        raise wrong(None, "model.code", model.code, cure)
     if (train.steps is None) == (train.epochs is None):
         raise wrong(None, "train.steps", str(train.steps), "set exactly one of train.steps and train.epochs")
     if (train.budget.unit == "steps") != (train.budget.like is None):

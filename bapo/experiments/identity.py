@@ -16,7 +16,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from bapo import methods, tasks
+from bapo import methods, project, tasks
 from bapo.experiments.places import data_directory
 from bapo.store.files import SUMMARY, read_json
 from bapo.store.memory import KEPT
@@ -68,8 +68,8 @@ def _from_outside(config: DictConfig) -> dict[str, Any]:
 def base_identity(config: DictConfig) -> str:
     """Identify the model that reinforcement learning starts from."""
     # about the checkpoint; they do not change it
-    facts = ("name", "title", "parameters", "context_length", "from_files")
-    content = {"data": data_identity(config), "model": _without(config.model, *facts)}
+    facts = ("name", "title", "parameters", "context_length", "from_files", "code")
+    content = {"data": data_identity(config), "model": {**_without(config.model, *facts), **_family(config)}}
     if config.model.kind == "scratch":
         content |= {
             "revision": REVISIONS["base"],
@@ -77,6 +77,12 @@ def base_identity(config: DictConfig) -> str:
             "sampling": _without(config.sampling, "temperature", "top_p", "top_k", "stop_tokens"),
         }
     return digest(content)
+
+
+def _family(config: DictConfig) -> dict[str, Any]:
+    """Identify the code of a model whose family is the user's own; {} for transformers' families."""
+    code = config.model.code
+    return {"code": [code, project.code_digest_of(code)]} if code else {}
 
 
 def train_identity(config: DictConfig) -> str:
@@ -154,7 +160,7 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
         "data": data_identity(config),
         "evaluation": _without(e, *_NOT_THE_SAMPLES, "images"),
         **_sampling(config),
-        "model": [config.model.dtype, config.model.attention],
+        "model": [config.model.dtype, config.model.attention, *_family(config).values()],
         "revision": REVISIONS["evaluation"],
     }
     if e.images != "own":

@@ -65,6 +65,7 @@ class ModelConfig:
     parameters: float | None = None  # count, for cost estimates (pretrained)
     context_length: int | None = None  # positions; a prompt and its response must fit (pretrained)
     architecture: dict[str, Any] = field(default_factory=dict)  # Hugging Face configuration (scratch)
+    code: str | None = None  # FILE.py:CLASS of a family that transformers does not have: docs/project.md
     #: of forward passes and exports; reinforcement learning trains float32 weights, whatever it is
     dtype: str = setting("float32", one_of("float32", "bfloat16", "float16"))
     attention: str = "sdpa"

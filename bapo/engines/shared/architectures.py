@@ -9,10 +9,33 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from bapo import tasks
+from bapo import project, tasks
 from bapo.engines.shared.imports import load_transformers
 from bapo.errors import UserError
 from bapo.experiments.model_files import Facts
+
+
+def register(config: DictConfig) -> None:
+    """Make the family of ``model.code`` known to transformers. Raises UserError where it is no class of a model."""
+    code = config.model.code
+    if not code:
+        return
+    load_transformers()
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+
+    family = project.load(code, "model.code")
+    if not (isinstance(family, type) and issubclass(family, PreTrainedModel)):
+        raise UserError(f"model.code={code}: must be a class derived from transformers.PreTrainedModel")
+    kind = getattr(family.config_class, "model_type", "")
+    if not kind or kind in CONFIG_MAPPING_NAMES:
+        raise UserError(
+            f"model.code={code}: its config_class needs a model_type that transformers has not, got {kind or 'none'}"
+        )
+    if config.model.kind == "scratch" and config.model.architecture.get("model_type") != kind:
+        raise UserError(f"model.architecture.model_type must be {kind}, as in {code}")
+    AutoConfig.register(kind, family.config_class, exist_ok=True)
+    AutoModelForCausalLM.register(family.config_class, family, exist_ok=True)
 
 
 def require(config: DictConfig, where: Path, facts: Facts) -> None:
@@ -22,10 +45,14 @@ def require(config: DictConfig, where: Path, facts: Facts) -> None:
     load_transformers()
     from transformers.models.auto import modeling_auto as auto
 
-    if facts.kind not in {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}:
+    register(config)
+    if not config.model.code and facts.kind not in {
+        *auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        *auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    }:
         raise UserError(
             f"{where}: model_type={facts.kind} is no causal language model that transformers has, and code that comes "
-            "with a model is never run; take another model, or a newer transformers"
+            "with a model is never run; take another model, a newer transformers, or name code of yours in model.code"
         )
     if facts.images and facts.kind not in FAMILIES:
         raise UserError(

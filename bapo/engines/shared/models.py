@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from bapo import seeds, tasks
-from bapo.engines.shared import chats, images, pretrained, processors
+from bapo.engines.shared import architectures, chats, images, pretrained, processors
 from bapo.engines.shared.images import Images
 from bapo.engines.shared.imports import load_transformers
 from bapo.engines.shared.memory import keep_freed_memory
@@ -63,6 +63,7 @@ def build_scratch(config: DictConfig) -> tuple[Any, Any]:
     """
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
+    architectures.register(config)
     tokenizer = tasks.get(config.task.name).build_tokenizer(config)
     architecture = OmegaConf.to_container(config.model.architecture, resolve=True)
     kind = architecture.pop("model_type")
@@ -106,6 +107,7 @@ def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[An
 
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise UserError(f"{path}: no checkpoint here (config.json is missing); train it first or correct the path")
+    architectures.register(config)
     revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
     try:
         sees = images.reads_images(AutoConfig.from_pretrained(path, **revision))

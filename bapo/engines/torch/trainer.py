@@ -78,10 +78,8 @@ class Trainer:
         if count := config.probe.prompts:
             probe = read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)
             self.probe_sets["probe"] = probe[:count]
-        s = config.sampling
-        parameters = parameters_of(
-            self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, self.model.generation_config
-        )
+        s, generation = config.sampling, getattr(self.model, "generation_config", None)
+        parameters = parameters_of(self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, generation)
         self.generator = Generator(self.tokenizer, self.task, parameters, config.seed)
         reference = None
         if self.method.needs_reference:
