@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where to write (default: in the run's folder, eval/, curve/, or eval_shuffled_images/ for the control)",
     )
     grade = command("grade", _grade, "Grade the responses in a JSONL file; print one JSON verdict per line.")
-    grade.add_argument("--task", required=True, help="countdown, geometry or mathematics")
+    grade.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
     grade.add_argument(
         "file",
         metavar="FILE.jsonl",
@@ -105,9 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     gpu.add_argument(
         "--keep", metavar="FOLDER", help="where logs and results go and stay (else removed if all is fine)"
     )
-    gpu.add_argument(
-        "--limit", type=float, default=1800, metavar="SECONDS", help="that one of its jobs may take (1800)"
-    )
+    gpu.add_argument("--limit", type=float, metavar="SECONDS", help="that one of its jobs may take (half an hour)")
     origin = command("provenance", _provenance, "Show what a result was made from and what has changed since.")
     origin.add_argument(
         "file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report"
@@ -142,7 +140,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 130 if isinstance(error, Interrupted) else 1
     except BrokenPipeError:
-        return 0
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # nobody reads the output any more, as behind `| head`
+            return 0
+        raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

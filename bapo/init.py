@@ -7,7 +7,6 @@ from pathlib import Path
 
 from bapo.errors import UserError
 from bapo.experiments.places import suite_folder
-from bapo.project import MARK
 
 TEMPLATE = Path(__file__).parent / "templates" / "project"
 
@@ -21,5 +20,4 @@ def write(folder: Path) -> list[str]:
         shutil.copytree(suite_folder() / "workflows" / "profiles", folder / "profiles")
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from None
-    assert (folder / MARK).is_file()
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())

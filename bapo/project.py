@@ -75,9 +75,32 @@ def _module(path: Path, where: str) -> ModuleType:
 
 
 def code_digest(path: Path) -> str:
-    """Return 16 hex digits of what a Python file computes: its syntax tree, without comments and layout."""
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as Python ({error})") from None
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()[:16]
+    """Return 16 hex digits of what a Python file computes, with the modules beside it that it imports.
+
+    Their syntax trees count, not comments and layout.
+    """
+    trees: dict[Path, ast.Module] = {}
+    waiting = [path]
+    while waiting:
+        file = waiting.pop()
+        if file in trees:
+            continue
+        try:
+            trees[file] = ast.parse(file.read_text(encoding="utf-8"))
+        except (OSError, SyntaxError, ValueError) as error:
+            raise UserError(f"{file}: cannot be read as Python ({error})") from None
+        waiting += _beside(path.parent, trees[file])
+    others = [f"{file.relative_to(path.parent)} {ast.dump(trees[file])}" for file in sorted({*trees} - {path})]
+    return hashlib.sha256("\n".join([ast.dump(trees[path]), *others]).encode()).hexdigest()[:16]
+
+
+def _beside(folder: Path, tree: ast.Module) -> list[Path]:
+    """List the modules in ``folder`` that a file's imports may mean."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    places = [folder / name.replace(".", "/") for name in sorted(names)]
+    return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]

@@ -12,7 +12,7 @@ import pytest
 from support.paths import ROOT
 
 #: what every room may import
-GROUND = {"bapo", "bapo.errors", "bapo.project", "bapo.seeds", "bapo.validate"}
+GROUND = {"bapo", "bapo.errors", "bapo.processes", "bapo.project", "bapo.seeds", "bapo.validate"}
 READ_A_RUN = {"bapo.store", "bapo.experiments.places", "bapo.experiments.products"}
 TRAIN = {"bapo.algorithm", "bapo.methods", "bapo.experiments", "bapo.store", "bapo.tasks", "bapo.gpu"}
 TRAIN |= {"bapo.engines.shared"}

@@ -61,7 +61,7 @@ def check_claims():
 
 
 def start_warm_process():
-    """It ends when this process does, by whatever."""
+    """Start the process that jobs are forked from; it ends when this one does, for whatever reason."""
     process = launch.start() if warm() else None
     if process:
         HELD.enter_context(process)
@@ -74,7 +74,7 @@ def unlimited_starts():
 
 
 def limit_gpus():
-    """On one machine the jobs of a moment ask for no more GPUs than are visible. On a cluster its scheduler sees to it.
+    """Limit the GPUs of the jobs that run at one time to the visible ones. On a cluster its scheduler sees to it.
 
     Each job then takes devices of its own (bapo/gpu/devices.py), also inside an allocation.
     """
@@ -89,7 +89,7 @@ def limit_gpus():
 
 @user_errors
 def check_gpus():
-    """A job that this machine has too few GPUs for ends the workflow before its runs instead of after them."""
+    """Refuse a job that this machine has too few GPUs for before any run begins, not after the runs."""
     if not workflow.local_exec or not workflow.is_main_process:
         return
     # job.resources is cut down to the limit
@@ -184,7 +184,7 @@ def analysis_identity(wildcards):
 
 
 def product_identity(product):
-    """What makes a product anew: the page's own, or the analysis with the figures of the user's that stand with it."""
+    """Return what makes a product anew: the page's identity, or the analysis's with the user's figures beside it."""
     if product.shown:
         return page_identity
     own = user_errors(products.own_figures)(product.studies) if product.category == "Comparisons" else []

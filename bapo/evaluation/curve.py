@@ -26,7 +26,7 @@ from bapo.engines.shared import pretrained
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
-from bapo.evaluation.prompts import draw_key
+from bapo.evaluation.prompts import draw_key, revision_of
 from bapo.experiments.identity import identity_of_curve
 from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
@@ -56,7 +56,9 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
     names = splits(config)
     data = data_folder(config)
     checkpoints = {0: evaluation.locate(pretrained.start_of(config)), **kept(run, config.checkpoint.every)}
-    digests = {step: evaluation.checkpoint_digest(path, config.model.revision) for step, path in checkpoints.items()}
+    digests = {
+        step: evaluation.checkpoint_digest(path, revision_of(config, path)) for step, path in checkpoints.items()
+    }
     identity = identity_of_curve(config, digests, names)
     before = evaluation.finished(folder, identity)
     if before is not None:
@@ -196,10 +198,12 @@ def _correct(
     advance: Callable[[int], None],
 ) -> list[int]:
     """Count the correct samples of each problem, in the order of ``prompts``."""
+    from bapo.engines.shared import models
     from bapo.engines.shared.answers import answer, grade, parameters_of
 
     e, s = config.evaluation, config.sampling
-    parameters = parameters_of(tokenizer, e.temperature, e.top_p, s.top_k, s.max_response_tokens)
+    generation = models.generation_of(model)
+    parameters = parameters_of(tokenizer, e.temperature, e.top_p, s.top_k, s.max_response_tokens, generation)
     key = draw_key(e.seed, name)
     responses = answer(model, tokenizer, prompts, e.curve_samples, key, parameters, e.batch_size, advance)
     return [

@@ -10,6 +10,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 
 from bapo.algorithm.rollouts import Prompt
+from bapo.engines.shared import models
 from bapo.engines.shared.answers import Response, answer, parameters_of
 from bapo.engines.shared.data import Row, chat
 from bapo.engines.shared.images import prepare
@@ -116,7 +117,12 @@ class TorchLM(TemplateLM):
             )
         top_k = arguments["top_k"] or -1  # lm-eval's 0 and our -1 both mean: off
         return parameters_of(
-            self.tokenizer, arguments["temperature"], arguments["top_p"], top_k, arguments["max_gen_toks"]
+            self.tokenizer,
+            arguments["temperature"],
+            arguments["top_p"],
+            top_k,
+            arguments["max_gen_toks"],
+            models.generation_of(self.model),
         )
 
     # -------------------------------------------------------------------------------------------- refused

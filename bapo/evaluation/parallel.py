@@ -7,20 +7,22 @@ a seed of its own, and gets whole problems, so that a prompt's cache serves all 
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import util
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from bapo.errors import JobFailed
 from bapo.gpu import devices
+from bapo.processes import end_with
 
 
 @dataclass
@@ -44,8 +46,21 @@ def answers(engine: Any, prompts: Sequence[Any], parameters: Any, **options: Any
     return found
 
 
-def serve(stream: Connection, model: dict[str, Any], visible: str | None) -> None:
-    """Be one replica: build the engine, then answer (prompts, parameters) until the other end is closed."""
+class Ended(SystemExit):
+    """The replica is to end, as Python's own exit so that vLLM ends its processes."""
+
+
+def _leave(*_: Any) -> None:
+    raise Ended(1)
+
+
+def serve(stream: Connection, model: dict[str, Any], visible: str | None, parent: int) -> None:
+    """Be one replica: build the engine, then answer (prompts, parameters) until the other end is closed.
+
+    It ends with the process ``parent`` however that ends, as the GPUs' locks do.
+    """
+    signal.signal(signal.SIGTERM, _leave)
+    end_with(parent, signal.SIGTERM)
     if visible is not None:
         os.environ[devices.VISIBLE] = visible  # before anything starts CUDA
     try:
@@ -56,11 +71,12 @@ def serve(stream: Connection, model: dict[str, Any], visible: str | None) -> Non
         while True:
             prompts, parameters = stream.recv()
             stream.send(answers(engine, prompts, parameters))
-    except EOFError:
+    except (EOFError, Ended):
         pass
     except BaseException as error:
         traceback.print_exc()
-        stream.send(f"{type(error).__name__}: {error}")
+        with contextlib.suppress(OSError):  # nobody reads any more
+            stream.send(f"{type(error).__name__}: {error}")
 
 
 class Replicas:
@@ -70,17 +86,18 @@ class Replicas:
         """model: vLLM's arguments, whose seed is the first replica's; visible: the GPUs of each (None: any)."""
         self.model, self.visible, self.count = model, visible, len(visible)
         self.streams: list[Connection] = []
+        self.processes: list[Any] = []
 
     def generate(self, prompts: Sequence[Any], parameters: Any) -> list[Text]:
         """Return the answers in order; parameters: for all prompts, or one for each. Raises JobFailed."""
         self._start()
-        shares = deal(prompts, self.count)
-        with ThreadPoolExecutor(self.count) as pool:
-            asked = [([prompts[i] for i in share], _of(parameters, share)) for share in shares]
-            parts = list(pool.map(self._ask, range(self.count), asked))
+        shares = {rank: share for rank, share in enumerate(deal(prompts, self.count)) if share}
+        for rank, share in shares.items():
+            with contextlib.suppress(OSError):  # a replica that is gone is named below
+                self.streams[rank].send(([prompts[i] for i in share], _of(parameters, share)))
         found: list[Text | None] = [None] * len(prompts)
-        for share, part in zip(shares, parts, strict=True):
-            for place, answer in zip(share, part, strict=True):
+        for rank, part in self._answers(shares):
+            for place, answer in zip(shares[rank], part, strict=True):
                 found[place] = answer
         return found  # type: ignore[return-value]
 
@@ -94,33 +111,36 @@ class Replicas:
             near, far = context.Pipe()
             model = {**self.model, "seed": self.model["seed"] + rank}
             # vLLM's engine is a process of its own, which a daemon may not have
-            process = context.Process(target=serve, args=(far, model, self.visible[rank]), daemon=False)
+            asked = (far, model, self.visible[rank], os.getpid())
+            process = context.Process(target=serve, args=asked, daemon=False)
             process.start()
             far.close()
             self.streams.append(near)
-        for rank in range(self.count):
-            self._answer(rank)
+            self.processes.append(process)
+        for _ in self._answers(range(self.count)):  # each says when its engine is built
+            pass
 
-    def _ask(self, rank: int, asked: tuple[list[Any], Any]) -> list[Text]:
-        if not asked[0]:
-            return []
-        self.streams[rank].send(asked)
-        return self._answer(rank)
-
-    def _answer(self, rank: int) -> Any:
-        try:
-            found = self.streams[rank].recv()
-        except (EOFError, OSError, IndexError):  # the last one where another replica failed first
-            found = "its process ended without a word; see above, and dmesg for memory"
-        if isinstance(found, str):
-            self.close()
-            raise JobFailed(f"evaluation.backend=vllm: replica {rank} on GPU {self.visible[rank]}: {found}")
-        return found
+    def _answers(self, ranks: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """Yield (rank, answer) of each replica as they come. The first failure ends all and raises JobFailed."""
+        waiting = {self.streams[rank]: rank for rank in ranks}
+        while waiting:
+            for stream in wait(list(waiting)):
+                rank = waiting.pop(stream)
+                try:
+                    found = stream.recv()
+                except (EOFError, OSError):
+                    found = "its process ended without a word; see above, and dmesg for memory"
+                if isinstance(found, str):
+                    self.close()
+                    raise JobFailed(f"evaluation.backend=vllm: replica {rank} on GPU {self.visible[rank]}: {found}")
+                yield rank, found
 
     def close(self) -> None:
-        """End all replicas."""
-        while self.streams:
-            self.streams.pop().close()
+        """End all replicas, also those that are at work."""
+        for stream, process in zip(self.streams, self.processes, strict=True):
+            stream.close()
+            process.terminate()
+        self.streams, self.processes = [], []
 
 
 def deal(prompts: Sequence[Any], replicas: int) -> list[list[int]]:

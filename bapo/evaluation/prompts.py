@@ -100,5 +100,9 @@ def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
 
 
 def revision_of(config: DictConfig, checkpoint: Path | str) -> str | None:
-    """Return the revision to ask the hub for; a folder has none."""
-    return None if isinstance(checkpoint, Path) else config.model.revision
+    """Return the commit to ask the hub for: ``model.revision``, or what the base job fetched; a folder has none."""
+    from bapo.engines.shared import pretrained
+
+    if isinstance(checkpoint, Path):
+        return None
+    return config.model.revision or (pretrained.fetched(config) if checkpoint == config.model.path else None)

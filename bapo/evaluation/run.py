@@ -25,6 +25,7 @@ from omegaconf import DictConfig
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, disagreements, scores
+from bapo.evaluation.prompts import revision_of
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.store.files import (
     CHECKSUMS,
@@ -62,7 +63,7 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
     """
     checkpoint, folder = locate(checkpoint), Path(folder)
     _check(config)
-    fingerprint = checkpoint_digest(checkpoint, config.model.revision)
+    fingerprint = checkpoint_digest(checkpoint, revision_of(config, checkpoint))
     identity = identity_of_evaluation(config, fingerprint)
     before = finished(folder, identity)
     if before is not None:

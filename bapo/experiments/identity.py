@@ -165,6 +165,8 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     }
     if e.images != "own":
         content["images"] = e.images
+    if e.backend == "torch" and config.model.kind == "pretrained":
+        content["ends"] = "generation_config"  # once the tokenizer's alone ended responses
     if e.backend != "torch":
         content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]
     return content

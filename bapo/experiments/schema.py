@@ -186,7 +186,8 @@ class EvaluationConfig:
 class CheckpointConfig:
     every: int = setting(25, ONE)  # steps
     keep_models: bool = True  # keep the weights of every checkpoint (not the optimiser's)
-    keep_state: bool = False  # of a finished run too: optimiser, buffers, rollout policy
+    #: of a finished run too: optimiser, buffers, rollout policy; engine=verl always leaves its last two states
+    keep_state: bool = False
     minutes: float | None = setting(60.0, POSITIVE)  # also after so many; kept only until there are newer ones
     #: the job ends after so many, and the run stops in time for a checkpoint; null: as Slurm says
     job_minutes: float | None = setting(None, POSITIVE)

@@ -39,6 +39,10 @@ class Gpu:
     memory: int
     driver: str
 
+    @property
+    def gigabytes(self) -> float:
+        return self.memory * 2**20 / 1e9
+
 
 @cache
 def installed() -> tuple[Gpu, ...]:
@@ -71,6 +75,19 @@ def visible() -> list[str]:
         known = [name[:1].isdigit() or name.startswith(("GPU-", "MIG-")) for name in names]
         return list(dict.fromkeys(names[: known.index(False)] if False in known else names))
     return [] if "SLURM_JOB_ID" in os.environ else [gpu.index for gpu in installed()]
+
+
+def known() -> dict[str, Gpu]:
+    """Return the visible GPUs that nvidia-smi knows, by the name that CUDA_VISIBLE_DEVICES has for them.
+
+    That may be the beginning of a uuid. A part of a GPU (MIG) is not known.
+    """
+    return {
+        name: gpu
+        for name in visible()
+        for gpu in installed()
+        if name == gpu.index or (name.startswith("GPU-") and gpu.uuid.startswith(name))
+    }
 
 
 @contextlib.contextmanager
@@ -177,7 +194,8 @@ def _holder(name: str) -> str:
 
 def _lock_name(name: str) -> str:
     """Name a GPU whatever number a job knows it by: under cgroups every Slurm job counts its own from 0."""
-    uuid = {gpu.index: gpu.uuid for gpu in installed()}.get(name, name)
+    gpu = known().get(name)
+    uuid = gpu.uuid if gpu else name
     if uuid.isdigit():  # nvidia-smi does not know it; Slurm gives it to one job at a time
         return "-".join(("gpu", uuid, *filter(None, [os.environ.get("SLURM_JOB_ID")])))
     return uuid.replace("/", "-")

@@ -23,8 +23,8 @@ def own_gpus(config: DictConfig, count: int, modules: Sequence[str] = ()) -> Ite
         if config.device == "cpu" or not devices.visible():
             yield
             return
-        if config.model.kind == "pretrained":
-            print(f"device={config.device}: this job uses no GPU; device=cuda has it take one", file=sys.stderr)
+        if config.device == "auto" and config.model.kind == "pretrained":
+            print("device=auto: this job takes no GPU; training and evaluation do with device=cuda", file=sys.stderr)
     with devices.taken(count):
         if modules:
             environment.require(count, modules)

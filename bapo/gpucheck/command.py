@@ -25,13 +25,6 @@ from bapo.gpucheck import rows, world
 from bapo.gpucheck.rows import FINE, WRONG, Row, judged
 from bapo.store.files import STEPS, SUMMARY, read_json, read_table
 
-#: seconds that one job may take; a minute is usual on a GPU
-LIMIT = 1800
-#: most that the two engines' log-probabilities may differ by on average in a training step, as in engine.LIMITS
-MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
-#: GB that training the paper's smallest model on one GPU takes (docs/paper_scale.md)
-SMALLEST = 24
-
 
 @dataclass(frozen=True)
 class Place:
@@ -39,7 +32,7 @@ class Place:
 
     folder: Path
     device: str
-    limit: float = LIMIT
+    limit: float = world.LIMIT
 
     @property
     def config(self) -> DictConfig:
@@ -53,7 +46,7 @@ class Failed(Exception):
     """A job of the check failed; the argument is its row."""
 
 
-def main(device: str, keep: Path | None = None, limit: float = LIMIT) -> int:
+def main(device: str, keep: Path | None = None, limit: float | None = None) -> int:
     """Run every check on ``device``, print the table, return the exit status.
 
     keep: the folder of logs and results; what a check there has finished is not done again. limit: seconds of a job.
@@ -64,7 +57,7 @@ def main(device: str, keep: Path | None = None, limit: float = LIMIT) -> int:
 
     folder = Path(keep) if keep else Path(tempfile.mkdtemp(prefix="bapo-gpu-check-"))
     folder.mkdir(parents=True, exist_ok=True)
-    found = checked(device, folder.absolute(), say, limit)
+    found = checked(device, folder.absolute(), say, limit or world.LIMIT)
     print(rows.table(found), end="")
     failed = rows.status(found)
     if keep or failed:
@@ -74,7 +67,7 @@ def main(device: str, keep: Path | None = None, limit: float = LIMIT) -> int:
     return failed
 
 
-def checked(device: str, folder: Path, say: Callable[[str], None], limit: float = LIMIT) -> list[Row]:
+def checked(device: str, folder: Path, say: Callable[[str], None], limit: float = world.LIMIT) -> list[Row]:
     """Return the rows; a job that fails ends the check, as the later ones build on it."""
     found = machine(device)
     if rows.status(found):
@@ -102,10 +95,10 @@ def machine(device: str) -> list[Row]:
     if not vllm.version() and all(row.state == FINE for row in found if row.name == "vllm"):
         found.append(judged("vllm's name", False, "no distribution is called vllm", vllm.RENAMING))
     if device == "cuda":
-        sizes = [gpu.memory * 2**20 / 1e9 for gpu in devices.installed()]
-        text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known"
-        cure = f"under {SMALLEST} GB no model of the paper can be trained: docs/paper_scale.md has smaller ones"
-        found.append(judged("memory", bool(sizes) and min(sizes) >= 0.95 * SMALLEST, text, cure))
+        sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]  # GPU and host may share theirs
+        text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known; verl.gpu_memory says it to training"
+        cure = f"under {world.SMALLEST} GB no model of the paper can be trained: docs/paper_scale.md has smaller ones"
+        found.append(judged("memory", all(size >= 0.95 * world.SMALLEST for size in sizes), text, cure))
     cpus, enough = allocation.cpus(), 4 if device == "cuda" else 1
     cure = "give the job 8 CPU cores a GPU: graders, Ray and vLLM share them"
     return [*found, judged("CPU cores", cpus >= enough, str(cpus), cure)]
@@ -152,7 +145,7 @@ def trained(place: Place) -> list[Row]:
         ),
         judged(
             "rollouts in training",
-            gap <= MISMATCH[place.device],
+            gap <= world.MISMATCH[place.device],
             f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
         ),
@@ -220,15 +213,16 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
             pass_fds=devices.held(),
         )
         end = time.monotonic() + place.limit
-        while process.poll() is None:
-            late = time.monotonic() > end
-            if late or (until and until in log.read_text(encoding="utf-8", errors="replace")):
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                if late:
+        try:
+            while process.poll() is None and not killed:
+                if time.monotonic() > end:
                     raise Failed(Row(title, WRONG, f"not done after {place.limit:.0f} s", f"see {log}"))
-                killed = True
-            time.sleep(0.5)
+                killed = bool(until) and until in log.read_text(encoding="utf-8", errors="replace")
+                time.sleep(0.5)
+        finally:  # also on Ctrl-C, which a session of its own does not get
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if process.returncode and not killed:
         lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         raise Failed(Row(title, WRONG, (lines or ["no output"])[-1][:200], f"see {log}"))

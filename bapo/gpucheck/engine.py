@@ -28,8 +28,6 @@ from bapo.gpucheck.rows import FINE, SKIPPED, Row, judged
 FILE = "engine.json"
 #: PPO's clip, by which the share of clipped ratios is counted
 CLIP = 0.2
-#: a mean difference above which something is wrong: the same numbers in float32; rounding and kernels in bfloat16
-LIMITS = {"cpu": 1e-3, "cuda": 2e-2}
 PROMPTS, SAMPLES = 8, 8
 
 
@@ -101,7 +99,7 @@ def main(folder: Path, device: str) -> None:
     split = data_directory(config) / "train.parquet"
     prompts = [list(p.row.tokens) for p in read_prompts(split, tokenizer, config.sampling.max_prompt_tokens)[:PROMPTS]]
     engine = start(checkpoint, config, device)
-    tokens, limit = config.sampling.max_response_tokens, LIMITS[device]
+    tokens, limit = config.sampling.max_response_tokens, world.MISMATCH[device]
     rows = []
 
     def compare(name: str, found: str, cure: str) -> None:

@@ -8,6 +8,14 @@ from omegaconf import DictConfig
 
 from bapo.experiments.compose import compose_config
 
+#: seconds that one job may take; a minute is usual on a GPU
+LIMIT = 1800
+#: most that both engines' log-probabilities may differ by on average: the same numbers in float32; rounding and kernels
+#: in bfloat16
+MISMATCH = {"cpu": 1e-3, "cuda": 2e-2}
+#: GB that training the paper's smallest model on one GPU takes (docs/paper_scale.md)
+SMALLEST = 24
+SHARE = 0.3  # of the card, for vLLM
 PROMPTS = 10  # evaluated
 STEPS = 4
 #: after this many steps the run is killed
@@ -52,11 +60,9 @@ def overrides(folder: Path, device: str) -> list[str]:
         "+verl.rollout=vllm",
         "+verl.gpus_per_node=1",
         f"+verl.gpu_memory_utilization={SHARE}",
+        f"+verl.gpu_memory={SMALLEST}",  # so that a part of a card, whose size nvidia-smi does not say, can be checked
         "+verl.stalled_after=300",
     ]
-
-
-SHARE = 0.3  # of the card, for vLLM
 
 
 def dtype(device: str) -> str:

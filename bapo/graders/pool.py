@@ -78,7 +78,7 @@ class Pool:
 
     def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, judge: str | None = None) -> None:
         """judge: ``FILE.py:NAME`` of a function of the user's that compares (bapo.graders.user); None: by algebra."""
-        self.workers, self.wall_seconds, self.by = workers, wall_seconds, judge
+        self.workers, self.wall_seconds, self.judge_place = workers, wall_seconds, judge
         self.cure = f"{judge} can be imported" if judge else "`python -c 'import math_verify'` works"
         self.kills = 0
         self._slots = threading.Semaphore(workers)
@@ -140,7 +140,7 @@ class Pool:
                 stream.close()
         if self._helper is not None:
             self._helper.returncode = 0  # its parent waits for it
-        self.__init__(self.workers, self.wall_seconds, self.by)  # type: ignore[misc]
+        self.__init__(self.workers, self.wall_seconds, self.judge_place)  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,14 @@ class Pool:
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         with far:
             self._helper = subprocess.Popen(
-                [sys.executable, "-P", "-m", "bapo.graders.worker", str(far.fileno()), *filter(None, [self.by])],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "bapo.graders.worker",
+                    str(far.fileno()),
+                    *filter(None, [self.judge_place]),
+                ],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,

@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 
 from bapo.graders.verdict import DIFFERENT, EQUAL, UNREADABLE
+from bapo.processes import end_with
 
 CPU_SECONDS = 1.4  #: for one check; then the kernel kills the checker, however busy the machine is
 ADDRESS_SPACE = 1 << 30  #: bytes
@@ -98,7 +99,7 @@ def serve(stream: Connection, judge: Callable[[str, str], bool | str] | None = N
     else:
         _cut_off()
     with contextlib.suppress(Exception):  # die with the parent, where the system can
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        end_with(os.getppid(), signal.SIGKILL)
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     # a signal without a Python handler ends the process even inside one long C call

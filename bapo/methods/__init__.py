@@ -82,7 +82,7 @@ def revision(algorithm: str) -> list[Any]:
 
 
 def built_in(algorithm: str) -> bool:
-    """Return whether an algorithm's class lies in this package; others come from entry points."""
+    """Return whether an algorithm's class lies in this package; others come from entry points and projects' files."""
     return algorithm in _BUILT_IN
 
 

@@ -22,6 +22,9 @@ PROCESS = 1000
 #: model with tied weights begins with a float32 copy of all of it, and the pixels of a validation lie in memory at once
 GPU_SHARE = 60_000
 
+#: megabytes of a job with a laptop's model on a GPU, and of vLLM with one on CPU cores
+SCRATCH_ON_GPU, VLLM_ON_CPU = 16_000, 5000
+
 Resources = dict[str, int | None]
 
 
@@ -48,9 +51,13 @@ def evaluation(config: DictConfig, attempt: int = 1) -> Resources:
     gpus = int(backend == "torch" and config.device == "cuda")
     if backend == "vllm" and config.device != "cpu":
         gpus = config.evaluation.vllm.tensor_parallel_size * config.evaluation.vllm.data_parallel_size
-    megabytes = _memory(config, gpus, _sampling_bytes(config))
-    if backend == "torch" and config.model.kind == "pretrained" and config.device != "cpu":
-        megabytes = max(megabytes, GPU_SHARE)
+    if backend == "server":
+        megabytes = LITTLE
+    elif gpus:
+        megabytes = GPU_SHARE * gpus if config.model.kind == "pretrained" else SCRATCH_ON_GPU
+    else:
+        megabytes = VLLM_ON_CPU if backend == "vllm" else LITTLE
+        megabytes = max(megabytes, PROCESS + int(_sampling_bytes(config) / 1e6))
     return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
 
 
@@ -84,14 +91,14 @@ def _memory(config: DictConfig, gpus: int, states: float = 0) -> int:
         offloaded = gpus and memory.in_host_memory(config)  # float32 weights, gradients, Adam's moments, rollout policy
         return GPU_SHARE * gpus + (int(20e-6 * (config.model.parameters or 0)) if offloaded else 0) or 5000
     if config.device == "cuda":
-        return 16_000
+        return SCRATCH_ON_GPU
     return PROCESS + int(states / 1e6) if states else LITTLE
 
 
 def _sampling_bytes(config: DictConfig) -> float:
     """Count the bytes of an evaluation: weights, those that the fast forward joins, keys and values of all rows."""
     pretrained = config.model.kind == "pretrained" and config.model.parameters
-    return 8 * config.model.parameters + 2**30 if pretrained else 0
+    return 8 * config.model.parameters + 2**30 if pretrained else 0.0
 
 
 def _training_bytes(config: DictConfig) -> float:

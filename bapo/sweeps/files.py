@@ -89,7 +89,7 @@ def names() -> list[str]:
 def at_scale(scale: str) -> list[str]:
     """Return the sweeps that have runs at ``scale``."""
     key = ("sweeps at scale", *map(str, places.trees()), scale)
-    return KEPT.get(key, lambda: [name for name in names() if scale in _read(name).scales], lambda _: True)
+    return KEPT.get(key, lambda: [name for name in names() if scale in _read(name).scales])
 
 
 def load(name: str, settings: Settings) -> Sweep:

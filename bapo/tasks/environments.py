@@ -40,7 +40,7 @@ class EnvironmentTask(Task):
             raise UserError(f"{path}: benchmarks is empty; map at least one test split to its title in tables")
         self.name, self.path = content.name, path  # type: ignore[misc]
         self.benchmarks = dict(content.benchmarks)  # type: ignore[misc]
-        self.place = PLACES[content.answer_in]
+        self.find_answer = PLACES[content.answer_in]
         self.file, self.cls = file_and_name(content.environment or "", f"{path}: environment")
         self.right_from = content.right_from
 
@@ -48,7 +48,7 @@ class EnvironmentTask(Task):
         """Return what decides the problems and the grades."""
         return {
             "environment": [code_digest(self.file), self.cls],
-            "place": place_name(self.place),
+            "place": place_name(self.find_answer),
             "right_from": self.right_from,
         }
 
@@ -58,19 +58,19 @@ class EnvironmentTask(Task):
         return self._grade(response, truth["seed"], truth["observation"])
 
     def _grade(self, response: str, seed: int, digest: str) -> Verdict:
-        action = self.place(response)
+        action = self.find_answer(response)
         if action is None:
             return Verdict(False, False, NO_ANSWER)
         return environment.judge(self.file, self.cls, seed, digest, action, self.right_from)
 
     def answer(self, response: str) -> str | None:
-        found = self.place(response)
+        found = self.find_answer(response)
         return " ".join(found.split()) if found else None
 
     def gold_responses(self, ground_truth: str) -> tuple[str, ...]:
         """Return the action that ``info["answer"]`` named, as a response; () where the environment names none."""
         answer = json.loads(ground_truth).get("answer")
-        return () if answer is None else (wrapped(self.place, answer),)
+        return () if answer is None else (wrapped(self.find_answer, answer),)
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         for field, kind in (("seed", int), ("response", str)):

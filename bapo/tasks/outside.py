@@ -35,14 +35,25 @@ def _installed() -> dict[str, EntryPoint]:
 def find(name: str) -> Task | None:
     """Return the task called ``name``; None where there is none. Raises UserError naming the file and what is wrong."""
     if name in _installed():
+        _require_names_only(name)
         return _made(_installed()[name].load(), f"entry point {GROUP}: {name}", name)
     path = places.file_of("task", name)
     return _of_file(path, path.stat().st_mtime_ns) if name in places.own("task") else None
 
 
+def _require_names_only(name: str) -> None:
+    """Raise UserError where a project's file makes another task of the name that an installed package has."""
+    if name not in places.own("task"):
+        return
+    path = places.file_of("task", name)
+    content: TaskConfig = read(TaskConfig, parse_yaml(path), path)
+    if content.code or content.answers or content.environment:
+        raise UserError(f"{path}: an installed package has a task {name} (entry point {GROUP}); give this another name")
+
+
 @lru_cache(maxsize=64)
 def _of_file(path: Path, changed: int) -> Task:
-    """changed: when the file was, so that a later state of it is another task."""
+    """Make the task of a file. changed: when the file was, so that a later state of it is another task."""
     content: TaskConfig = read(TaskConfig, parse_yaml(path), path)
     kinds = {"code": content.code, "answers": content.answers, "environment": content.environment}
     named = [kind for kind, value in kinds.items() if value]
@@ -61,8 +72,8 @@ def _of_file(path: Path, changed: int) -> Task:
 
         return EnvironmentTask(content, path)
     raise UserError(
-        f"{path}: code and answers have no value: name a class (code: FILE.py:CLASS), a way of grading, or an "
-        "environment"
+        f"{path}: code, answers and environment have no value: name a class (code: FILE.py:CLASS), a way of grading, "
+        "or an environment"
     )
 
 

@@ -65,9 +65,16 @@ def prompts_of(prompt: str) -> dict[str, str]:
     """
     prompts = {**PROMPTS, **_PLAIN}
     if "{problem}" in prompt:
-        others = [field for _, field, _, _ in string.Formatter().parse(prompt) if field]
-        if set(others) - {"problem", "images"}:
-            raise UserError(f"data.prompt: has a place for {others}; only {{problem}} and {{images}} can be filled in")
+        try:
+            others = {field for _, field, _, _ in string.Formatter().parse(prompt) if field is not None}
+        except ValueError as error:
+            raise UserError(f"data.prompt: {error}; write {{{{ and }}}} for braces that stay") from None
+        if others := others - {"problem", "images"}:
+            places = ", ".join(f"{{{field}}}" for field in sorted(others))
+            raise UserError(
+                f"data.prompt: has a place {places}; only {{problem}} and {{images}} can be filled in, and braces that "
+                "stay are written {{ and }}"
+            )
         prompts[prompt] = prompt
     return prompts
 
@@ -100,14 +107,14 @@ class RowsTask(Task):
             )
         self.name, self.path = content.name, path  # type: ignore[misc]
         self.benchmarks = dict(content.benchmarks)  # type: ignore[misc]
-        self.answers, self.place = content.answers, PLACES[content.answer_in]
+        self.answers, self.find_answer = content.answers, PLACES[content.answer_in]
         self.function = file_and_name(content.function, f"{path}: function") if content.function else None
 
     def content(self) -> dict[str, Any]:
         """Return what decides the grades."""
         return {
             "answers": self.answers,
-            "place": place_name(self.place),
+            "place": place_name(self.find_answer),
             **({"function": [code_digest(self.function[0]), self.function[1]]} if self.function else {}),
         }
 
@@ -116,7 +123,7 @@ class RowsTask(Task):
         return self._grade(response, read_truth(ground_truth)["answers"])
 
     def _grade(self, response: str, golds: Sequence[str]) -> Verdict:
-        answer = self.place(response)
+        answer = self.find_answer(response)
         if answer is None or (len(answer) > _LONGEST and self.function is None):
             return Verdict(False, False, NO_ANSWER)
         if self.answers == "mathematics":
@@ -130,7 +137,7 @@ class RowsTask(Task):
         return RIGHT if given in [read(gold) for gold in golds] else Verdict(False, True, WRONG)
 
     def answer(self, response: str) -> str | None:
-        found = self.place(response)
+        found = self.find_answer(response)
         if found is None:
             return None
         if self.answers == "mathematics":
@@ -140,7 +147,7 @@ class RowsTask(Task):
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return every gold where a response has its answer; () where only the user's function knows right answers."""
         golds = check(read_truth(ground_truth).get("answers"), "ground truth: 'answers'", self.answers)
-        return () if self.function else [wrapped(self.place, gold) for gold in golds]
+        return () if self.function else [wrapped(self.find_answer, gold) for gold in golds]
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         golds = check(line["gold"], "field 'gold'", self.answers)

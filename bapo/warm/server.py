@@ -8,7 +8,6 @@ child; a child ends with it, and with its client.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
 import runpy
@@ -20,6 +19,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 
+from bapo.processes import end_with
 from bapo.warm import modules
 from bapo.warm.client import NUMBER
 
@@ -29,7 +29,6 @@ PER_JOB = {
     *(b"PS1", b"SHLVL", b"PWD", b"OLDPWD", b"_", b"COLUMNS", b"LINES", b"TMPDIR", b"TEMPDIR", b"TMP", b"TEMP"),
     b"JE_ARROW_MALLOC_CONF",
 }
-_PR_SET_PDEATHSIG = 1
 
 
 class Declined(Exception):
@@ -94,11 +93,10 @@ class Server:
             return None
         try:
             self._prepare(request)
-        except Declined as reason:
+            child = os.fork()
+        except (Declined, OSError) as reason:
             print(f"warm process: {reason}; the job starts by itself", file=sys.stderr)
             child = -1
-        else:
-            child = os.fork()
         if child == 0:
             self._leave(client)
             return request
@@ -134,7 +132,13 @@ class Server:
             raise Declined(f"{threads} threads run, and a fork takes one along")
 
     def _follow(self, client: socket.socket, child: int) -> None:
-        process = os.pidfd_open(child)
+        try:
+            process = os.pidfd_open(child)
+        except OSError:  # no descriptor is left: the job starts by itself
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            client.close()
+            return
         self.clients[process] = client, child
         self.events.register(process, selectors.EVENT_READ, lambda: self._ended(process))
         self.events.register(client, selectors.EVENT_READ, lambda: self._abandoned(process))
@@ -177,18 +181,25 @@ def read(client: socket.socket) -> Request:
     if user != os.getuid():
         raise ValueError("another user")
     header, streams, _, _ = socket.recv_fds(client, NUMBER.size, 3)
-    (length,) = NUMBER.unpack(header)
-    data = bytearray()
-    while len(data) < length:
-        part = client.recv(length - len(data))
-        if not part:
-            raise ValueError("the client went away")
-        data += part
-    count, *parts = bytes(data).split(b"\0")
-    folder, dash_m, *words = map(os.fsdecode, parts[: int(count)])
-    if dash_m != "-m" or len(streams) != 3:
-        raise ValueError("not a job")
-    environment = dict(part.split(b"=", 1) for part in parts[int(count) :])
+    try:
+        if len(header) != NUMBER.size or len(streams) != 3:
+            raise ValueError("not a job")
+        (length,) = NUMBER.unpack(header)
+        data = bytearray()
+        while len(data) < length:
+            part = client.recv(length - len(data))
+            if not part:
+                raise ValueError("the client went away")
+            data += part
+        count, *parts = bytes(data).split(b"\0")
+        folder, dash_m, *words = map(os.fsdecode, parts[: int(count)])
+        if dash_m != "-m":
+            raise ValueError("not a job")
+        environment = dict(part.split(b"=", 1) for part in parts[int(count) :])
+    except (OSError, ValueError):
+        for descriptor in streams:
+            os.close(descriptor)
+        raise
     return Request(folder, words, environment, streams)
 
 
@@ -203,9 +214,7 @@ def state_of(file: str) -> tuple[int, int] | None:
 
 def run(request: Request, parent: int) -> None:
     """Become the process that ``python -m WORDS`` would be and run it, under ``parent``. Raises what it raises."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)
+    end_with(parent, signal.SIGKILL)
     os.setpgid(0, 0)  # a terminal's Ctrl-C reaches it once, through its client
     for wanted, descriptor in enumerate(request.streams):
         os.dup2(descriptor, wanted)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 from support.standin_vllm import installed
 
 from bapo.errors import JobFailed, UserError
@@ -78,6 +82,72 @@ def test_a_replica_that_fails_is_named_with_its_error(vllm: Any) -> None:
     broken = [vllm.TokensPrompt(prompt_token_ids=[1])]
     with pytest.raises(JobFailed, match=r"replica 0 on GPU 3: \w+Error"):
         replicas.generate(broken, "no parameters")
+
+
+def test_a_replica_that_dies_is_named_and_ends_the_others(vllm: Any) -> None:
+    replicas = parallel.Replicas({"seed": 1}, ["4", "5"])
+    prompts, parameters = [vllm.TokensPrompt(prompt_token_ids=[n]) for n in range(2)], vllm.SamplingParams(max_tokens=8)
+    replicas.generate(prompts, parameters)
+    processes = list(replicas.processes)
+    processes[1].kill()
+    processes[1].join()
+    with pytest.raises(JobFailed, match="replica 1 on GPU 5: its process ended without a word"):
+        replicas.generate(prompts, parameters)
+    processes[0].join(timeout=60)
+    assert not processes[0].is_alive()
+
+
+def test_the_first_error_ends_a_replica_at_work(vllm: Any) -> None:
+    """The second replica's error comes while the first one works for a minute."""
+    replicas = parallel.Replicas({"seed": 1}, ["4", "5"])
+    prompts = [vllm.TokensPrompt(prompt_token_ids=[n]) for n in range(2)]
+    replicas.generate(prompts, vllm.SamplingParams(max_tokens=8))
+    begun = time.monotonic()
+    with pytest.raises(JobFailed, match="replica 1 on GPU 5: KeyError"):
+        replicas.generate(prompts, [Slow(), Broken()])
+    assert time.monotonic() - begun < 45
+
+
+class Slow:
+    """Sampling parameters that keep the engine at work."""
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        time.sleep(60)
+        return {}
+
+
+class Broken:
+    """Sampling parameters that the engine cannot read."""
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        raise KeyError("seed")
+
+
+LEFT = """
+import sys, time
+from bapo.evaluation import parallel
+from vllm import SamplingParams
+
+if __name__ == "__main__":
+    replicas = parallel.Replicas({"seed": 7}, [None])
+    replicas.generate([{"prompt_token_ids": [1]}], SamplingParams(max_tokens=8))
+    print(replicas.processes[0].pid, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_replicas_end_with_a_process_that_is_killed(vllm: Any, tmp_path: Path) -> None:
+    (tmp_path / "left.py").write_text(LEFT)
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join([os.environ["PYTHONPATH"], str(ROOT)])}
+    with subprocess.Popen([sys.executable, tmp_path / "left.py"], stdout=subprocess.PIPE, env=variables) as process:
+        replica = int(process.stdout.readline())
+        process.kill()
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{replica}").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{replica}").exists()
 
 
 def test_gpus_are_divided_among_the_replicas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,3 +139,12 @@ def test_a_folder_that_cannot_be_written_is_named(machine, monkeypatch: pytest.M
     monkeypatch.setattr(devices, "FOLDER", tmp_path / "file" / "locks")
     with pytest.raises(UserError, match=r"no lock for a GPU can be had here .*make .*locks writable"):
         devices.taken(1).__enter__()
+
+
+def test_only_visible_gpus_are_known_by_whatever_name(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(3)
+    monkeypatch.setenv(devices.VISIBLE, "2,GPU-00000000,MIG-1b2c")
+    assert {name: gpu.index for name, gpu in devices.known().items()} == {"2": "2", "GPU-00000000": "0"}
+    monkeypatch.setenv(devices.VISIBLE, "GPU-0000000")  # CUDA takes the beginning of one, too
+    assert set(devices.known()) == {"GPU-0000000"}
+    assert round(next(iter(devices.known().values())).gigabytes, 1) == 85.9

@@ -62,15 +62,17 @@ def test_a_pretrained_run_on_the_cpu_asks_for_its_parts(override: str, wanted: i
 
 def test_an_evaluation_takes_the_gpus_of_its_backend() -> None:
     settings, cell = PAPER
-    for override, gpus in (
-        ("evaluation.backend=server", 0),
-        ("evaluation.vllm={tensor_parallel_size: 4, data_parallel_size: 2}", 8),
-        ("evaluation.vllm.data_parallel_size=1", 1),
-        ("evaluation.backend=torch", 0),
-        ("device=cpu", 0),  # vLLM's build for CPU cores
+    on_cores = 14_393  # weights of 1.5B and what is computed with them
+    for override, gpus, megabytes in (
+        ("evaluation.backend=server", 0, 1500),
+        ("evaluation.vllm={tensor_parallel_size: 4, data_parallel_size: 2}", 8, 480_000),
+        ("evaluation.vllm.data_parallel_size=1", 1, 60_000),
+        ("engine=torch", 8, 480_000),
+        ("evaluation.backend=torch", 0, on_cores),
+        ("device=cpu", 0, on_cores),  # vLLM's build for CPU cores
     ):
-        config = Settings(scale=settings.scale, set=(override,)).run(cell)
-        assert resources.evaluation(config)["gpu"] == gpus, override
+        asked = resources.evaluation(Settings(scale=settings.scale, set=(override,)).run(cell))
+        assert (asked["gpu"], asked["mem_mb"]) == (gpus, megabytes), override
 
 
 def test_the_longest_runs_start_first() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from bapo.errors import UserError
 from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.identity import data_identity
 from bapo.graders import pool
+from bapo.tasks import outside, rows
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
 
@@ -138,6 +140,11 @@ def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path)
     first = data_identity(configuration())
     (project / "grader.py").write_text("# a comment\n" + FUNCTION)
     assert data_identity(configuration()) == first
+    (project / "words.py").write_text("ENDING = '.'\n")
+    (project / "grader.py").write_text("import words\n" + FUNCTION)
+    helped = data_identity(configuration())
+    (project / "words.py").write_text("ENDING = '!'\n")  # a module beside it that it imports
+    assert len({first, helped, data_identity(configuration())}) == 3
     (project / "grader.py").write_text(FUNCTION.replace("lower", "upper"))
     second = data_identity(configuration())
     assert second != first
@@ -165,7 +172,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: st
     [
         ("name: mine\nanswers: letters\n", "answers=letters"),
         ("name: mine\nanswers: exact\n", "benchmarks is empty"),
-        ("name: mine\n", "code and answers have no value"),
+        ("name: mine\n", "code, answers and environment have no value"),
         ("name: mine\ncode: nowhere.py:Task\n", "no file"),
         ("name: mine\nanswers: function\nbenchmarks: {mine_test: M}\n", "function"),
     ],
@@ -173,6 +180,29 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: st
 def test_what_is_wrong_with_a_task_is_said(project: Path, yaml: str, message: str) -> None:
     (project / "experiments" / "task" / "mine.yaml").write_text(yaml)
     with pytest.raises(UserError, match=message):
+        tasks.get("mine")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (r"{problem} Put it in \boxed{}.", r"has a place \{\}; only \{problem\} and \{images\} can be filled in"),
+        ("{problem} {gold}", r"has a place \{gold\}; .* braces that stay are written \{\{ and \}\}"),
+        ("{problem} }", r"data\.prompt: Single '}' encountered .*; write \{\{ and \}\} for braces that stay"),
+    ],
+)
+def test_a_prompt_with_other_places_is_refused(prompt: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        rows.prompts_of(prompt)
+    kept = r"{problem} Put it in \boxed{{}}."
+    assert rows.prompts_of(kept)[kept].format(problem="1 + 1?") == r"1 + 1? Put it in \boxed{}."
+
+
+def test_a_name_of_an_installed_package_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    describe(project, "exact")
+    entry = EntryPoint("mine", "bapo.tasks.countdown.task:Countdown", outside.GROUP)
+    monkeypatch.setattr(outside, "_installed", lambda: {"mine": entry})
+    with pytest.raises(UserError, match=r"task/mine\.yaml: an installed package has a task mine .*; give this another"):
         tasks.get("mine")
 
 

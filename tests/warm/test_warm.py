@@ -23,10 +23,12 @@ pytestmark = pytest.mark.skipif(not launch.supported(), reason="Linux without a 
 
 JOB = """
 import gc, os, random, signal, sys, tempfile, threading
-print(__name__, sys.argv[1:], os.path.basename(sys.argv[0]), os.getcwd(), sys.path, sys.flags, sys.stdin.read())
-print({n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)})
-print(sorted((k, v) for k, v in os.environ.items() if k not in ("_", "SHLVL")), os.umask(0o22), tempfile.gettempdir())
-print(gc.get_threshold(), threading.active_count(), sys.stdout.line_buffering, sorted(os.listdir("/proc/self/fd"))[:3])
+found = [__name__, sys.argv[1:], os.path.basename(sys.argv[0]), os.getcwd(), sys.path, sys.flags, sys.stdin.read()]
+found += [(n, signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)]
+found += sorted((k, v) for k, v in os.environ.items() if k not in ("_", "SHLVL"))
+found += [os.umask(0o22), tempfile.gettempdir(), gc.get_threshold(), threading.active_count()]
+found += [sys.stdout.line_buffering, {"0", "1", "2"} <= {*os.listdir("/proc/self/fd")}]
+print(*map(repr, found), sep="\\n")
 print("said", file=sys.stderr)
 if sys.argv[1:] == ["break"]:
     raise ValueError("as asked")
@@ -120,6 +122,7 @@ def test_a_job_is_a_child_of_the_warm_process(server: subprocess.Popen[bytes]) -
 
 def test_a_child_is_what_a_fresh_process_is(server: subprocess.Popen[bytes]) -> None:
     warm, plain = (finish(start("job", "a b", "ü", plain=p), "asked\n") for p in (False, True))
+    assert {*warm[0].splitlines()} ^ {*plain[0].splitlines()} == set()
     assert warm == plain and warm[2] == 3 and "asked" in warm[0]
 
 
@@ -263,7 +266,10 @@ def test_what_is_no_request_is_passed_over(server: subprocess.Popen[bytes]) -> N
         with socket.socket(socket.AF_UNIX) as stream:
             stream.connect(str(launch.SOCKET))
             stream.sendall(data)
-    assert finish(start("job"))[2] == 3
+    client = start("waiting")
+    assert begun(client)[1] == server.pid  # it is still there
+    client.kill()
+    finish(client)
 
 
 # ------------------------------------------------------------------------------------------------ what it imports

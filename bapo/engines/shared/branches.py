@@ -28,7 +28,10 @@ class Branch:
 
 
 class Branches:
-    """places: int64 [n], the numbers of the responses that go on; row: int64 [n], what each goes on from."""
+    """Keeps which responses go on from which rows.
+
+    places: int64 [n], the numbers of the responses that go on; row: int64 [n], what each goes on from.
+    """
 
     def __init__(self, prompts: int, group_size: int, vocabulary: int) -> None:
         self.places = np.arange(prompts * group_size)

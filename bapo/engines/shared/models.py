@@ -149,6 +149,11 @@ def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple
     return tuple(dict.fromkeys(int(e) for e in ends if e is not None)), (pad if pad is not None else end or 0)
 
 
+def generation_of(model: Any) -> Any | None:
+    """Return a model's ``generation_config``, which may name end tokens; None for a family that cannot generate."""
+    return getattr(model, "generation_config", None)
+
+
 def load_processor(model: Any, path: Path | str, config: DictConfig) -> Any | None:
     """Return the processor beside a model that reads images, None for others. Raises UserError if it is missing."""
     if not images.reads_images(model.config):

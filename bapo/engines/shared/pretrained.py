@@ -73,6 +73,12 @@ def start_of(config: DictConfig) -> Path | str:
     return base_folder(config) / "checkpoint"
 
 
+def fetched(config: DictConfig) -> str | None:
+    """Return the commit of the model on the hub that the base job fetched; None where it has not."""
+    summary = _noted(config)
+    return summary["revision"] if summary else None
+
+
 def at_hand(config: DictConfig, checkpoint: Path | str) -> Path | str:
     """Return the folder of ``checkpoint`` if it names the model on the hub and was fetched, else what was given."""
     fetched = isinstance(checkpoint, str) and checkpoint == config.model.path and _noted(config) is not None

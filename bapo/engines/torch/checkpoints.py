@@ -96,20 +96,25 @@ def save(
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     for old in [s for s in steps_with_trainer(run) if s <= step][KEPT:]:  # damaged later ones do not count
-        kept = keep.keep_models and old % keep.every == 0  # others were written because of the time
-        shutil.rmtree(folder_of(run, old) / "trainer" if kept else folder_of(run, old))
+        _retire(run, old, keep)
     return target
 
 
-def finish(run: Path, last: int) -> None:
+def _retire(run: Path, step: int, keep: DictConfig) -> None:
+    """Drop a step's state and, unless the configuration keeps it, its model: some were written because of the time."""
+    folder = folder_of(run, step)
+    shutil.rmtree(folder / "trainer" if keep.keep_models and step % keep.every == 0 else folder)
+
+
+def finish(run: Path, last: int, keep: DictConfig) -> None:
     """Drop from a finished run what only a further step needs: of the trainer's state the last step and tables stay.
 
-    With them the run's tables can be written again, should they be damaged. Models stay.
+    With them the run's tables can be written again, should they be damaged. keep: as in :func:`save`.
     """
     for step in steps_with_trainer(run):
         folder = folder_of(run, step)
         if step != last:
-            shutil.rmtree(folder / "trainer")
+            _retire(run, step, keep)
             continue
         stay = {f"trainer/{name}" for name in ("state.json", *TABLES)}
         written = read_json(folder / CHECKSUMS)

@@ -52,7 +52,7 @@ class Trained:
 
     @property
     def cuts(self) -> bool:
-        """Whether :meth:`micro_batches` are less than everything: their size is bounded."""
+        """Return whether :meth:`micro_batches` divide a mini-batch: their size is bounded."""
         return self.by_memory or self.train.micro_batch_size is not None
 
     def _rate(self, update: int) -> float:

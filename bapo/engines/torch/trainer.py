@@ -78,7 +78,7 @@ class Trainer:
         if count := config.probe.prompts:
             probe = read_prompts(data / "probe.parquet", self.tokenizer, longest, self.processor)
             self.probe_sets["probe"] = probe[:count]
-        s, generation = config.sampling, getattr(self.model, "generation_config", None)
+        s, generation = config.sampling, models.generation_of(self.model)
         parameters = parameters_of(self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, generation)
         self.generator = Generator(self.tokenizer, self.task, parameters, config.seed)
         reference = None
@@ -118,6 +118,7 @@ class Trainer:
             with stop_requests() as stopped:
                 if self.step == 0:
                     self._probe()
+                clock.start()
                 while not self._finished():
                     row = self._train_step(self.step + 1)
                     clock.step_ended()
@@ -267,7 +268,7 @@ class Trainer:
         summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
         write_json(self.folder / SUMMARY, summary)
         if not self.config.checkpoint.keep_state:
-            checkpoints.finish(self.folder, self.step)
+            checkpoints.finish(self.folder, self.step, self.config.checkpoint)
         return summary
 
 

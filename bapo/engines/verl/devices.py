@@ -71,13 +71,20 @@ def values(config: DictConfig, device: str, processes: int) -> dict[str, Any]:
 
 
 def card(config: DictConfig) -> float:
-    """Return the GB of a GPU: ``verl.gpu_memory``, or those of the smallest visible one."""
+    """Return the GB of a GPU: ``verl.gpu_memory``, or those of the smallest visible one.
+
+    Raises UserError where nvidia-smi does not know a visible one.
+    """
     asked = settings.get(config, "gpu_memory", None)
     if asked is not None and (isinstance(asked, bool) or not isinstance(asked, int | float) or asked <= 0):
         raise UserError(f"verl.gpu_memory={asked}: must be a number of GB above 0")
-    names = gpu_devices.visible()
-    seen = [gpu.memory for gpu in gpu_devices.installed() if gpu.memory and {gpu.index, gpu.uuid} & set(names)]
-    return float(asked or (min(seen) * 2**20 / memory.GIGABYTE if seen else memory.CARD))
+    if asked:
+        return float(asked)
+    known = gpu_devices.known()
+    unknown = [name for name in gpu_devices.visible() if name not in known or not known[name].memory]
+    if unknown and gpu_devices.installed():  # without nvidia-smi the configuration is for another machine
+        raise UserError(f"verl.gpu_memory: nvidia-smi does not say how much GPU {unknown[0]} has; set its GB")
+    return min((gpu.gigabytes for gpu in known.values()), default=memory.CARD)
 
 
 def ray_cpus(gpus: int, storage_units: int) -> int:

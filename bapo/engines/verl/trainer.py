@@ -138,7 +138,6 @@ class MethodTrainer(ResumableTrainer):
         self.tracker = tracking.start(self.run, self.folder, self.identity)
         if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
-        self.clock.start()
         try:
             super().fit(agent_loop_manager)
         finally:
@@ -342,6 +341,8 @@ class MethodTrainer(ResumableTrainer):
 
     def on_step_begin(self) -> None:
         super().on_step_begin()
+        if not self.clock.step:  # the validation before the first step is none
+            self.clock.start()
         self.used_version = self.rollout_version
 
 

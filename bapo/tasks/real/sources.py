@@ -248,7 +248,7 @@ def local_files(hub: Mapping[str, Any]) -> dict[str, list[str]]:
 
 @lru_cache(maxsize=256)
 def _digest(path: Path, changed: int) -> str:
-    """changed: when the file was, so that a later state of it is read again."""
+    """Return a file's SHA-256. changed: when the file was, so that a later state of it is read again."""
     return sha256(path)
 
 

@@ -13,6 +13,7 @@ from bapo.engines.shared import models, pretrained
 from bapo.engines.torch.base import train_base
 from bapo.engines.verl import verl_config
 from bapo.errors import UserError
+from bapo.evaluation.prompts import revision_of
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory
 
@@ -69,6 +70,8 @@ def test_a_model_without_a_pin_gets_the_commit_that_the_hub_has(hub: hub_server.
     config = config_of(tmp_path, "model.revision=null")
     assert train_base(config)["revision"] == hub_server.COMMIT
     assert models.start_path(config).name == hub_server.COMMIT
+    assert revision_of(config, config.model.path) == hub_server.COMMIT  # evaluations name it so
+    assert revision_of(config, "owner/another") is None
     noted = base_directory(config) / "summary.json"
     noted.write_text(json.dumps({**json.loads(noted.read_text()), "identity": "another"}))
     with pytest.raises(UserError, match="does not say that it was fetched"):

@@ -12,7 +12,10 @@ WEIGHTS, CACHE = "weights", "kv_cache"
 
 
 class Sleeper:
-    """awake: parts that have memory; pushed: whether weights have come since they were last thrown away."""
+    """Tracks what a rollout engine has in memory.
+
+    awake: parts that have memory; pushed: whether weights have come since they were last thrown away.
+    """
 
     def __init__(self) -> None:
         self.awake, self.pushed = {WEIGHTS, CACHE}, False
