@@ -20,7 +20,13 @@ from bapo.store.files import MANIFEST, SUMMARY, read_json
 
 DONE, RUNNING, STOPPED, WAITING = "done", "running", "stopped", "waiting"
 #: kinds of jobs in the order of the workflow -> what they are called
-KINDS = {"data": "problems", "base": "base models", "train": "runs", "evaluate": "evaluations"}
+KINDS = {
+    "data": "problems",
+    "base": "base models",
+    "train": "runs",
+    "evaluate": "evaluations",
+    "curve": "evaluations of kept checkpoints",
+}
 #: A job on another machine, whose lock cannot be looked up, counts as running while its files are younger: seconds.
 FRESH = 600.0
 
@@ -103,7 +109,12 @@ def jobs(folder: Path, found: list[StudyFile], now: float) -> list[Job]:
             add("train", home, logs / "train" / log, **names)
             if evaluated:
                 add("evaluate", home / "eval", logs / "evaluate" / log, **names)
-    return list(listed.values())
+            if cell.method in study.curves:
+                add("curve", home / "curve", logs / "curve" / log, **names)
+    found_jobs = list(listed.values())
+    # only some figures ask for curves: they count once one has begun
+    curves = any(job.kind == "curve" and job.state != WAITING for job in found_jobs)
+    return [job for job in found_jobs if curves or job.kind != "curve"]
 
 
 def sweeps(folder: Path) -> list[str]:

@@ -120,7 +120,7 @@ def _active(job: Job, logged: Logged, left: float | None, reader: Reader) -> Act
     curve = reader.curves(job.folder).rewards if job.kind == "train" else ()
     if logged.total and len(curve) * 10 < logged.done:  # the tables are those of the last checkpoint
         curve = logged.rewards
-    seed = f", seed {job.seed}" if job.kind in ("train", "evaluate") and job.method != "base" else ""
+    seed = f", seed {job.seed}" if job.kind in ("train", "evaluate", "curve") and job.method != "base" else ""
     said = plain(logged.last) if job.state == STOPPED else ""
     points = tuple(mean_curve([curve], BINS))
     return Active(plain(job.title + seed), job.kind, job.state, logged.done, logged.total, left, points, said)

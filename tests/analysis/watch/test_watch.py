@@ -101,6 +101,16 @@ def test_states_counts_and_the_time_left(home: Path, tmp_path: Path) -> None:
     assert after.counts["train"]["running"] == 0 and "nothing runs now" in time_left(after)
 
 
+def test_curves_count_once_one_has_begun(home: Path) -> None:
+    file = home / "studies" / "table1.json"
+    write_json(file, {**json.loads(file.read_text()), "curves": ["grpo"]})
+    assert "curve" not in look(home, Reader(), NOW).counts
+    log_of(home, "curve", "grpo", 1).write_text("curve grpo/seed1  sample 10/40  3.0 samples/s  0:10 left\n")
+    frame = look(home, Reader(), NOW)
+    assert frame.counts["curve"] == {"done": 0, "running": 0, "stopped": 1, "waiting": 2}
+    assert any(active.kind == "curve" and active.title.endswith("seed 1") for active in frame.active)
+
+
 def test_a_job_on_another_machine_runs_while_its_files_are_young(home: Path, tmp_path: Path) -> None:
     (place(tmp_path, "grpo", 2) / ".lock").write_text("process 1 on another-machine")
     assert look(home, Reader(), NOW).counts["train"]["running"] == 1
