@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from statistics import median
+
 import pytest
 from support.paths import ROOT
 
@@ -80,3 +84,30 @@ def test_what_public_runs_take_is_admitted(parameters: float, gpus: int, fits: b
     else:
         with pytest.raises(UserError, match=r"leaves 0\.\d+ of each card to vLLM"):
             memory.micro_batch_tokens(config, gpus, 100_000, 80)
+
+
+LOG = ROOT.parent / "shared" / "data" / "runs" / "yushengsu_grpo_deepseek7b_gsm8k.jsonl.gz"
+
+
+@pytest.mark.skipif(not LOG.exists(), reason="no logged runs beside the checkout")
+def test_the_time_of_a_public_run() -> None:
+    """A verl run that logs every part of its steps; the card's peak follows from its own utilisation."""
+    with gzip.open(LOG, "rt", encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if "timing_s/gen" in row]
+
+    def usual(*names: str) -> float:
+        return median(sum(row[name] for name in names) for row in rows)
+
+    parameters, gpus, prompt, response = 6.9e9, 8, usual("prompt_length/mean"), usual("response_length/mean")
+    assert usual("total_num_tokens") / (prompt + response) == pytest.approx(1024 * 5, rel=0.01)
+    achieved = 6 * parameters * usual("total_num_tokens") / usual("timing_s/update_actor") / gpus
+    peak = achieved / usual("mfu/actor")
+    assert peak == pytest.approx(1307e12, rel=0.02)  # an MI300X
+    lengths = f"sampling.max_prompt_tokens={round(2 * prompt)}"  # the estimate takes half
+    batch = ("train.batch_size=1024", "train.mini_batch_size=256", "train.group_size=5", lengths)
+    asked = (f"model.parameters={parameters}", "method.ratio=step-policy", *batch)
+    config = configuration.run_config("paper", "mathematics", "deepseek-r1-distill-qwen-1.5b", "grpo", 42, asked)
+    found = estimate(config, gpus, mean_response=response, peak=peak)
+    generation = usual("timing_s/gen") / found.seconds_generation
+    training = usual("timing_s/old_log_prob", "timing_s/ref", "timing_s/update_actor") / found.seconds_training
+    assert (round(generation, 1), round(training, 1)) == (2.1, 1.4)  # docs/paper_scale.md
