@@ -191,6 +191,8 @@ def _import(options: argparse.Namespace) -> Made:
     settings = Settings(batch=options.batch, group=options.group, reward=options.reward)
     names = (options.task, options.model, options.method, options.seed)
     renamed = dict(entry.partition("=")[::2] for entry in options.benchmark)
+    if not all(side for pair in renamed.items() for side in pair):
+        raise UserError(f"--benchmark {' '.join(options.benchmark)}: must be THEIRS=OURS, for example gsm8k=cd34")
     done = import_file(options.file, options.out, names, settings, options.format, options.metric, renamed)
     study = options.out / options.task / STUDY
     message = f"{done.folder}{f' and {study}' if study.exists() else ''} from {done.records} records"
