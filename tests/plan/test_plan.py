@@ -145,6 +145,13 @@ def test_cpu_hours_at_laptop_scale_by_hand(tmp_path: Path) -> None:
     assert evaluation.cpu_hours == pytest.approx((times["start"] + 800 * 32 / times["samples"]["countdown"]) / 3600)
 
 
+@pytest.mark.parametrize("scale, overrides", [("pocket", ()), ("single_gpu", ("device=cpu",))])
+def test_a_pretrained_model_on_the_cpu_has_no_known_hours(scale: str, overrides: tuple[str, ...]) -> None:
+    jobs = plan.jobs("table1", Settings(scale=scale, set=overrides))
+    assert {j.cost.source for j in jobs if j.kind in ("train", "evaluate")} == {plan_costs.UNKNOWN}
+    assert all(j.cost.gpu_hours == 0 for j in jobs)
+
+
 def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path) -> None:
     settings = Settings(results=str(tmp_path), trials=5)
     listed = plan.jobs("sweep_free_countdown", settings)
