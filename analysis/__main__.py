@@ -191,6 +191,8 @@ def _import(options: argparse.Namespace) -> Made:
     settings = Settings(batch=options.batch, group=options.group, reward=options.reward)
     names = (options.task, options.model, options.method, options.seed)
     renamed = dict(entry.partition("=")[::2] for entry in options.benchmark)
+    if not all(side for pair in renamed.items() for side in pair):
+        raise UserError(f"--benchmark {' '.join(options.benchmark)}: must be THEIRS=OURS, for example math_500=math500")
     done = import_file(options.file, options.out, names, settings, options.format, options.metric, renamed)
     study = options.out / options.task / STUDY
     message = f"{done.folder}{f' and {study}' if study.exists() else ''} from {done.records} records"
@@ -244,7 +246,8 @@ def _export(options: argparse.Namespace) -> Made:
     packed = packing.collect(options.study, options.checkpoints)
     about = packing.about(packed, options.title, options.license or packing.LICENSE, options.author, options.date)
     done = packing.write(packed, options.out, about)
-    left = f"; {len(packed.left_out)} runs are not finished and left out" if packed.left_out else ""
+    count = len(packed.left_out)
+    left = f"; {count} unfinished run{'s' * (count > 1)} left out" if count else ""
     size = f"{done.size / 1e6:.1f} MB"
     return Made(f"{done.path}: {done.files} files, {size}, {len(packed.actions)} actions, sums {done.sums}{left}")
 

@@ -71,6 +71,11 @@ def read_file(path: Path) -> StudyFile:
     return validate.read(StudyFile, read_json(path), path)
 
 
+def plain(title: str) -> str:
+    """Return a method's title without the table's decoration: "+BAPO (Ours)" -> "BAPO"."""
+    return title.lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
+
+
 @dataclass(frozen=True, eq=False)
 class Block:
     """All runs of one task and model: what one section of Table 1, or one row of a figure, compares."""
@@ -97,8 +102,8 @@ class Block:
         return self.methods[method][0].method_title
 
     def plain_title(self, method: str) -> str:
-        """Return a method's name without the table's decoration."""
-        return self.method_title(method).lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
+        """Return a method's title without the table's decoration."""
+        return plain(self.method_title(method))
 
 
 @dataclass(frozen=True)

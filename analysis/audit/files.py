@@ -14,7 +14,7 @@ from analysis.audit.beside import Pair
 from analysis.audit.published import Finding
 from bapo.store.files import write_text
 
-#: numbers printed beside each other
+#: files that ``write`` makes
 FILES = ("audit.md", "audit.json")
 
 

@@ -30,7 +30,7 @@ def histories(log: Log, settings: Settings) -> Tables:
         name = record.fields["id"]
         try:
             history = np.asarray(record.fields["acc_history"], dtype=np.float64).reshape(-1)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             log.refuse(record.place, f"{name}: acc_history is no list of numbers")
             continue
         correct = np.rint(history * g)

@@ -142,7 +142,10 @@ def choose(values: Mapping[str, Any], metric: str) -> str:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number that no float holds
+        return False
 
 
 def _share(name: str, value: Any) -> float:
@@ -155,7 +158,12 @@ def _share(name: str, value: Any) -> float:
 
 
 def samples(path: Path, metric: str, log: Log) -> Evaluation:
-    """Read samples_TASK_DATE.jsonl of lm-eval: a line a problem and filter, with its metrics as numbers."""
+    """Read samples_TASK_DATE.jsonl of lm-eval: a line a problem and filter, with its metrics as numbers.
+
+    Lines of another filter than ``metric`` names are passed over.
+    """
+    asked = metric.partition(SEPARATOR)[2]
+    others: dict[str, None] = {}
     task = re.sub(_DATE, "", path.name.partition(".jsonl")[0]).removeprefix("samples_")
     rows: dict[str, dict[str, float]] = {}
     for number, text in lines(path):
@@ -167,11 +175,17 @@ def samples(path: Path, metric: str, log: Log) -> Evaluation:
             record = json_object(text)
             if "doc_id" not in record:
                 raise ValueError("field 'doc_id' is missing")
+            if asked and record.get("filter", asked) != asked:
+                log.passed += 1
+                others[str(record["filter"])] = None
+                continue
             kind = f"{SEPARATOR}{record['filter']}" if record.get("filter") else ""
             numbers = {f"{k}{kind}": v for k, v in record.items() if _is_number(v) and k not in NO_METRICS}
             _put(rows, choose(numbers, metric), str(record["doc_id"]), numbers)
         except ValueError as error:
             log.refuse(f"line {number}", str(error))
+    if others and not rows:
+        raise UserError(f"{path}: --metric {metric}: no line has the filter {asked}; there are {', '.join(others)}")
     return _of_problems("lm-eval samples", task, rows)
 
 

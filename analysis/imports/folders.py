@@ -53,26 +53,31 @@ def import_file(
 ) -> Imported:
     """Import a training log, or an evaluation where the file is one, as ``names``: task, model, method and seed.
 
-    metric, renamed: of an evaluation, as in :func:`import_evaluation`. Raises UserError where nothing can be read.
+    metric, renamed: of an evaluation, as in :func:`import_evaluation`. Raises UserError where nothing can be read, a
+    name is none of a folder, or an option does not go with the kind of file.
     """
+    for option, name in zip(("task", "model", "method"), names, strict=False):
+        _check_name(f"--{option}", name)
     if format is None and evaluations.reader_of(path):
+        if settings.reward:
+            raise UserError(f"{path}: is an evaluation, --reward is for training logs; leave it out")
         return import_evaluation(path, out, *names, metric, renamed or {})
+    if metric or renamed:
+        raise UserError(f"{path}: is no evaluation, for which --metric and --benchmark are; leave them out")
     return _import_log(path, out, *names, settings, format)
 
 
-def import_log(
-    path: Path, out: Path, task: str, model: str, method: str, seed: int, settings: Settings, name: str | None = None
-) -> Path:
-    """Write ``out/<task>/<model>/<method>/seed<k>/`` from a log and the task's study anew; returns the run's folder.
-
-    Raises UserError where the log is not readable in that format.
-    """
-    return _import_log(path, out, task, model, method, seed, settings, name).folder
+def _check_name(option: str, name: str) -> None:
+    """Raise UserError where a name is not one folder's."""
+    if name in ("", ".", "..") or "/" in name or "\\" in name:
+        plain = "--".join(part for part in re.split(r"[/\\]", name) if part not in ("", ".", ".."))
+        raise UserError(f"{option} '{name}': must be the name of one folder, for example {plain or 'qwen2.5-7b'}")
 
 
 def _import_log(
     path: Path, out: Path, task: str, model: str, method: str, seed: int, settings: Settings, name: str | None
 ) -> Imported:
+    """Write ``out/<task>/<model>/<method>/seed<k>/`` from a log, and the task's study anew."""
     name = name or detect(path)
     tables, log = read_log(path, settings, name)
     folder = out / task / model / method / f"seed{seed}"
@@ -91,7 +96,7 @@ def refusals(log: Log) -> dict[str, Any]:
 def import_evaluation(
     path: Path, out: Path, task: str, model: str, method: str, seed: int, metric: str, renamed: Mapping[str, str]
 ) -> Imported:
-    """Add a published evaluation to ``out/<task>/<model>/<method>/seed<k>/eval/``; other benchmarks there stay.
+    """Add a published evaluation to ``out/<task>/<model>/<method>/seed<k>/eval/``; those of other files there stay.
 
     metric: which to take; renamed: a benchmark's name in the file -> here, for example that of one's own runs.
     """
@@ -102,20 +107,30 @@ def import_evaluation(
     folder = out / task / model / method / f"seed{seed}" / EVALUATION
     sources = read_json(folder / MANIFEST)["imported"] if (folder / MANIFEST).exists() else []
     kept = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {"benchmarks": {}, "files": {}}
-    benchmarks, files = dict(kept["benchmarks"]), dict(kept["files"])
+    digest = sha256(path)
+    benchmarks = {name: score for name, score in kept["benchmarks"].items() if score.get("sha256") != digest}
+    files = dict(kept["files"])
     for name, score in found.scores.items():
         ours = renamed.get(name, name)
-        benchmarks[ours] = {**asdict(score), "source": path.name}
+        benchmarks[ours] = {**asdict(score), "source": path.name, "sha256": digest}
         if name in found.values:
-            file = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', ours)}.parquet"
-            _write_problems(folder / file, found.values[name])
-            files |= fingerprints(folder, [file])
-    source = {"file": path.name, "sha256": sha256(path), "format": found.format, "model": found.model, **refusals(log)}
-    sources = [*(s for s in sources if s["sha256"] != source["sha256"]), source]
+            _write_problems(folder / _table(ours), found.values[name])
+            files |= fingerprints(folder, [_table(ours)])
+    left = {_table(name) for name in benchmarks}
+    files = {file: seal for file, seal in files.items() if file in left}
+    source = {"file": path.name, "sha256": digest, "format": found.format, "model": found.model, **refusals(log)}
+    sources = [*(s for s in sources if s["sha256"] != digest), source]
     write_json(folder / MANIFEST, {"imported": sources, "code": manifest.git_state()})
-    content = {"identity": f"imported:{source['sha256'][:16]}", "benchmarks": benchmarks, "files": files}
+    content = {"identity": f"imported:{digest[:16]}", "benchmarks": benchmarks, "files": files}
     write_json(folder / SUMMARY, content)
+    for file in kept["files"].keys() - files.keys():  # of this file under a name that it no longer has
+        (folder / file).unlink(missing_ok=True)
     return Imported(folder, log, len(found.scores) + sum(map(len, found.values.values())))
+
+
+def _table(benchmark: str) -> str:
+    """Return the file of a benchmark's problems."""
+    return f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', benchmark)}.parquet"
 
 
 def _write_problems(path: Path, values: Mapping[str, float]) -> None:
@@ -143,8 +158,11 @@ def write(folder: Path, tables: Tables, source: dict[str, Any], batch_size: int)
     write_json(folder / SUMMARY, summary)
 
 
-def write_study(folder: Path) -> Path:
-    """Write ``folder/study.json`` with every run of the task, for ``python -m analysis figure ... --study``."""
+def write_study(folder: Path) -> None:
+    """Write ``folder/study.json`` with every run of the task, for ``python -m analysis figure ... --study``.
+
+    Nothing is written where there is no run: a study needs one.
+    """
     cells = []
     for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
         model, method, seed = summary.parent.relative_to(folder).parts
@@ -161,8 +179,9 @@ def write_study(folder: Path) -> Path:
                 "run": str(summary.parent),
             }
         )
+    if not cells:
+        return
     note = "Imported: runs of others, from their published logs; manifest.json of each says what was assumed."
     benchmarks = {folder.name: [["none", "not evaluated"]]}
     content = {"scale": "imported", "note": note, "cells": cells, "bases": [], "benchmarks": benchmarks}
     write_json(folder / STUDY, content)
-    return folder / STUDY

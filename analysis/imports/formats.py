@@ -12,7 +12,7 @@ from analysis.imports.lines import Log, Record, document, json_object, lines
 from analysis.imports.tables import Settings, Tables
 from bapo.errors import UserError
 
-__all__ = ["FORMATS", "Settings", "Tables", "detect", "read", "read_log"]
+__all__ = ["FORMATS", "Settings", "Tables", "detect", "read_log"]
 
 
 @dataclass(frozen=True)
@@ -96,13 +96,8 @@ def _known() -> str:
     return "known are " + "; ".join(f"{name} ({known.shown})" for name, known in FORMATS.items())
 
 
-def read(path: Path, settings: Settings, name: str | None = None) -> Tables:
-    """Return the tables of a log. name: a key of FORMATS; None: detected."""
-    return read_log(path, settings, name)[0]
-
-
 def read_log(path: Path, settings: Settings, name: str | None = None) -> tuple[Tables, Log]:
-    """Return the tables of a log, and the log with the lines that were refused.
+    """Return the tables of a log, and the log with the lines that were refused. name: of FORMATS; None: detected.
 
     Raises UserError where nothing can be read from it.
     """
@@ -119,7 +114,7 @@ def read_log(path: Path, settings: Settings, name: str | None = None) -> tuple[T
         return known.read(log, settings), log
     except UserError as error:
         raise UserError(f"{error}" if str(path) in str(error) else f"{path}: {error}") from None
-    except (TypeError, ValueError, KeyError) as error:
+    except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise UserError(f"{path}: {error}") from None
 
 

@@ -13,6 +13,8 @@ from bapo.errors import UserError
 
 #: characters of one line; a longer one is no record
 LONGEST = 1_000_000
+#: bytes of a document, which is read at once
+LARGEST = 200_000_000
 #: refused lines that are named; the others are counted
 NAMED = 20
 
@@ -27,7 +29,7 @@ class Record:
 
 @dataclass
 class Log:
-    """What a file holds. refused: (place, reason); passed: lines that are no records, such as a program's output."""
+    """What a file holds. refused: (place, reason); passed: lines that are not asked for, such as a program's output."""
 
     path: Path
     records: list[Record] = field(default_factory=list)
@@ -72,10 +74,17 @@ def lines(path: Path) -> Iterator[tuple[int, str | None]]:
 
 
 def document(path: Path) -> dict[str, Any] | None:
-    """Return a file that is one JSON object over many lines; None where it is no such file."""
+    """Return a file that is one JSON object over many lines; None where it is no such file.
+
+    Raises UserError where it is missing or larger than LARGEST.
+    """
     if path.suffix != ".json":
         return None
     try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            most = f"a .json file of more than {LARGEST / 1e6:.0f} MB is not read"
+            raise UserError(f"{path}: has {size / 1e6:.0f} MB, and {most}; write its records as JSON lines (.jsonl)")
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from bapo.errors import UserError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -30,6 +32,11 @@ class Settings:
     group: int = 8
     points: int = 11
     reward: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "group"):
+            if getattr(self, name) < 1:
+                raise UserError(f"--{name} {getattr(self, name)}: must be at least 1")
 
 
 def no_groups() -> pd.DataFrame:

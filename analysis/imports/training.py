@@ -147,8 +147,10 @@ def _steps(log: Log, settings: Settings, names: Mapping[str, tuple[str, ...]], p
             unnumbered += step is None
             row = _row(record.fields, names)
             step = int(step) if step is not None else len(rows) + 1
-        except (TypeError, ValueError) as error:
-            log.refuse(record.place, f"a value is no number ({error})")
+            if abs(step) >= 2**63:
+                raise OverflowError("step is too large")
+        except (TypeError, ValueError, OverflowError) as error:
+            log.refuse(record.place, f"a value is no number that can be kept ({error})")
             continue
         if step in rows:
             log.refuse(record.place, f"step {step} is there before; the last counts, as after a resumed run")

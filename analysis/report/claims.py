@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from analysis import text
+from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
 from bapo.errors import UserError
 from bapo.store.files import read_json
 
-#: the verdicts and how they look; another verdict looks like the last
-VERDICTS = {"reproduced": "good", "contradicted": "bad", "underpowered": "open", "not testable at this scale": "none"}
-FIRM = ("reproduced", "contradicted")
+#: how the verdicts look; another verdict looks like the last
+LOOKS = {REPRODUCED: "good", CONTRADICTED: "bad", UNDERPOWERED: "open", NOT_TESTABLE: "none"}
+FIRM = (REPRODUCED, CONTRADICTED)
 #: what a claim may say beside its columns -> its name here
 FACTS = {
     "id": "Claim",
@@ -105,7 +106,7 @@ def _claim(index: int, line: Mapping[str, Any]) -> Claim:
         estimate=estimate,
         interval=_interval(low, high),
         verdict=verdict,
-        look=VERDICTS.get(verdict.replace("_", " "), "none"),
+        look=LOOKS.get(verdict.replace("_", " "), "none"),
         facts=tuple((name, words) for name, words in facts.items() if words),
         parts=tuple(shown) if len(shown) > 1 or any(p.note for p in shown) else (),
         runs=tuple(map(str, runs)) if isinstance(runs, list) else (_words(runs),),
@@ -157,8 +158,8 @@ def _alike(*values: Any) -> list[str]:
 
 
 def tally(claims: list[Claim]) -> list[tuple[str, str, int]]:
-    """(verdict, look, count), in the order of VERDICTS."""
+    """(verdict, look, count), in the order of LOOKS."""
     counts = Counter((c.verdict, c.look) for c in claims)
-    order = list(VERDICTS)
+    order = list(LOOKS)
     known = sorted(counts, key=lambda v: (order.index(v[0]) if v[0] in order else len(order), v))
     return [(*v, counts[v]) for v in known]

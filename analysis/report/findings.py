@@ -148,11 +148,8 @@ def of_the_others(panels: Sequence[Panel], title: str, reference: str) -> str:
             parts.append(f"{len(those)} {'is' if len(those) == 1 else 'are'} {side} it ({_listed(named, '; ')})")
     unsure = [r.over_reference for _, r in found if not r.over_reference.significant]
     if len(unsure) == len(found):
-        of = (
-            "the one comparison of another method"
-            if len(found) == 1
-            else f"all {len(found)} comparisons of other methods"
-        )
+        many = "both" if len(found) == 2 else f"all {len(found)}"
+        of = "the one comparison of another method" if len(found) == 1 else f"{many} comparisons of other methods"
         return f"In {of} with {title}, {_open(*unsure)}."
     if unsure:
         parts.append(f"for {len(unsure)} {_open(*unsure)}")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from analysis import text
 from analysis.results import AVERAGE, BASE, LEVEL
-from analysis.study import StudyFile
+from analysis.study import StudyFile, plain
 from bapo.errors import UserError
 from bapo.experiments.products import MAIN, compared_file
 
@@ -174,9 +174,8 @@ def _panel(study: StudyFile, place: tuple[str, str], lines: Mapping[Key, Line], 
 
 
 def _title(line: Line) -> str:
-    """Return a method's title without the table's decoration."""
-    title = line.get("method_title") or line.get("title") or line["method"]
-    return title.lstrip("+").replace(" (Ours)", "").replace("w/o", "without")
+    """Return the plain title of a line's method."""
+    return plain(line.get("method_title") or line.get("title") or line["method"])
 
 
 def _ratio(line: Line, reference: Line | None, key: str) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -14,11 +14,13 @@ from analysis.report.files import Figure, figure_list
 from analysis.report.provenance import Run
 from analysis.study import Study, load
 from bapo.errors import UserError
-from bapo.experiments.products import IMPORTED, imported
+from bapo.experiments.products import IMPORTED, MAIN, imported
 from bapo.store.files import MANIFEST, STEPS, SUMMARY, read_json, read_table
 
 #: the figure of rewards over the steps, which needs no evaluation
 CURVES = "figure4_training_curves"
+#: benchmark -> what an imported summary says of it
+Scores = Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ def collect(results: Path, own: Iterable[Run]) -> Others:
     Raises UserError where a file of an import is damaged.
     """
     found = Others()
-    rows: dict[str, list[Row]] = {}
+    scores: dict[str, dict[tuple[str, str], list[Scores]]] = {}
     for summary in imported(results):
         folder = summary.parent
         evaluated = folder.name == "eval"
@@ -79,12 +81,12 @@ def collect(results: Path, own: Iterable[Run]) -> Others:
         if evaluated:
             count = f"{len(content['benchmarks'])} benchmarks"
             found.sources += [_source(place, entry, count, ()) for entry in manifest["imported"]]
-            rows.setdefault(task, []).append(_imported_row(model, method, content["benchmarks"]))
+            scores.setdefault(task, {}).setdefault((model, method), []).append(content["benchmarks"])
         else:
             notes = tuple(manifest.get("notes", ()))
             found.sources.append(_source(place, manifest["imported"], f"{content['steps']} steps", notes))
-    for task, listed in rows.items():
-        both = [*_own_rows(task, own), *listed]
+    for task, listed in scores.items():
+        both = [*_own_rows(task, own), *(_imported_row(*names, seeds) for names, seeds in listed.items())]
         found.tables.append(Table(task, tuple(dict.fromkeys(name for row in both for name in row.cells)), both))
     found.figures = _curves(results) if any(s.size.endswith("steps") for s in found.sources) else []
     return found
@@ -96,13 +98,18 @@ def _source(place: tuple[str, ...], entry: Mapping[str, Any], size: str, notes: 
     return Source(*place, what, str(entry.get("format", "what-if")), size, int(entry.get("refused", 0)), named, notes)
 
 
-def _imported_row(model: str, method: str, benchmarks: Mapping[str, Mapping[str, Any]]) -> Row:
+def _imported_row(model: str, method: str, seeds: Sequence[Scores]) -> Row:
+    """Return one row of the evaluations of a method's seeds, their mean where a benchmark has several."""
     cells = {}
-    for name, score in benchmarks.items():
-        error, size = score.get("standard_error"), score.get("problems")
-        words = [score["metric"], *([f"{size:,} problems"] if size else [])]
-        words += [f"standard error {100 * error:.1f}"] if error is not None else []
-        cells[name] = (100 * score["accuracy"], ", ".join(words))
+    for name in dict.fromkeys(name for benchmarks in seeds for name in benchmarks):
+        scores = [benchmarks[name] for benchmarks in seeds if name in benchmarks]
+        error, sizes = scores[0].get("standard_error"), {s.get("problems") for s in scores} - {None}
+        words = [*dict.fromkeys(s["metric"] for s in scores), *(f"{size:,} problems" for size in sorted(sizes))]
+        if len(scores) > 1:
+            words.append(f"{len(scores)} seeds")
+        elif error is not None:
+            words.append(f"standard error {100 * error:.1f}")
+        cells[name] = (100 * fmean(s["accuracy"] for s in scores), ", ".join(words))
     return Row(model, method, "imported", cells)
 
 
@@ -128,7 +135,7 @@ def _curves(results: Path) -> list[Figure]:
     theirs = [load(path) for path in sorted((results.parent / IMPORTED).glob("*/study.json"))]
     tasks = {block.task for study in theirs for block in study.blocks}
     files = sorted((results / "studies").glob("*.json"))
-    ours = [_finished(load(path), tasks) for path in files if path.stem == "table1"]
+    ours = [_finished(load(path), tasks) for path in files if path.stem == MAIN]
     study = merged([s for s in (*ours, *theirs) if s.blocks])
     shown = [block for block in study.blocks if all(_has_rewards(c.run) for cs in block.methods.values() for c in cs)]
     if not shown:

@@ -18,6 +18,7 @@ from analysis.report.gains import COSTS
 from analysis.study import StudyFile, workflow_command
 from analysis.tables.overhead import QUANTITIES
 from bapo.errors import UserError
+from bapo.experiments.products import MAIN
 from bapo.store.files import write_text
 
 FOLDER = Path(__file__).resolve().parent / "templates"
@@ -52,7 +53,7 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
     setup: what the audit reads. Raises UserError where the folder does not exist or a file in it is damaged.
     """
     if not results.is_dir():
-        raise UserError(f"{results} does not exist; make it with `snakemake --cores all table1`")
+        raise UserError(f"{results} does not exist; make it with `snakemake --cores all {MAIN}`")
     origin = provenance.collect(results)
     content = {
         "tables": files.tables(results / "tables"),
@@ -74,7 +75,7 @@ def render(folder: str, origin: provenance.Provenance, **content: Any) -> str:
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     script = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     filters = {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}
-    study = next((s for s in origin.studies if s.name == "table1"), (origin.studies or [StudyFile(())])[0])
+    study = next((s for s in origin.studies if s.name == MAIN), (origin.studies or [StudyFile(())])[0])
     return html.template(FOLDER, "page.html", **filters).render(
         **content,
         drawings=picture.drawings(content["opening"]),

@@ -58,7 +58,8 @@ def drawings(opening: Opening) -> list[Drawing]:
 
     count = round((high - low) / step)
     values = [round(low + i * step, 9) for i in range(count + 1)]
-    ticks = tuple((place(v), text.signed(v, 0 if step >= 1 else 1) if v else "0") for v in values)
+    digits = max(0, math.ceil(-math.log10(step) - 1e-9))
+    ticks = tuple((place(v), text.signed(v, digits) if v else "0") for v in values)
     reference = opening.reference if over == "over_reference" else ""
     return [_drawing(p, cases, place, ticks, reference) for p, cases in shown]
 

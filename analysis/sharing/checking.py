@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from analysis.sharing.crate import PREVIEW, SPECIFICATION, SUMS
 from analysis.sharing.places import METADATA
 from bapo.errors import UserError
-from bapo.store.files import SUMMARY, read_json, sha256
+from bapo.store.files import SUMMARY, sha256
 
 #: what the specification asks of the root, section "Root Data Entity"
 REQUIRED = ("name", "description", "datePublished", "license")
@@ -26,13 +26,18 @@ def problems(folder: Path) -> list[str]:
     for name in (SUMS, METADATA):
         if not (folder / name).is_file():
             raise UserError(f"{folder}: {name} is missing; name a crate that `python -m bapo export` has written")
-    return [*_sums(folder), *_graph(folder), *_summaries(folder)]
+    found = [*_sums(folder), *_graph(folder), *_summaries(folder)]
+    return [sentence.encode(errors="backslashreplace").decode() for sentence in found]  # a name may hold anything
 
 
 def read_sums(folder: Path) -> dict[str, str]:
     """Return name -> SHA-256, as sha256sum writes them. Raises UserError naming a line that is none."""
     sums = {}
-    for number, line in enumerate((folder / SUMS).read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise UserError(f"{SUMS}: is no text; get the crate again") from None
+    for number, line in enumerate(lines, 1):
         match = re.fullmatch(r"([0-9a-f]{64})  (.+)", line)
         if not match:
             raise UserError(f"{SUMS}, line {number}: is no line of sha256sum; get the crate again")
@@ -59,8 +64,12 @@ def _graph(folder: Path) -> Iterator[str]:
     try:
         graph = json.loads((folder / METADATA).read_text(encoding="utf-8"))["@graph"]
         entities: dict[str, dict[str, Any]] = {e["@id"]: e for e in graph}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         yield f"{METADATA} is no JSON-LD with a @graph of entities ({type(error).__name__}: {error})"
+        return
+    strange = [name for e in graph for name in (e["@id"], *_references(e)) if not isinstance(name, str)]
+    if strange:
+        yield f"{METADATA}: the @id {strange[0]} is no text"
         return
     if len(entities) != len(graph):
         yield f"{METADATA}: an @id is there twice"
@@ -90,7 +99,7 @@ def _graph(folder: Path) -> Iterator[str]:
     yield from (f"{METADATA}: no hasPart leads from the root to {name}" for name in sorted(lost))
 
 
-def _references(entity: dict[str, Any]) -> Iterator[str]:
+def _references(entity: dict[str, Any]) -> Iterator[Any]:
     for value in entity.values():
         for item in value if isinstance(value, list) else [value]:
             if isinstance(item, dict) and set(item) == {"@id"}:
@@ -100,8 +109,14 @@ def _references(entity: dict[str, Any]) -> Iterator[str]:
 def _summaries(folder: Path) -> Iterator[str]:
     """Yield the files of runs that are in the crate and are not what their run's summary sealed."""
     for path in sorted(folder.rglob(SUMMARY)):
-        content = read_json(path)
-        for name, seal in content.get("files", {}).items() if isinstance(content, dict) else ():
+        place = path.relative_to(folder)
+        try:
+            seals = json.loads(path.read_text(encoding="utf-8")).get("files", {})
+            sealed = {name: seal["sha256"] for name, seal in seals.items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            yield f"{place} is no summary with the files that it sealed"
+            continue
+        for name, digest in sealed.items():
             file = path.parent / name
-            if file.is_file() and sha256(file) != seal["sha256"]:
-                yield f"{file.relative_to(folder)} is not what {path.relative_to(folder)} sealed"
+            if file.is_file() and sha256(file) != digest:
+                yield f"{place.parent / name} is not what {place} sealed"

@@ -76,7 +76,7 @@ def _add_runs(packed: Packed, study: Study, home: Path, root: str, checkpoints: 
     for block in study.blocks:
         for cell in (*([block.base] if block.base else []), *(c for cells in block.methods.values() for c in cells)):
             name = f"{root}/{cell.run.relative_to(home)}"
-            if any(file.startswith(f"{name}/") for file in packed.files):
+            if name in packed.left_out or any(file.startswith(f"{name}/") for file in packed.files):
                 continue
             if not finished(cell, isinstance(cell, Base)):
                 packed.left_out.append(name)

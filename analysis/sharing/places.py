@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import lzma
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -15,13 +18,17 @@ from bapo.errors import UserError
 
 #: of the RO-Crate specification
 METADATA = "ro-crate-metadata.json"
+#: a zip file may hold so many times its size; `bapo export` does not compress, and who packs anew gains less
+INFLATION = 50
+#: what a damaged or foreign zip file raises; RuntimeError: a password, or a method that zipfile does not know
+DAMAGES = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, RuntimeError, OSError, EOFError, ValueError)
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Path]:
     """Yield the folder of results or of a crate; a zip file's is a temporary one.
 
-    Raises UserError where there is neither, or a name in the zip file leads out of it.
+    Raises UserError where there is neither, or the zip file cannot be unpacked or should not be.
     """
     if path.is_dir():
         yield path
@@ -29,15 +36,27 @@ def opened(path: Path) -> Iterator[Path]:
     if not zipfile.is_zipfile(path):
         wanted = "a results folder such as results/laptop, or a crate (a folder or a .zip file)"
         raise UserError(f"{path}: {'is no zip file' if path.exists() else 'does not exist'}; name {wanted}")
-    with tempfile.TemporaryDirectory(prefix="crate-") as folder, zipfile.ZipFile(path) as packed:
-        for name in packed.namelist():
-            if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                raise UserError(f"{path}: the entry {name} leads out of the archive; do not trust this file")
+    with tempfile.TemporaryDirectory(prefix="crate-") as folder:
         try:
-            packed.extractall(folder)
-        except (zipfile.BadZipFile, OSError, EOFError) as error:
+            with zipfile.ZipFile(path) as packed:
+                _check_entries(path, packed)
+                packed.extractall(folder)
+        except DAMAGES as error:
             raise UserError(f"{path}: cannot be unpacked ({error}); get the file again") from None
         yield Path(folder)
+
+
+def _check_entries(path: Path, packed: zipfile.ZipFile) -> None:
+    """Raise UserError where an entry leads out of the archive, or all of them are far larger than it."""
+    for name in packed.namelist():
+        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+            raise UserError(f"{path}: the entry {name} leads out of the archive; do not trust this file")
+    inside, size = sum(entry.file_size for entry in packed.infolist()), path.stat().st_size
+    if inside > INFLATION * size:
+        raise UserError(
+            f"{path}: {size / 1e6:.1f} MB would unpack to {inside / 1e6:.1f} MB; if you trust it, unpack it and name "
+            "the folder"
+        )
 
 
 def homes(folder: Path) -> list[Path]:

@@ -222,7 +222,8 @@ def time_left(frame: Frame) -> str:
     if left.seconds is None:
         return "time left: not known before the first job of a kind is done"
     how = f"with {left.at_once} at a time" if running else "of work, one job at a time; nothing runs now"
-    more = f", and {left.unknown} jobs of a kind that none is done of" if left.unknown else ""
+    jobs = f"{left.unknown} job{'s' * (left.unknown > 1)}"
+    more = f", not counting {jobs} whose kind has not finished once" if left.unknown else ""
     return f"about {duration(left.seconds)} left {how}{more}" if running else f"{duration(left.seconds)} {how}{more}"
 
 

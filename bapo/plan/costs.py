@@ -103,7 +103,8 @@ def train_of(settings: Settings, task: str, model: str, method: str) -> Cost:
 
 def train(config: DictConfig) -> Cost:
     disk = checkpoints(config)
-    if config.model.kind == "pretrained" and config.model.parameters and config.engine == "verl":
+    pretrained = config.model.kind == "pretrained" and config.model.parameters
+    if pretrained and config.engine == "verl" and on_gpus(config):
         gpus = config.verl.get("gpus_per_node", 8)
         named = estimates.PAPER_HOURS.get(config.model.name, {}) if config.scale.name == "paper" else {}
         hours = named.get(config.method.name)
@@ -147,12 +148,13 @@ def evaluate(config: DictConfig, curve: bool = False) -> Cost:
     models = 1 + -(-expected_steps(config) // config.checkpoint.every) if curve else 1
     samples = (e.curve_samples if curve else e.samples) * models
     samples *= sum(config.data.split_sizes.get(name, 0) for name in names)
-    if config.model.kind == "pretrained" and config.model.parameters:
+    if config.model.kind == "pretrained" and config.model.parameters and on_gpus(config):
         tokens = samples * config.sampling.max_response_tokens / 2
         return Cost(gpu_hours=2 * config.model.parameters * tokens / (312e12 * 0.05) / 3600, source=MODEL)
-    if on_gpus(config) or e.backend != "torch" or config.task.name not in measured()["samples"]:
+    times = measured()["samples"].get(config.task.name)
+    if on_gpus(config) or config.model.kind != "scratch" or e.backend != "torch" or not times:
         return Cost(source=UNKNOWN)
-    seconds = measured()["start"] + samples / measured()["samples"][config.task.name]
+    seconds = measured()["start"] + samples / times
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=TABLES_BYTES / 2 if curve else 0)
 
 

@@ -90,6 +90,19 @@ def test_samples_of_lm_eval(tmp_path: Path) -> None:
     assert log.said()[0].endswith("line 9: problem 1 is there before")
 
 
+def test_samples_of_another_filter_are_passed_over(tmp_path: Path) -> None:
+    found, log = evaluations.read(samples(tmp_path), "exact_match,flexible-extract")
+    assert found.scores["gsm8k"].accuracy == 0.75 and (log.refused, log.passed) == ([], 4)
+    with pytest.raises(UserError, match="no line has the filter none; there are strict-match, flexible-extract"):
+        evaluations.read(samples(tmp_path), "exact_match,none")
+
+
+def test_a_number_that_no_float_holds_is_refused(tmp_path: Path) -> None:
+    huge = '{"doc_id": 9, "target": "3", "filter": "strict-match", "exact_match": 1%s}\n' % ("0" * 400)
+    found, log = evaluations.read(samples(tmp_path, huge))
+    assert found.scores["gsm8k"].problems == 4 and log.refused == [("line 9", "has no metric")]
+
+
 def test_results_of_lighteval(tmp_path: Path) -> None:
     found, _ = evaluations.read(write(tmp_path / f"results_{DATE}.json", LIGHTEVAL))
     assert found.scores == {"lighteval|math_500|0": evaluations.Score("extractive_match", 0.75, 0.01, 500)}
@@ -154,8 +167,27 @@ def test_two_files_become_one_evaluation(tmp_path: Path, capsys: pytest.CaptureF
     assert content["benchmarks"]["cd"]["source"] == samples(tmp_path).name
     assert read_table(folder / "cd.parquet")["mean"].sum() == 2
     assert len(read_json(folder / "manifest.json")["imported"]) == 2  # the same file counts once
+    assert bring(tmp_path, results, "--reward", "x") == 2
+    assert "is an evaluation, --reward is for training logs" in capsys.readouterr().err
     assert bring(tmp_path, results, "--benchmark", "math500=x") == 2
     assert "--benchmark: no benchmark 'math500'" in capsys.readouterr().err
+
+
+def test_another_name_for_a_file_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        assert bring(tmp_path, samples(tmp_path), "--benchmark", f"gsm8k={name}") == 0
+    folder = tmp_path / "results/imported/countdown/big/theirs/seed1/eval"
+    content = read_json(folder / SUMMARY)
+    assert list(content["benchmarks"]) == ["second"] and list(content["files"]) == ["second.parquet"]
+    assert not (folder / "first.parquet").exists()
+
+
+def test_seeds_of_one_evaluation_are_one_row(tmp_path: Path) -> None:
+    for seed, accuracy in (("1", 0.5), ("2", 0.75)):
+        content = {**LIGHTEVAL, "results": {"m|0": {"em": accuracy, "em_stderr": 0.02}}}
+        assert bring(tmp_path, write(tmp_path / f"r{seed}.json", content), "--seed", seed) == 0
+    (table,) = others.collect(tmp_path / "results" / "laptop", []).tables
+    assert [r.cells for r in table.rows] == [{"m|0": (62.5, "em, 2 seeds")}]
 
 
 def test_the_report_shows_them_beside_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ from support.paths import needs_shared
 from analysis import study as studies
 from analysis.__main__ import main
 from analysis.figures import draw
-from analysis.imports.folders import import_log
-from analysis.imports.formats import Settings, detect, read
+from analysis.imports.folders import import_file
+from analysis.imports.formats import Settings, detect, read_log
 from analysis.imports.what_if import what_if, write_what_if
 from bapo.errors import UserError
 from bapo.store.files import GROUPS, MANIFEST, PROBE, STEPS, read_json, read_table, write_parquet
@@ -44,7 +44,7 @@ SETTINGS = Settings(batch=5, group=G, points=5)
 
 def test_histories_keep_every_group_in_the_order_of_its_prompt(log):
     path, records = log
-    tables = read(path, SETTINGS)
+    tables, _ = read_log(path, SETTINGS)
     assert len(tables.groups) == 80 and tables.groups["step"].value_counts().eq(5).all()
     for record in records:
         mine = tables.groups[tables.groups["prompt_id"] == record["id"]]
@@ -60,14 +60,14 @@ def test_histories_keep_every_group_in_the_order_of_its_prompt(log):
 
 
 def test_an_unfinished_last_step_is_left_out(log):
-    tables = read(log[0], Settings(batch=30, group=G, points=2))
+    tables, _ = read_log(log[0], Settings(batch=30, group=G, points=2))
     assert tables.steps["step"].tolist() == [1, 2] and len(tables.groups) == 60
 
 
 def test_tracking_logs_drop_steps_with_other_numbers_of_samples(tmp_path):
     records = [{"prompt": p, "step": 0, "reward": 0.0} for p in "ab"]
     records += [{"prompt": p, "step": s, "reward": float(p == "a")} for s in (5, 10) for p in "ab" for _ in range(3)]
-    tables = read(write(tmp_path / "t.jsonl", records), SETTINGS)
+    tables, _ = read_log(write(tmp_path / "t.jsonl", records), SETTINGS)
     assert tables.probe.groupby("step")["correct"].sum().to_dict() == {5: 3, 10: 3}
     assert set(tables.probe["samples"]) == {3} and any("[0]" in note for note in tables.notes)
     assert tables.steps["reward_mean"].tolist() == [0.5, 0.5]
@@ -79,7 +79,7 @@ def test_verl_metrics_get_our_names(tmp_path):
         {"step": 1, "critic/score/mean": 0.25, "actor/entropy_loss": 0.3, "actor/grad_norm": 2.5, "timing_s/step": 8.0},
         {"step": 2, "val/test_score/x": 0.1},
     ]
-    tables = read(write(tmp_path / "v.jsonl", records), Settings(batch=16, group=8))
+    tables, _ = read_log(write(tmp_path / "v.jsonl", records), Settings(batch=16, group=8))
     assert tables.steps["step"].tolist() == [1, 2] and tables.steps["reward_mean"].tolist() == [0.25, 0.5]
     assert tables.steps["entropy"].tolist() == [0.3, 0.4] and tables.steps["seconds_total"].tolist() == [8.0, 9.0]
     assert tables.steps["kl"].isna().all() and tables.steps["fresh_rollouts"].tolist() == [128, 128]
@@ -103,14 +103,14 @@ def test_wrong_files_are_named(tmp_path, content, message):
     path = tmp_path / "log.jsonl"
     path.write_text(content)
     with pytest.raises(UserError, match=rf"log\.jsonl.*{message}"):
-        read(path, SETTINGS, None if content else detect(path))
+        read_log(path, SETTINGS, None if content else detect(path))
 
 
 def test_a_damaged_archive_is_named(log, tmp_path):
     cut = tmp_path / "cut.jsonl.gz"
     cut.write_bytes(log[0].read_bytes()[:-20])
     with pytest.raises(UserError, match=r"cut\.jsonl\.gz, after line .*unpack or repair"):
-        read(cut, SETTINGS)
+        read_log(cut, SETTINGS)
 
 
 # ------------------------------------------------------------------------------------------------ what if
@@ -118,7 +118,7 @@ def test_a_damaged_archive_is_named(log, tmp_path):
 
 @pytest.fixture
 def run(log, tmp_path):
-    return import_log(log[0], tmp_path / "imported", "toy", "small", "grpo", 1, SETTINGS)
+    return import_file(log[0], tmp_path / "imported", ("toy", "small", "grpo", 1), SETTINGS).folder
 
 
 def test_the_batches_are_those_of_the_method_itself(run):
@@ -186,7 +186,7 @@ def test_the_commands(log, tmp_path, capsys):
 
 def test_the_real_accuracy_history(tmp_path):
     path = needs_shared("data", "runs", "grpo_qwen2.5_math_1.5b_accuracy_history.jsonl.gz")
-    run = import_log(path, tmp_path, "mathematics", "qwen2.5-math-1.5b", "grpo", 1, Settings())
+    run = import_file(path, tmp_path, ("mathematics", "qwen2.5-math-1.5b", "grpo", 1), Settings()).folder
     steps = read_table(run / STEPS)
     assert len(steps) == 500 and set(steps["groups_fresh"]) == {128}  # 500 steps x 128 prompts, as published
     assert steps["reward_mean"].tail(50).mean() > steps["reward_mean"].head(50).mean() + 0.05
@@ -197,10 +197,10 @@ def test_the_real_accuracy_history(tmp_path):
 
 @pytest.mark.parametrize("name", ["bapo-freq_2_2-qwen3_8b-val8k_aime", "dapo-qwen3_4b-freq_1_5-8nodes"])
 def test_the_real_tracking_logs(name):
-    tables = read(needs_shared("data", "runs", f"bapo_authors_{name}_tracking.jsonl.gz"), Settings())
+    tables, _ = read_log(needs_shared("data", "runs", f"bapo_authors_{name}_tracking.jsonl.gz"), Settings())
     assert tables.probe["prompt_id"].nunique() == 30 and set(tables.probe["samples"]) == {8}
 
 
 def test_the_real_verl_metrics():
-    tables = read(needs_shared("data", "runs", "yushengsu_grpo_deepseek7b_gsm8k.jsonl.gz"), Settings())
+    tables, _ = read_log(needs_shared("data", "runs", "yushengsu_grpo_deepseek7b_gsm8k.jsonl.gz"), Settings())
     assert len(tables.steps) == 1119 and tables.steps["entropy"].notna().all()

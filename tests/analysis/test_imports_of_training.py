@@ -9,7 +9,9 @@ import pytest
 from support.paths import needs_shared
 
 from analysis.__main__ import LOGS, main
-from analysis.imports.formats import FORMATS, Settings, detect, read, read_log
+from analysis.imports import lines
+from analysis.imports.folders import write_study
+from analysis.imports.formats import FORMATS, Settings, detect, read_log
 from bapo.errors import UserError
 from bapo.store.files import MANIFEST, STEPS, read_json, read_table
 
@@ -78,7 +80,7 @@ def test_verls_console(tmp_path: Path) -> None:
 
 
 def test_verls_file_logger(tmp_path: Path) -> None:
-    tables = read(write(tmp_path, "verl.jsonl", VERL_FILE), SETTINGS)
+    tables, _ = read_log(write(tmp_path, "verl.jsonl", VERL_FILE), SETTINGS)
     assert tables.steps["reward_mean"].tolist() == [0.25, 0.5] and tables.steps["seconds_total"].iloc[0] == 9.5
     assert tables.steps["fresh_rollouts"].tolist() == [8, 8]
 
@@ -95,7 +97,7 @@ def test_openrlhfs_console(tmp_path: Path) -> None:
 def test_openrlhfs_wandb_history(tmp_path: Path) -> None:
     rows = [{"_step": i, "train/global_step": i, "train/policy_loss": 0.1, "train/reward": i / 4} for i in (1, 2)]
     path = write(tmp_path, "history.jsonl", "".join(json.dumps(r) + "\n" for r in [*rows, {"eval/epoch": 1}]))
-    tables = read(path, SETTINGS)
+    tables, _ = read_log(path, SETTINGS)
     assert detect(path) == "openrlhf" and tables.steps["reward_mean"].tolist() == [0.25, 0.5]
     assert any("1 lines without training metrics" in note for note in tables.notes)
 
@@ -113,10 +115,10 @@ def test_trls_trainer_state(tmp_path: Path) -> None:
 
 def test_one_of_trls_rewards_may_be_named(tmp_path: Path) -> None:
     path = write(tmp_path, "trainer_state.json", json.dumps(TRAINER_STATE))
-    steps = read(path, Settings(reward="rewards/accuracy_reward/mean")).steps
+    steps = read_log(path, Settings(reward="rewards/accuracy_reward/mean"))[0].steps
     assert steps["reward_mean"].tolist() == [0.25, 0.5, 0.75]
     with pytest.raises(UserError, match=r"no line has 'rewards/none'"):
-        read(path, Settings(reward="rewards/none"))
+        read_log(path, Settings(reward="rewards/none"))
 
 
 def test_trls_console_has_no_steps(tmp_path: Path) -> None:
@@ -134,19 +136,63 @@ def test_a_resumed_run_counts_a_step_once(tmp_path: Path) -> None:
 
 
 def test_broken_lines_are_refused_one_by_one(tmp_path: Path) -> None:
-    lines = [json.dumps({"step": i, "critic/score/mean": i / 8}) for i in range(1, 6)]
-    lines[1], lines[3] = "{broken", "[1, 2]"
-    lines += ['{"critic/score/mean": 1}', "x" * 1_100_000, '{"step": 9, "critic/score/mean": 1}']
-    tables, log = read_log(write(tmp_path, "v.jsonl", "\n".join(lines) + "\n"), SETTINGS, "verl")
+    rows = [json.dumps({"step": i, "critic/score/mean": i / 8}) for i in range(1, 6)]
+    rows[1], rows[3] = "{broken", "[1, 2]"
+    rows += ['{"critic/score/mean": 1}', "x" * 1_100_000, '{"step": 9, "critic/score/mean": 1}']
+    tables, log = read_log(write(tmp_path, "v.jsonl", "\n".join(rows) + "\n"), SETTINGS, "verl")
     assert tables.steps["step"].tolist() == [1, 3, 5, 9]
     refused = dict(log.refused)
     assert "is no JSON" in refused["line 2"] and refused["line 4"] == "must be a JSON object"
     assert refused["line 6"] == "field 'step' is missing" and refused["line 7"] == "too long; is this a log?"
 
 
+@pytest.mark.parametrize("broken", ['"step": 1e999', '"step": 1e30', '"step": 2, "actor/lr": 1' + "0" * 400])
+def test_numbers_that_overflow_are_refused(tmp_path: Path, broken: str) -> None:
+    good, score = '{"step": 1, "critic/score/mean": 0.5}', '"critic/score/mean": 0.5'
+    text = f"{good}\n{{{broken}, {score}}}\n"
+    tables, log = read_log(write(tmp_path, "v.jsonl", text), SETTINGS)
+    assert tables.steps["step"].tolist() == [1] and [place for place, _ in log.refused] == ["line 2"]
+
+
+def test_a_document_that_is_too_large_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "LARGEST", 100)
+    path = write(tmp_path, "trainer_state.json", json.dumps(TRAINER_STATE))
+    with pytest.raises(UserError, match=r"trainer_state\.json: has .* MB.*; write its records as JSON lines"):
+        detect(path)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "Qwen/Qwen2.5-7B"], "for example Qwen--Qwen2.5-7B"),
+        (["--model", "a\\b"], "for example a--b"),
+        (["--task", ".."], "--task '..': must be the name of one folder"),
+        (["--method", "."], "--method '.'"),
+        (["--method", ""], "--method ''"),
+        (["--batch", "0"], "--batch 0: must be at least 1"),
+        (["--group", "-1"], "--group -1: must be at least 1"),
+        (["--benchmark", "gsm8k"], "must be THEIRS=OURS"),
+        (["--benchmark", "=cd"], "must be THEIRS=OURS"),
+        (["--benchmark", "gsm8k=cd"], "is no evaluation, for which --metric and --benchmark are"),
+        (["--metric", "acc"], "is no evaluation"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(tmp_path: Path, capsys, words: list[str], said: str) -> None:
+    path = write(tmp_path, "v.jsonl", VERL_FILE)
+    out = tmp_path / "results" / "imported"
+    names = ["--task", "t", "--model", "m", "--method", "grpo", "--out", str(out)]
+    assert main(["import", str(path), *names, *words]) == 2
+    assert said in capsys.readouterr().err and not out.parent.exists()
+
+
+def test_a_task_without_runs_has_no_study(tmp_path: Path) -> None:
+    write_study(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_log_of_nothing_but_broken_lines_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"v\.jsonl, line 1: is no JSON .*\(all 2 records were refused\)"):
-        read(write(tmp_path, "v.jsonl", "{broken\n{too\n"), SETTINGS, "verl")
+        read_log(write(tmp_path, "v.jsonl", "{broken\n{too\n"), SETTINGS, "verl")
 
 
 def test_the_command_counts_and_names_what_it_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

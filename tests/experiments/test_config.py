@@ -217,7 +217,7 @@ def test_every_value_of_method_train_and_sampling_changes_the_run(part):
         "method": {"name", "title", "kind", "algorithm"},
         "train": {
             *("micro_batch_size", "micro_batch_memory", "gradient_checkpointing"),
-            *("kl_coef", "entropy_coef", "budget"),  # tests/test_budgets.py
+            *("kl_coef", "entropy_coef", "budget"),  # tests/experiments/test_budgets.py
         },
     }
     for key, value in config[part].items():

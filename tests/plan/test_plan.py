@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -71,7 +70,7 @@ def test_the_jobs_are_those_of_a_dry_run(target: str, tmp_path: Path, monkeypatc
 
 
 def test_the_laptops_table(tmp_path: Path) -> None:
-    """Three tasks, nine methods, three seeds (tests/test_workflow.py counts the same in a dry run)."""
+    """Three tasks, nine methods, three seeds (tests/workflows/test_workflow.py counts the same in a dry run)."""
     found = planned("table1", Settings(results=str(tmp_path)))
     assert (found["data"], found["base"], found["train"], found["evaluate"]) == (3, 3, 81, 84)
 
@@ -143,6 +142,13 @@ def test_cpu_hours_at_laptop_scale_by_hand(tmp_path: Path) -> None:
     assert plan_costs.train_of(Settings(scale="gpu"), "countdown", "qwen2-25m", "grpo").source == plan_costs.UNKNOWN
     evaluation = plan_costs.evaluate(configuration.run_config("laptop", "countdown", "qwen2-112k", "grpo", 1))
     assert evaluation.cpu_hours == pytest.approx((times["start"] + 800 * 32 / times["samples"]["countdown"]) / 3600)
+
+
+@pytest.mark.parametrize("scale, overrides", [("pocket", ()), ("single_gpu", ("device=cpu",))])
+def test_a_pretrained_model_on_the_cpu_has_no_known_hours(scale: str, overrides: tuple[str, ...]) -> None:
+    jobs = plan.jobs("table1", Settings(scale=scale, set=overrides))
+    assert {j.cost.source for j in jobs if j.kind in ("train", "evaluate")} == {plan_costs.UNKNOWN}
+    assert all(j.cost.gpu_hours == 0 for j in jobs)
 
 
 def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path) -> None:
@@ -239,9 +245,7 @@ def test_no_torch_and_little_time(tmp_path: Path) -> None:
         f"'results={tmp_path}']); print(sorted({{'torch', 'pandas', 'snakemake'}} & set(sys.modules)), "
         "time.process_time())"
     )
-    begun = time.monotonic()
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert time.monotonic() - begun < 60
     names, seconds = re.fullmatch(r"(\[.*\]) ([\d.]+)", done.stdout.splitlines()[-1]).groups()
     assert names == "[]" and float(seconds) < 6
 

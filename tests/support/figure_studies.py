@@ -17,7 +17,7 @@ from bapo.experiments import products
 from bapo.store.files import TABLES, fingerprints, read_json, write_json, write_parquet
 from support.run_directories import METHODS, write_study
 
-#: the figures that tests/test_curves.py is about
+#: the figures that tests/analysis/test_curves.py is about
 OTHERS = ("figure5_test_curves", "figure12_test_curves", "figure16_ppo")
 NAMES = [name for name in products.FIGURES if name not in OTHERS]
 THREE = ("grpo", "dapo", "bapo")

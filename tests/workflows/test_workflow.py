@@ -316,7 +316,7 @@ def test_lint() -> None:
 
 
 def test_format() -> None:
-    pytest.importorskip("snakefmt")
+    pytest.importorskip("snakefmt", reason="snakefmt is in the extra `test`")
     result = subprocess.run(
         [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflows"],
         cwd=ROOT,

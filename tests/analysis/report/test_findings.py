@@ -99,7 +99,7 @@ def test_the_other_methods() -> None:
         return findings.of_the_others([panel(*rows, reference=reference)], "GRPO", "grpo")
 
     assert of(gain(1.0, significant=False), gain(1.0, significant=False)) == (
-        "In all 2 comparisons of other methods with GRPO, no difference is significant."
+        "In both comparisons of other methods with GRPO, no difference is significant."
     )
     assert of(gain(1.0, significant=False)).startswith("In the one comparison of another method with GRPO, no")
     mixed = of(gain(2.0), gain(3.0), gain(-4.0), gain(0.0, significant=False))
@@ -197,6 +197,14 @@ def test_one_seed_speaks_of_no_method(tmp_path: Path, name: str) -> None:
     found = opening(results(tmp_path, {"base": 0.2, "grpo": 0.3, "bapo": 0.7}, (1,), name))
     assert all("with one training seed no difference" in s for s in found.sentences[:2])
     assert not any(m.side != "open" for d in picture.drawings(found) for m in d.marks)
+
+
+@pytest.mark.parametrize("size", [0.004, 0.03, 0.2, 1.0, 7.0, 60.0])
+def test_no_two_ticks_of_the_picture_read_alike(size: float) -> None:
+    over = Gain(size / 2, size / 4, size, True, True)
+    (drawn,) = picture.drawings(Opening((), (panel(GRPO, row("bapo", None, over)),), reference="GRPO"))
+    words = [words for _, words in drawn.ticks]
+    assert len(set(words)) == len(words) > 2
 
 
 def test_rows_that_pool_base_models_are_not_a_task_of_their_own(tmp_path: Path) -> None:

@@ -145,6 +145,15 @@ def test_the_tables_can_be_made_again_in_the_crate(copy: Path, monkeypatch: pyte
         (lambda c: edit(c, lambda g: g.pop(f"{RUN}/steps.parquet")), f"{RUN}/steps.parquet is not described"),
         (lambda c: edit(c, lambda g: g["./"].update(hasPart=[])), "no hasPart leads from the root to"),
         (lambda c: (c / METADATA).write_text("{"), "is no JSON-LD with a @graph"),
+        (lambda c: (c / METADATA).write_text('{"@graph": [5]}'), "is no JSON-LD with a @graph"),
+        (lambda c: edit(c, lambda g: g.update(new={"@id": 5, "@type": "File"})), "the @id 5 is no text"),
+        (lambda c: edit(c, lambda g: g["./"].update(author={"@id": 5})), "the @id 5 is no text"),
+        (lambda c: edit(c, lambda g: g["./"].update(author={"@id": "\ud800"})), "./ refers to \\ud800, which"),
+        (lambda c: seal(c, 5), f"{RUN}/summary.json is no summary with the files"),
+        (lambda c: seal(c, {"steps.parquet": "0"}), f"{RUN}/summary.json is no summary with the files"),
+        (lambda c: seal(c, {"steps.parquet": {}}), f"{RUN}/summary.json is no summary with the files"),
+        (lambda c: seal(c, {"steps.parquet": {"sha256": 5}}), f"{RUN}/steps.parquet is not what"),
+        (lambda c: (c / RUN / "summary.json").write_bytes(b"\xff"), f"{RUN}/summary.json is no summary"),
     ],
 )
 def test_every_change_is_found(copy: Path, change, said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,6 +167,52 @@ def edit(crate: Path, change) -> None:
     change(found)
     text = json.dumps({"@context": [], "@graph": list(found.values())})
     (crate / METADATA).write_text(text, encoding="utf-8")
+
+
+def seal(crate: Path, files: object) -> None:
+    (crate / RUN / "summary.json").write_text(json.dumps({"files": files}))
+
+
+def test_sums_that_are_no_text_are_named(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (copy / SUMS).write_bytes(b"\xff")
+    assert main(["verify", str(copy)]) == 2 and f"{SUMS}: is no text" in capsys.readouterr().err
+
+
+def archive(path: Path, method: int = zipfile.ZIP_DEFLATED, size: int = 1000) -> bytes:
+    with zipfile.ZipFile(path, "w", method) as packed:
+        packed.writestr("a.txt", bytes(i * i % 251 for i in range(size)) if size < 10_000 else bytes(size))
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda b: b[b.index(b"PK\x05\x06") :], "cannot be unpacked"),  # nothing but the end
+        (lambda b: b[:40] + bytes(20) + b[60:], "cannot be unpacked"),
+        (lambda b: flagged(b, 6, 8, 1), "password"),
+        (lambda b: flagged(b, 8, 10, 97), "cannot be unpacked"),  # a method of compression that does not exist
+    ],
+)
+def test_damaged_archives_are_named(tmp_path: Path, damage, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "c.zip"
+    path.write_bytes(damage(archive(path)))
+    assert main(["verify", str(path)]) == 2
+    message = capsys.readouterr().err
+    assert said in message and "c.zip: cannot be unpacked" in message
+
+
+def flagged(archive: bytes, local: int, central: int, value: int) -> bytes:
+    """Return an archive of one entry with another number in a field of both of its headers."""
+    changed = bytearray(archive)
+    for start in (local, archive.index(b"PK\x01\x02") + central):
+        changed[start : start + 2] = value.to_bytes(2, "little")
+    return bytes(changed)
+
+
+def test_an_archive_far_smaller_than_its_files_is_not_unpacked(tmp_path: Path, capsys) -> None:
+    archive(tmp_path / "c.zip", size=10_000_000)
+    assert main(["verify", str(tmp_path / "c.zip")]) == 2
+    assert "0.0 MB would unpack to 10.0 MB; if you trust it, unpack it" in capsys.readouterr().err
 
 
 def test_a_forger_who_writes_the_sums_anew_is_found_by_the_seals(copy: Path) -> None:
@@ -185,8 +240,10 @@ def test_checkpoints_are_packed_where_asked(tmp_path: Path) -> None:
 def test_unfinished_runs_are_left_out_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     home = write_results(tmp_path / "results" / "laptop")
     (home / "countdown/tiny/bapo/seed2/summary.json").unlink()
+    content = json.loads((home / "studies" / "table1.json").read_text())
+    (home / "studies" / "again.json").write_text(json.dumps({**content, "name": "again"}))  # shares the run
     assert main(["export", str(home), "--out", str(tmp_path / "c")]) == 0
-    assert "1 runs are not finished and left out" in capsys.readouterr().out
+    assert "1 unfinished run left out" in capsys.readouterr().out
     assert "bapo/seed2" in graph(tmp_path / "c")["./"]["description"] and checking.problems(tmp_path / "c") == []
 
 

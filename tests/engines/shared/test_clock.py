@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
 from omegaconf import OmegaConf
 
 from bapo.engines.shared.clock import PARTING, JobClock, end_of_job
@@ -58,8 +61,8 @@ def test_the_time_between_step_and_checkpoint_counts_once() -> None:
 
 def test_the_end_is_the_settings_before_slurms(monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "2000000000")
-    assert end_of_job(OmegaConf.create({"job_minutes": None})) == 2_000_000_000
-    assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) < 2_000_000_000
+    monkeypatch.setenv("SLURM_JOB_END_TIME", "20000000000")  # in the year 2603
+    assert end_of_job(OmegaConf.create({"job_minutes": None})) == 20_000_000_000
+    assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) == pytest.approx(time.time() + 60, abs=30)
     monkeypatch.delenv("SLURM_JOB_ID")
     assert end_of_job(OmegaConf.create({"job_minutes": None})) is None

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("verl") is None, reason="verl is not installed (extra `verl`)"),
 ]
 
-psutil = pytest.importorskip("psutil")
+psutil = pytest.importorskip("psutil", reason="children of a run are found with psutil")
 from bapo.experiments import compose as configuration  # noqa: E402
 from bapo.experiments.places import base_directory, run_directory  # noqa: E402
 from bapo.store.files import GROUPS, PROBE, STEPS, TABLES, TIME_COLUMNS, fingerprints, read_table, verify_files  # noqa: E402
