@@ -83,7 +83,7 @@ def as_text(content: Mapping[str, Any]) -> str:
             source = plan_costs.SOURCES[row["source"]]
             lines.append(
                 f"{row['kind']:<10}{_hours(row['total'][unit]):>8}{_hours(row['missing'][unit]):>9}  "
-                f"{row['total']['jobs']} jobs: {source}"
+                f"{_jobs(row['total']['jobs'])}: {source}"
             )
         sums = [sum(row[which][unit] for row in rows) for which in ("total", "missing")]
         lines.append(f"{'all':<10}{_hours(sums[0]):>8}{_hours(sums[1]):>9}")
@@ -91,7 +91,7 @@ def as_text(content: Mapping[str, Any]) -> str:
         if row["source"] == plan_costs.UNKNOWN:
             lines += [
                 "",
-                f"{row['total']['jobs']} jobs of kind {row['kind']}: hours not known, nobody has measured them",
+                f"{_jobs(row['total']['jobs'])} of kind {row['kind']}: hours not known, nobody has measured them",
             ]
     if counts["sweep"]["total"]:
         lines += ["", "Sweeps take at most this: trials that are pruned or are runs that exist take less."]
@@ -99,13 +99,17 @@ def as_text(content: Mapping[str, Any]) -> str:
     total, missing = (_bytes(disk[which]) for which in ("total", "missing"))
     lines += [
         "",
-        f"Disk: {total}, of which {missing} still to be written: kept models, two trainer states a run, tables",
+        f"Disk: {total}, of which {missing} still to be written: kept models, trainer states where they stay, tables",
     ]
     lines.append("Downloads:" + ("" if content["downloads"] else " none"))
     lines += [f"  {what}: {size}" for what, size in content["downloads"]]
     if any(row["total"]["gpu_hours"] for row in content["hours"]):
         lines += ["", NOTE]
     return "\n".join(lines) + "\n"
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' * (count != 1)}"
 
 
 def _hours(value: float) -> str:
