@@ -18,6 +18,7 @@ import struct
 import sys
 import tempfile
 from dataclasses import dataclass
+from typing import Any
 
 from bapo.processes import end_with
 from bapo.warm import modules
@@ -47,13 +48,13 @@ class Request:
 
 def main() -> None:
     """Serve until standard input ends; in a child, run its job."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # Ctrl-C is for the jobs, which reach it through their clients
+    # Ctrl-C is for the jobs, which it reaches through their clients
+    before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     parent = os.getpid()
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         request = Server(listener).serve()
     if request is not None:
-        run(request, parent)
+        run(request, parent, before)
 
 
 class Server:
@@ -212,17 +213,19 @@ def state_of(file: str) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def run(request: Request, parent: int) -> None:
-    """Become the process that ``python -m WORDS`` would be and run it, under ``parent``. Raises what it raises."""
+def run(request: Request, parent: int, handlers: dict[signal.Signals, Any]) -> None:
+    """Become the process that ``python -m WORDS`` would be and run it, under ``parent``. Raises what it raises.
+
+    handlers: of signals, as this process had them from Snakemake; nohup has it ignore one.
+    """
     end_with(parent, signal.SIGKILL)
     os.setpgid(0, 0)  # a terminal's Ctrl-C reaches it once, through its client
     for wanted, descriptor in enumerate(request.streams):
         os.dup2(descriptor, wanted)
         os.close(descriptor)
     sys.stdout.reconfigure(line_buffering=sys.stdout.isatty())
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
     for name in PER_JOB:
         os.environb.pop(name, None)
         if name in request.environment:

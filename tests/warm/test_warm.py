@@ -62,6 +62,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(params=["as usual", "nohup"])
+def hangup(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Signals as a shell leaves them, or as nohup does: what is started inherits that SIGHUP is ignored."""
+    handler = signal.SIG_IGN if request.param == "nohup" else signal.SIG_DFL
+    before = signal.signal(signal.SIGHUP, handler)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture
 def server(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     process = launch.start()
@@ -120,7 +129,7 @@ def test_a_job_is_a_child_of_the_warm_process(server: subprocess.Popen[bytes]) -
     finish(client)
 
 
-def test_a_child_is_what_a_fresh_process_is(server: subprocess.Popen[bytes]) -> None:
+def test_a_child_is_what_a_fresh_process_is(hangup: None, server: subprocess.Popen[bytes]) -> None:
     warm, plain = (finish(start("job", "a b", "ü", plain=p), "asked\n") for p in (False, True))
     assert {*warm[0].splitlines()} ^ {*plain[0].splitlines()} == set()
     assert warm == plain and warm[2] == 3 and "asked" in warm[0]
