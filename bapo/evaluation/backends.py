@@ -192,6 +192,8 @@ def _vllm(config: DictConfig, checkpoint: Path | str, images: int) -> Any:
     for name in ("tokenizer", "processor"):
         if hasattr(built, name):
             chats.prepare(getattr(built, name), config)
+    if config.data.chat_template:  # lm-eval has taken the model's own when it was built, and would render by that
+        built.hf_chat_template = built.tokenizer.chat_template
     return built
 
 

@@ -168,6 +168,8 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     if e.backend == "torch" and config.model.kind == "pretrained":
         content["ends"] = "generation_config"  # once the tokenizer's alone ended responses
     if e.backend != "torch":
+        if e.backend == "vllm" and config.data.chat_template:
+            content["template"] = config.data.chat_template  # once vLLM was asked by the model's own
         content["backend"] = [e.backend, e.vllm.dtype if e.backend == "vllm" else e.server.model]
     return content
 

@@ -29,7 +29,7 @@ from bapo.experiments import identity
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity, digest, evaluation_identity
 from bapo.experiments.places import base_directory, data_directory
-from bapo.store.files import read_table
+from bapo.store.files import CHECKSUMS, read_table
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
 WORLD = (
@@ -339,6 +339,27 @@ def test_settings_that_no_server_can_have_are_named(
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with installed(tmp_path, monkeypatch) as module:
         yield module
+
+
+def test_vllm_is_asked_by_the_template_of_the_configuration(
+    world: tuple[DictConfig, Path], prompts: dict[tuple[int, ...], str], engine: Any, tmp_path: Path
+) -> None:
+    """lm-eval takes the model's own when it builds its vLLM."""
+    from transformers import AutoTokenizer
+
+    config, checkpoint = world
+    chatty = tmp_path / "chatty"
+    shutil.copytree(checkpoint, chatty, ignore=shutil.ignore_patterns("trainer", CHECKSUMS))
+    tokenizer = AutoTokenizer.from_pretrained(chatty)
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] + ' =' }}{% endfor %}"
+    tokenizer.save_pretrained(chatty)
+    asked = []
+    for template in ("plain", None):
+        engine.asked.clear()
+        settings = changed(config, evaluation__backend="vllm", data__chat_template=template)
+        evaluate(settings, chatty, tmp_path / f"eval_{template}")
+        asked.append({tokens for tokens, _ in engine.asked})
+    assert asked[0] == set(prompts) and not asked[1] & asked[0]
 
 
 def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(

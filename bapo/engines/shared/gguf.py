@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from bapo.engines.shared import chats
+from bapo.engines.shared.imports import load_transformers
 from bapo.errors import UserError
 
 #: What must come back as it was from the tokenizer, and the pieces that it must have: digits are tokens of their own.
@@ -26,6 +27,7 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
     Returns what the base job's summary says of it: quantisation (the types of the file's tensors and how many have
     each) and parameters. Raises UserError for a file whose tokenizer is not SmolLM2's, or that is read wrongly.
     """
+    load_transformers().utils.logging.disable_progress_bar()  # a job's log has lines of ours
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     facts = _Facts(source)
