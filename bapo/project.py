@@ -96,11 +96,16 @@ def code_digest(path: Path) -> str:
 
 def _beside(folder: Path, tree: ast.Module) -> list[Path]:
     """List the modules in ``folder`` that a file's imports may mean."""
+    places = [folder / name.replace(".", "/") for name in sorted(imported_names(tree))]
+    return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+
+
+def imported_names(tree: ast.AST) -> set[str]:
+    """Return the dotted names that a module imports, and of ``from X import Y`` both X and X.Y, which may be one."""
     names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    places = [folder / name.replace(".", "/") for name in sorted(names)]
-    return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+    return names

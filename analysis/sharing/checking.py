@@ -12,7 +12,7 @@ from urllib.parse import unquote
 from analysis.sharing.crate import PREVIEW, SPECIFICATION, SUMS
 from analysis.sharing.places import METADATA
 from bapo.errors import UserError
-from bapo.store.files import SUMMARY, sha256
+from bapo.store.files import SUMMARY, read_json, sha256
 
 #: what the specification asks of the root, section "Root Data Entity"
 REQUIRED = ("name", "description", "datePublished", "license")
@@ -111,9 +111,9 @@ def _summaries(folder: Path) -> Iterator[str]:
     for path in sorted(folder.rglob(SUMMARY)):
         place = path.relative_to(folder)
         try:
-            seals = json.loads(path.read_text(encoding="utf-8")).get("files", {})
+            seals = read_json(path).get("files", {})
             sealed = {name: seal["sha256"] for name, seal in seals.items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (UserError, KeyError, TypeError, AttributeError, RecursionError):
             yield f"{place} is no summary with the files that it sealed"
             continue
         for name, digest in sealed.items():

@@ -211,11 +211,6 @@ def code_identity(package: str) -> str:
 
 def _imported(module: bytes) -> set[str]:
     """Return the path without suffix of what a module's source imports of ours: each may be a module, or in one."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(module)):
-        if isinstance(node, ast.ImportFrom):
-            names |= {str(node.module), *(f"{node.module}.{a.name}" for a in node.names)}
-        elif isinstance(node, ast.Import):
-            names |= {a.name for a in node.names}
+    names = project.imported_names(ast.parse(module))
     # where the suite is installed, all other packages lie beside it
     return {name.replace(".", "/") for name in names if name.partition(".")[0] in ("bapo", "analysis")}

@@ -46,15 +46,19 @@ def _require_names_only(name: str) -> None:
     if name not in places.own("task"):
         return
     path = places.file_of("task", name)
-    content: TaskConfig = read(TaskConfig, parse_yaml(path), path)
+    content = _content(path)
     if content.code or content.answers or content.environment:
         raise UserError(f"{path}: an installed package has a task {name} (entry point {GROUP}); give this another name")
+
+
+def _content(path: Path) -> TaskConfig:
+    return read(TaskConfig, parse_yaml(path), path)
 
 
 @lru_cache(maxsize=64)
 def _of_file(path: Path, changed: int) -> Task:
     """Make the task of a file. changed: when the file was, so that a later state of it is another task."""
-    content: TaskConfig = read(TaskConfig, parse_yaml(path), path)
+    content = _content(path)
     kinds = {"code": content.code, "answers": content.answers, "environment": content.environment}
     named = [kind for kind, value in kinds.items() if value]
     if len(named) > 1:
@@ -105,6 +109,6 @@ def meaning(name: str) -> dict[str, Any]:
         content |= describe()
     if name in places.own("task"):
         path = places.file_of("task", name)
-        code = read(TaskConfig, parse_yaml(path), path).code
+        code = _content(path).code
         content |= {"code": code_digest(file_and_name(code, f"{path}: code")[0])} if code else {}
     return content
