@@ -10,6 +10,7 @@ from pathlib import Path
 
 from analysis import figures, tables
 from analysis.audit import SETUP
+from bapo.commands import OF_ANALYSIS
 from bapo.errors import UserError
 from bapo.experiments import products
 from bapo.experiments.products import ALSO, FIGURES, LEDGER, PAGE, TABLES, Product
@@ -69,6 +70,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         sub.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for the files")
         return sub
 
+    def for_people(name: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=OF_ANALYSIS[name], description=OF_ANALYSIS[name])
+
     for table in TABLES.values():
         of_study(*table.command, _described(table))
     compared = _names(products.comparison("STUDY"))
@@ -82,7 +86,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         sub.add_argument(
             "--method", help="the method that figure15_migration shows (default: bapo, or the first there is)"
         )
-    log = commands.add_parser("import", help="another project's training log or evaluation as a run directory")
+    log = for_people("import")
     log.add_argument(
         "file",
         type=Path,
@@ -100,7 +104,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     log.add_argument("--seed", type=int, default=1)
     log.add_argument("--batch", type=int, default=128, help="prompts a step (default: 128)")
     log.add_argument("--group", type=int, default=8, help="responses a prompt (default: 8)")
-    asked = commands.add_parser("what-if", help="the batches that BAPO would have drawn from a recorded run")
+    asked = for_people("what-if")
     asked.add_argument("run", type=Path, help="a run directory with groups.parquet")
     asked.add_argument("options", nargs="*", metavar="KEY=VALUE", help="of the method, for example m=10 c1=0.25")
     asked.add_argument("--algorithm", default="bapo")
@@ -112,7 +116,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     sweep = commands.add_parser("robustness", help="how accuracy depends on a sweep's parameters: md, csv, figure")
     sweep.add_argument("--trials", required=True, type=Path, metavar="FILE.json", help="trials.json of the sweep")
     sweep.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for robustness.*")
-    audited = commands.add_parser("audit", help="what does not follow in a paper's numbers, by arithmetic")
+    audited = for_people("audit")
     audited.add_argument(
         "paper",
         nargs="?",
@@ -125,7 +129,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         "--study", nargs="+", type=Path, default=[], metavar="FILE.json", help="put its numbers beside these runs'"
     )
     audited.add_argument("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
-    claims = commands.add_parser("claims", help="the ledger: every claim of a paper with a verdict")
+    claims = for_people("claims")
     claims.add_argument(
         "claims",
         nargs="?",
@@ -137,7 +141,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         "--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="every study there is"
     )
     claims.add_argument("--out", required=True, type=Path, metavar="DIR", help=f"folder for {_names(LEDGER)}")
-    packed = commands.add_parser("export", help="a study's results as an RO-Crate, a folder or a .zip file")
+    packed = for_people("export")
     packed.add_argument(
         "study",
         type=Path,
@@ -152,11 +156,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     packed.add_argument("--author", default="", help="who publishes it")
     packed.add_argument("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
     packed.add_argument("--date", default="", help="of publication, ISO 8601; default: when its newest file was made")
-    verified = commands.add_parser("verify", help="whether a crate is whole and unchanged; exit status 0: yes, 1: no")
+    verified = for_people("verify")
     verified.add_argument("crate", type=Path, metavar="CRATE", help="a folder or a .zip file")
-    compared = commands.add_parser(
-        "compare", help="which numbers of two results agree within their intervals; exit status 0: all, 1: not all"
-    )
+    compared = for_people("compare")
     for side in ("a", "b"):
         compared.add_argument(
             side, type=Path, metavar=side.upper(), help="a results folder, or a crate (folder or .zip)"
@@ -164,12 +166,12 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     compared.add_argument("--all", action="store_true", help="print every number, not only those that do not agree")
     compared.add_argument("--strict", action="store_true", help="each number at 5%%, without Holm's correction")
     compared.add_argument("--json", action="store_true", help="machine-readable")
-    watched = commands.add_parser("watch", help="what runs, what is done, curves so far, time left; ends with Ctrl-C")
+    watched = for_people("watch")
     watched.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
     watched.add_argument("--once", action="store_true", help="one frame, all of it")
     watched.add_argument("--page", type=Path, metavar="FILE.html", help="the same as a page that loads itself again")
     watched.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two frames (5)")
-    page = commands.add_parser("report", help="one HTML page of a scale's results that opens from disk")
+    page = for_people("report")
     page.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
     page.add_argument("--out", type=Path, metavar="FILE.html", help=f"default: {_names(PAGE)} in that folder")
     return top

@@ -197,11 +197,16 @@ def _seed_variance(tables: Sequence[np.ndarray]) -> tuple[float, float, float]:
 
 
 def _with_seeds(mean: float, problems: tuple[float, float], seeds: Sequence[tuple[float, float, float]]) -> Estimate:
-    """Return the estimate whose variance is the problems' plus every seed excess."""
+    """Return the estimate whose variance is the problems' plus every seed excess.
+
+    Satterthwaite's degrees of freedom, where a variance is a difference of two, can fall below those of every part,
+    which makes intervals of thousands of points; they are kept at the least part's.
+    """
     total = problems[0] + sum(excess for excess, _, _ in seeds)
     weights = problems[0] ** 2 / problems[1] if problems[1] > 0 else 0.0
     weights += sum(v**2 / df for _, v, df in seeds if df > 0)
-    return Estimate(mean, float(np.sqrt(total)), float(total**2 / weights) if weights > 0 else problems[1])
+    least = min([problems[1], *(df for _, _, df in seeds)])
+    return Estimate(mean, float(np.sqrt(total)), max(float(total**2 / weights), least) if weights > 0 else problems[1])
 
 
 def mean_over_seeds(*benchmarks: np.ndarray) -> SeedMean:

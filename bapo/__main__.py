@@ -12,23 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bapo import __version__
+from bapo.commands import OF_ANALYSIS
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json
 from bapo.sweeps import command as sweeps
-
-#: commands of ``python -m analysis`` that can be given here too -> what they do
-ANALYSIS = {
-    "audit": "Check a paper's printed numbers by arithmetic.",
-    "claims": "Judge a paper's claims by finished runs.",
-    "import": "Import another project's training log or evaluation.",
-    "what-if": "Show the batches that BAPO would have drawn from a recorded run.",
-    "watch": "Show what runs, what is done and the time left.",
-    "report": "Write one HTML page of a scale's results.",
-    "export": "Pack a study's results as an RO-Crate.",
-    "verify": "Check that an RO-Crate is whole and unchanged.",
-    "compare": "Say which numbers of two results agree.",
-}
 
 OVERRIDES = """\
 Configuration: Hydra overrides, for example
@@ -111,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
         "file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report"
     )
     origin.add_argument("--json", action="store_true", help="machine-readable")
-    for name, text in ANALYSIS.items():
+    for name, text in OF_ANALYSIS.items():
         command(name, _analysis, text, add_help=False)
     return parser
 
@@ -119,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in ANALYSIS:
+    if words and words[0] in OF_ANALYSIS:
         return _analysis(words)
     parser = _parser()
     arguments, rest = parser.parse_known_args(words)

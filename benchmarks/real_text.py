@@ -26,6 +26,7 @@ from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Problem
 from bapo.tasks.countdown import task as countdown
 from bapo.tasks.countdown.generator import EasyGenerator
+from bapo.tasks.mathematics.sums import Sum
 
 BOX = (
     "Use each of the numbers {numbers} exactly once, with +, -, *, / and parentheses, to make {target}. "
@@ -83,14 +84,9 @@ def _countdown(prompt: str, split: str) -> Callable[[int], list[Problem]]:
 
 def _addition(count: int) -> list[Problem]:
     rng = np.random.default_rng(0)
-    shown = [(23, 45), (17, 38), (64, 29), (51, 12)]
-    made = []
-    for i in range(count):
-        a, b = (int(n) for n in rng.integers(10, 100, 2))
-        examples = [f"Question: What is {x} + {y}?\nAnswer: {x + y}" for x, y in shown]
-        prompt = "\n\n".join([*examples, f"Question: What is {a} + {b}?\nAnswer:"])
-        made.append(Problem(f"addition:{i}", prompt, json.dumps({"answers": [str(a + b)], "format": "boxed"})))
-    return made
+    drawn = [Sum(*(int(n) for n in rng.integers(10, 100, 2))) for _ in range(count)]
+    truths = [json.dumps({"answers": [str(s.a + s.b)], "format": "boxed"}) for s in drawn]
+    return [Problem(f"addition:{i}", s.prompt, truth) for i, (s, truth) in enumerate(zip(drawn, truths, strict=True))]
 
 
 def _words(count: int) -> list[Problem]:

@@ -62,6 +62,7 @@ ARROWS = {
     },
     "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store", "bapo.engines.shared"},
     "analysis": READ_A_RUN,
+    "analysis.__main__": READ_A_RUN | {"analysis", "bapo.commands"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
     "analysis.admission": READ_A_RUN | {"bapo.algorithm"},
     "analysis.tables.theory": READ_A_RUN | {"bapo.algorithm"},

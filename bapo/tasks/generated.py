@@ -72,12 +72,9 @@ def require(generator: Any, key: str, holds: bool, cure: str) -> None:
         raise wrong(None, f"data.generator.{key}", getattr(generator, key), f"must {cure}")
 
 
-def require_generated(data: DictConfig) -> None:
-    """Raise UserError where a model trained from scratch would read anything but generated problems."""
-    if data.source != "generated":
-        raise wrong(
-            None,
-            "data.source",
-            data.source,
-            "a model trained from scratch reads data.source=generated only; choose a pretrained model",
-        )
+def require_worked(data: DictConfig) -> None:
+    """Raise UserError where a model trained from scratch would read anything but worked steps."""
+    for key, only in (("source", "generated"), ("prompt", "chain")):
+        if data[key] != only:
+            cure = f"a model trained from scratch reads data.{key}={only} only; choose a pretrained model"
+            raise wrong(None, f"data.{key}", data[key], cure)

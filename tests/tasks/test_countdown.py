@@ -534,12 +534,12 @@ def test_chat_template_adds_nothing(tokenizers, which):
 
 
 def test_only_the_chain_prompt_has_a_tokenizer():
-    for config in (
-        configuration(prompt="think-answer"),
-        configuration(source="hub"),
-        configuration(generator={"kind": "exact"}),
+    for field, config in (
+        ("prompt", configuration(prompt="think-answer")),
+        ("source", configuration(source="hub")),
+        ("generator", configuration(generator={"kind": "exact"})),
     ):
-        with pytest.raises(UserError, match=r"data\.(prompt|generator)"):
+        with pytest.raises(UserError, match=rf"data\.{field}"):
             countdown.build_tokenizer(config)
 
 

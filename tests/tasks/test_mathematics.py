@@ -18,7 +18,7 @@ from bapo.experiments import compose as configuration
 from bapo.graders.verdict import Verdict
 from bapo.tasks import files
 from bapo.tasks.boxed import chain_truth
-from bapo.tasks.mathematics import chain, splits, terms
+from bapo.tasks.mathematics import chain, splits, sums, terms
 from bapo.tasks.mathematics import generator as generators
 from bapo.tasks.mathematics.splits import Tier
 from bapo.tasks.mathematics.terms import Node
@@ -484,8 +484,8 @@ def test_settings_make_problems_that_fit(scale, tmp_path):
 
 def test_no_laptop_benchmark_borrows_a_public_name():
     public = {"aime", "amc", "math500", "minerva", "olympiad", "gsm8k"}
-    for name, title in splits.BENCHMARKS.items():
+    for name, title in (splits.BENCHMARKS | sums.BENCHMARKS).items():
         assert not any(word in f"{name} {title}".lower() for word in public)
     titles = {"aime24": "AIME24", "amc": "AMC", "math500": "MATH500", "minerva": "Minerva", "olympiad": "Olympiad"}
     titles["gsm8k"] = "GSM8K"
-    assert mathematics.benchmarks == splits.BENCHMARKS | titles
+    assert mathematics.benchmarks == splits.BENCHMARKS | sums.BENCHMARKS | titles

@@ -16,7 +16,7 @@ from bapo.tasks.countdown import generator as generators
 from bapo.tasks.countdown import hub as countdown_hub
 from bapo.tasks.countdown.search import Step, solve_steps, to_chain, to_expression
 from bapo.tasks.countdown.splits import EASY_SPLITS, SPLITS, problem_id
-from bapo.tasks.generated import GeneratedTask, check_data
+from bapo.tasks.generated import GeneratedTask, check_data, require_worked
 from bapo.tasks.real import cleaning
 from bapo.tasks.real.lock import SourceLock
 
@@ -160,11 +160,7 @@ class Countdown(GeneratedTask):
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word, for ``data.prompt=chain`` and the reduced generator's numbers."""
         data = config.data
-        if data.source != "generated" or data.prompt != "chain":
-            raise UserError(
-                f"data.prompt={data.prompt}: a model trained from scratch reads data.source=generated with "
-                "data.prompt=chain only; choose a pretrained model"
-            )
+        require_worked(data)
         generator = generators.build(data.generator, GENERATORS[data.prompt])
         if not isinstance(generator, generators.ReducedGenerator):
             raise UserError("data.generator.kind=exact: one token a number needs data.generator.kind=reduced")

@@ -11,7 +11,7 @@ from bapo.graders import geometry as grader
 from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.boxed import BoxedTask, chain_truth, read_truth
-from bapo.tasks.generated import require_generated
+from bapo.tasks.generated import require_worked
 from bapo.tasks.geometry import generator, hub, render
 from bapo.tasks.geometry import tokenizer as tokenizers
 
@@ -89,7 +89,7 @@ class Geometry(BoxedTask):
 
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word and a number, for the generated diagrams."""
-        require_generated(config.data)
+        require_worked(config.data)
         return tokenizers.build()
 
     def build_processor(self, config: DictConfig, tokenizer: PreTrainedTokenizerFast) -> Any:

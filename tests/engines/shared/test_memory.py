@@ -14,7 +14,7 @@ if sys.argv[1] == "kept":
     keep_freed_memory()
 
 def step():
-    parts = [torch.ones(1_000_000) for _ in range(4)]  # 16 MB, freed together
+    parts = [torch.ones(int(sys.argv[2])) for _ in range(4)]  # freed together
 
 for _ in range(5):  # until the heap has found its size
     step()
@@ -26,11 +26,12 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
-def test_steps_fault_their_pages_in_once():
-    faults = {
-        name: int(subprocess.run([sys.executable, "-c", PROGRAM, name], capture_output=True, text=True).stdout)
-        for name in ("usual", "kept")
-    }
+@pytest.mark.parametrize("elements", [1_000_000, 16_000_000])  # 4 MB, 64 MB: above what glibc's heap takes by itself
+def test_steps_fault_their_pages_in_once(elements):
+    faults = {}
+    for name in ("usual", "kept"):
+        command = [sys.executable, "-c", PROGRAM, name, str(elements)]
+        faults[name] = int(subprocess.run(command, capture_output=True, text=True).stdout)
     if not faults["usual"]:
         pytest.skip("this kernel does not count page faults")
     assert faults["kept"] < 1000 and faults["kept"] * 5 < faults["usual"]
