@@ -73,8 +73,7 @@ def _lines(claim: Claim, studies: dict[str, Study], kept: dict[tuple[Any, ...], 
     blocks = [b for b in study.blocks if _concerns(claim, b)] if study else []
     if not blocks:
         absent = [s for s in claim.studies if s not in studies]
-        what = f"the study {' and '.join(absent)} was not given" if absent else "no study names these methods together"
-        return [_without(claim, f"no runs: {what}", how, missing=True)]
+        return [_without(claim, f"no runs: {_absent(absent)}", how, missing=True)]
     lines = [_line(claim, block, study, kept, how) for block in blocks]
     if claim.not_testable and scale not in claim.scales:
         only_measured = Verdict(NOT_TESTABLE, claim.not_testable)
@@ -90,6 +89,15 @@ def _lines(claim: Claim, studies: dict[str, Study], kept: dict[tuple[Any, ...], 
     if claim.overall != "none" and len(lines) > 1 and any(line.parts for line in lines):
         lines.append(_overall(claim, lines, how, {(b.task, b.model): bases.kind(b, study) for b in blocks}))
     return lines
+
+
+def _absent(studies: Sequence[str]) -> str:
+    """Say why no runs were found, of the studies that were not given."""
+    if not studies:
+        return "no study names these methods together"
+    if len(studies) == 1:
+        return f"the study {studies[0]} was not given"
+    return f"the studies {', '.join(studies[:-1])} and {studies[-1]} were not given"
 
 
 def _concerns(claim: Claim, block: Block) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from bapo.store.files import read_json
 #: how the verdicts look; another verdict looks like the last
 LOOKS = {REPRODUCED: "good", CONTRADICTED: "bad", UNDERPOWERED: "open", NOT_TESTABLE: "none"}
 FIRM = (REPRODUCED, CONTRADICTED)
+#: commands in the formulas of quotations -> their signs
+SIGNS = {"\\sim ": "~", "\\%": "%", "\\mu": "μ", "\\pi": "π", "\\theta": "θ"}
 #: what a claim may say beside its columns -> its name here
 FACTS = {
     "id": "Claim",
@@ -90,6 +93,19 @@ def anchor(index: int) -> str:
     return f"claim-{index + 1}"
 
 
+def readable(quote: str) -> str:
+    """Return a quotation without the marks of the paper's source: bold, underlined, formulas as plain text."""
+    plain = re.sub(r"\*\*|</?u>", "", quote)
+    plain = re.sub(r"\\mathcal\{X\}_(\d)", r"X\1", plain)
+    return re.sub(r"\$([^$]+)\$", lambda formula: _formula(formula[1]), plain)
+
+
+def _formula(tex: str) -> str:
+    for name, sign in SIGNS.items():
+        tex = tex.replace(name, sign)
+    return re.sub(r"\b([cvm])_(\d)", r"\1\2", tex)
+
+
 def _claim(index: int, line: Mapping[str, Any]) -> Claim:
     verdict = _words(line.get("verdict")) or "no verdict"
     estimate, low, high = _alike(line.get("estimate"), line.get("low"), line.get("high"))
@@ -101,7 +117,8 @@ def _claim(index: int, line: Mapping[str, Any]) -> Claim:
     value = line.get("estimate")
     return Claim(
         anchor=anchor(index),
-        **{key: _words(line.get(key)) for key in ("id", "section", "quote", "task", "unit", "n_seeds", "reason")},
+        **{key: _words(line.get(key)) for key in ("id", "section", "task", "unit", "n_seeds", "reason")},
+        quote=readable(_words(line.get("quote"))),
         paper=_number(line.get("paper_value")),
         estimate=estimate,
         interval=_interval(low, high),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.sharing.places import within
 from analysis.study import Base, Cell, StudyFile, read_file
 from analysis.tables.overhead import QUANTITIES
 from bapo.errors import UserError
@@ -66,7 +67,9 @@ class Provenance:
 def collect(results: Path) -> Provenance:
     """Return every run that a study file of the results folder names, in the order of the studies; each run once.
 
-    Raises UserError for a study file that is none. A run whose files are missing or damaged is listed and says so.
+    A run that is not where its study says, because the results were moved or are read from elsewhere, is looked for in
+    ``results``. Raises UserError for a study file that is none. A run whose files are missing or damaged is listed and
+    says so.
     """
     found = Provenance()
     known: dict[str, Run] = {}
@@ -75,7 +78,8 @@ def collect(results: Path) -> Provenance:
         name = study.name or path.stem
         found.studies.append(replace(study, name=name, title=study.title or name))
         for entry in (*study.bases, *study.cells):
-            known.setdefault(str(entry.run), _named(entry)).studies.append(name)
+            folder = entry.run if entry.run.is_dir() else within(results, entry.run)
+            known.setdefault(str(folder), _named(replace(entry, run=folder))).studies.append(name)
     found.runs = list(known.values())
     reader = _Reader(found)
     for run in found.runs:

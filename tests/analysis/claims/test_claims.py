@@ -179,12 +179,13 @@ def test_missing_runs_do_not_crash(study: Path) -> None:
     for seed in SEEDS[:2]:
         (run_of(study, "dapo", seed) / "summary.json").unlink()
     shutil.rmtree(run_of(study, "repo", 1).parent)
-    some, none, absent, unknown = lines(
+    some, none, absent, unknown, several = lines(
         study,
         {"id": "some"},
         difference("repo", "grpo", {"below": 0}, id="none"),
         difference("bapo_mini", "grpo", {"above": 0}, id="absent", studies=["figure5"]),
         difference("bapo_v20", "grpo", {"above": 0}, id="unknown"),
+        difference("bapo_mini", "grpo", {"above": 0}, id="several", studies=["figure5", "bases", "matched"]),
     )
     assert "not every seed of dapo has finished" in some.verdict.reason
     assert (some.verdict.verdict, some.measure.seeds) == (claims.UNDERPOWERED, 1)  # one seed gives no interval
@@ -193,6 +194,7 @@ def test_missing_runs_do_not_crash(study: Path) -> None:
     assert none.command == "snakemake --cores all runs_table1"
     assert absent.verdict.reason == "no runs: the study figure5 was not given"
     assert absent.command == "snakemake --cores all runs_figure5"
+    assert several.verdict.reason == "no runs: the studies figure5, bases and matched were not given"
     assert unknown.missing
     assert unknown.verdict.verdict == claims.NOT_TESTABLE
 

@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
@@ -180,6 +181,19 @@ def test_a_run_of_two_studies_is_listed_once(folder: Path, tmp_path: Path) -> No
     assert {tuple(r.studies) for r in found.runs} == {("one", "two")}
 
 
+def test_runs_are_found_where_their_results_were_moved_to(folder: Path, tmp_path: Path, monkeypatch) -> None:
+    """The studies name the runs by paths that were right where the results were made."""
+    moved = tmp_path / "elsewhere" / "laptop"
+    shutil.copytree(folder, moved)
+    for path in (moved / "studies").glob("*.json"):
+        path.write_text(path.read_text().replace(str(folder), "results/laptop"))
+    monkeypatch.chdir(tmp_path)
+    found = provenance.collect(moved)
+    assert [r.status for r in found.runs][1:] == [r.status for r in provenance.collect(folder).runs][1:]
+    assert {r.configuration for r in found.runs} == {None, 0, 1}
+    assert all(Path(r.folder).is_relative_to(moved) for r in found.runs)
+
+
 def test_claims_in_words(folder: Path) -> None:
     found = claims.load(folder / "claims.json")
     assert (found[0].estimate, found[0].interval, found[0].paper) == ("10.0", "1.2 to 11.5", "12.5")
@@ -189,6 +203,11 @@ def test_claims_in_words(folder: Path) -> None:
     assert facts["p, Holm over the ledger"] == "0.0123"
     assert [p.interval for p in found[0].parts] == ["0.50 to 1.50", "0.50 to 3.50"]
     assert claims.tally(found)[:2] == [("reproduced", "good", 2), ("contradicted", "bad", 2)]
+
+
+def test_quotations_lose_the_marks_of_their_source() -> None:
+    quote = "removing \\mathcal{X}_2 causes a $\\sim 21\\%$ drop; **31%** <u>35.73</u> with $c_2 = 0$, MoPPS* and $5"
+    assert claims.readable(quote) == "removing X2 causes a ~21% drop; 31% 35.73 with c2 = 0, MoPPS* and $5"
 
 
 @pytest.mark.parametrize("content", ['{"a": 1}', '[{"quote": "no id"}]', "[1]", "{"])
