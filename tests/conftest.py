@@ -6,6 +6,15 @@ import pytest
 from support.world import TINY
 
 
+#: files that take minutes: with ``--dist loadfile`` one that begins last leaves the other workers idle
+LONG = ("test_slurm.py", "test_pocket.py", "test_verl_runs.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    items.sort(key=lambda item: item.path.name not in LONG)
+
+
 @pytest.fixture(scope="session")
 def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Hydra overrides of a world whose data and base model exist."""
