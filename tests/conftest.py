@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from support.world import TINY
 
-
 #: files that take minutes: with ``--dist loadfile`` one that begins last leaves the other workers idle
 LONG = ("test_slurm.py", "test_pocket.py", "test_verl_runs.py")
 
