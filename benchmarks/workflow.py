@@ -1,12 +1,13 @@
 """Seconds, memory and disk of all of Table 1 at laptop scale, from nothing, and of the DAGs at paper scale.
 
-    python benchmarks/workflow.py [--cores 2] [--dag-only] [--against CHECKOUT] [--config KEY=VALUE ...] [--smallest]
+    python benchmarks/workflow.py [--cores 2] [--dag-only] [--against CHECKOUT] [--keep FOLDER]
+                                   [--config KEY=VALUE ...] [--smallest]
 
 The targets are 35 minutes for the table; 5 s and 15 s for the DAGs of Table 1 and of everything with five seeds, 10 s
 for the latter with nothing to do; 3 s for a finished Table 1; 2 s for the start of an analysis; 1.5 GB per job and 1 GB
 per DAG. DAGs are measured in CPU time, so other work on the machine hardly matters. Results go to a temporary folder,
 so no earlier run is used. With ``--against`` the table is made by another checkout too, and every number of this one is
-also given as a ratio to that one's.
+also given as a ratio to that one's. With ``--keep`` this checkout's results stay in FOLDER/results, for other commands.
 
 The DAGs are limited by Snakemake's start (about 2 s) and bookkeeping, then by Hydra's 0.1 s for the configuration of
 each task and model and 0.03 s for each method on top, once: later ones find the configurations kept.
@@ -102,10 +103,13 @@ TINY = (
 )
 
 
-def table(code: Path, cores: str, target: str, settings: list[str]) -> dict[str, float]:
+def table(code: Path, cores: str, target: str, settings: list[str], keep: Path | None = None) -> dict[str, float]:
     """Make a target from nothing with the code of a checkout; return what it took. Raises SystemExit on failure."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
+        if keep:
+            keep.mkdir(parents=True)  # one that exists would be no start from nothing
+            folder = keep.resolve()
         profile = str(code / "workflows" / "profiles" / "default")
         command = [sys.executable, "-m", "snakemake", "-s", str(code / "Snakefile"), "--workflow-profile", profile]
         command += ["--cores", cores, target, "--config", *settings]
@@ -129,6 +133,7 @@ def main() -> None:
     parser.add_argument("--cores", default="2")
     parser.add_argument("--dag-only", action="store_true", help="only dry runs and the start of an analysis")
     parser.add_argument("--against", type=Path, metavar="CHECKOUT", help="a checkout to compare the table with")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="a new folder for this checkout's results")
     parser.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of the table")
     parser.add_argument("--smallest", action="store_true", help="only a few short runs in place of the table")
     arguments = parser.parse_args()
@@ -143,7 +148,9 @@ def main() -> None:
     target, settings = "table1", arguments.config
     if arguments.smallest:
         target, settings = "runs_tuning", [*SMALLEST, f"set={json.dumps(TINY, separators=(',', ':'))}"]
-    rows = [table(code, arguments.cores, target, settings) for code in (ROOT, arguments.against) if code]
+    rows = [table(ROOT, arguments.cores, target, settings, arguments.keep)]
+    if arguments.against:
+        rows.append(table(arguments.against.resolve(), arguments.cores, target, settings))
     for name, value in rows[0].items():
         ratio = f"   {rows[1][name]:9.2f} there   ratio {value / rows[1][name]:.2f}" if len(rows) > 1 else ""
         print(f"{target}, {name:<28}{value:9.2f}{ratio}")
