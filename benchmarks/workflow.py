@@ -63,6 +63,7 @@ def everything(folder: str) -> None:
         "--config",
         "scale=paper",
         "seeds=[1,2,3,4,5]",
+        f"gpus=[{','.join(map(str, range(8)))}]",  # named, as marking files as made asks for the GPUs of their jobs
         f"results={folder}/everything",
     )
     seconds, memory, output = cost("-n", *options)
