@@ -63,7 +63,7 @@ def everything(folder: str) -> None:
         "--config",
         "scale=paper",
         "seeds=[1,2,3,4,5]",
-        f"gpus=[{','.join(map(str, range(8)))}]",  # named, as marking files as made asks for the GPUs of their jobs
+        "gpus=[0,1,2,3,4,5,6,7]",  # named, as marking files as made asks for the GPUs of their jobs
         f"results={folder}/everything",
     )
     seconds, memory, output = cost("-n", *options)
@@ -105,12 +105,12 @@ TINY = (
 
 
 def table(code: Path, cores: str, target: str, settings: list[str], keep: Path | None = None) -> dict[str, float]:
-    """Make a target from nothing with the code of a checkout; return what it took. Raises SystemExit on failure."""
+    """Make a target from nothing with the code of a checkout; return what it took. Raises SystemExit on failure.
+
+    keep: an empty folder for the results, in place of a temporary one.
+    """
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        if keep:
-            keep.mkdir(parents=True)  # one that exists would be no start from nothing
-            folder = keep.resolve()
+        folder = keep or Path(place)
         profile = str(code / "workflows" / "profiles" / "default")
         command = [sys.executable, "-m", "snakemake", "-s", str(code / "Snakefile"), "--workflow-profile", profile]
         command += ["--cores", cores, target, "--config", *settings]
@@ -138,6 +138,10 @@ def main() -> None:
     parser.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="of the table")
     parser.add_argument("--smallest", action="store_true", help="only a few short runs in place of the table")
     arguments = parser.parse_args()
+    if arguments.keep:
+        if arguments.keep.exists():
+            parser.error(f"--keep {arguments.keep}: exists, and the table is made from nothing; name a new folder")
+        arguments.keep.mkdir(parents=True)
     if not arguments.smallest and not arguments.against:
         with tempfile.TemporaryDirectory() as folder:
             seconds, _, _ = cost("-n", "table1", "--config", "scale=paper", f"results={folder}/paper")
@@ -149,7 +153,7 @@ def main() -> None:
     target, settings = "table1", arguments.config
     if arguments.smallest:
         target, settings = "runs_tuning", [*SMALLEST, f"set={json.dumps(TINY, separators=(',', ':'))}"]
-    rows = [table(ROOT, arguments.cores, target, settings, arguments.keep)]
+    rows = [table(ROOT, arguments.cores, target, settings, arguments.keep and arguments.keep.resolve())]
     if arguments.against:
         rows.append(table(arguments.against.resolve(), arguments.cores, target, settings))
     for name, value in rows[0].items():
