@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import tomllib
 from pathlib import Path
 
@@ -64,6 +66,13 @@ def lines(file: str) -> list[str]:
 #: in the image; flash-attn is compiled against the torch of the others
 LOCKED, BEFORE = "/opt/bapo/containers/lock-gpu.txt", "/tmp/before-flash-attn.txt"
 REQUIREMENTS, LOCK = lines("requirements-gpu.txt"), lines("lock-gpu.txt")
+
+
+def installed(tool: str) -> str:
+    """The path of a tool of the extra ``test``. Fails where there is none."""
+    found = shutil.which(tool, path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"])))
+    assert found, f"{tool}: pip install -e '.[test]'"
+    return found
 
 
 def commands(recipe: str) -> list[str]:
@@ -198,7 +207,7 @@ def test_the_header_says_that_no_engine_ran_it(recipe: str) -> None:
 
 @pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
 def test_the_shell_of_a_recipe_is_sound(recipe: str, tmp_path: Path) -> None:
-    """Bash can parse it, a failure stops the build, lists of packages do not stay; shellcheck where there is one."""
+    """Bash and shellcheck find nothing, a failure stops the build, lists of packages do not stay."""
     script = "\n".join(commands(recipe))
     if recipe is APPTAINER:
         script = script.replace("uv ", "/opt/uv/bin/uv ")
@@ -212,11 +221,27 @@ def test_the_shell_of_a_recipe_is_sound(recipe: str, tmp_path: Path) -> None:
     )
     installs = [c for c in commands(recipe) if "apt-get install" in c]
     assert all("-y --no-install-recommends" in c for c in installs)
-    if shutil.which("shellcheck"):
-        path = tmp_path / "recipe.sh"
-        path.write_text(f"#!/bin/sh -e\n{script}\n", encoding="utf-8")
-        found = subprocess.run(["shellcheck", "-s", "sh", path], capture_output=True, text=True)
-        assert found.returncode == 0, found.stdout
+    path = tmp_path / "recipe.sh"
+    path.write_text(f"#!/bin/sh -e\n{script}\n", encoding="utf-8")
+    found = subprocess.run([installed("shellcheck"), "-s", "sh", path], capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile_and_something_in_a_worse_one() -> None:
+    for text, status in [(DOCKER, 0), (DOCKER.replace("--no-install-recommends ", ""), 1)]:
+        found = subprocess.run([installed("hadolint"), "-"], input=text, capture_output=True, text=True)
+        assert found.returncode == status, found.stdout
+
+
+def test_shellcheck_finds_nothing_in_the_scripts_of_the_repository() -> None:
+    files = subprocess.run(["git", "grep", "-lE", "^#!.*sh$"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+    scripts = [file for file in files if not Path(file).suffix]
+    if not scripts:
+        pytest.skip("the scripts are listed by git")
+    # SC1091: the environments that they activate do not exist yet
+    command = [installed("shellcheck"), "--exclude=SC1091", *scripts]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout
 
 
 @pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
