@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from omegaconf import DictConfig, OmegaConf
 
+from bapo.experiments import verl_keys
 from bapo.experiments.identity import chat_of
 from bapo.experiments.schema import Config
 from bapo.validate import broken_rules, wrong
@@ -40,6 +41,7 @@ def check(config: DictConfig) -> None:
     if train.mini_batch_size > train.batch_size:
         cure = f"must be at most train.batch_size={train.batch_size}"
         raise wrong(None, "train.mini_batch_size", train.mini_batch_size, cure)
+    verl_keys.check(config)
     require_context(config)
 
 

@@ -44,6 +44,8 @@ OmegaConf.register_new_resolver("share", lambda share, count: max(1, round(share
 VARIED = ("model", "method")
 #: overrides that only some methods understand
 METHODS_OWN = re.compile(r"[+~]*(method|fidelity)\b")
+#: overrides that add a key without a plus sign: which names verl has is checked when all are set
+VERLS_OWN = re.compile(r"verl\.(\w+|overrides\..+)=")
 
 
 @dataclass
@@ -152,8 +154,11 @@ def _apply(config: DictConfig, overrides: Sequence[str]) -> None:
         try:
             (parsed,) = OverridesParser.create().parse_overrides([override])
             fault = _unknown_key(config, parsed.key_or_group)
+            if fault and VERLS_OWN.match(override):
+                (parsed,) = OverridesParser.create().parse_overrides([f"+{override}"])
             if fault and not (parsed.is_add() and fault.in_mapping):
-                raise UserError(str(fault))
+                addable = fault.in_mapping and not parsed.is_delete()
+                raise UserError(f"{fault}; write +{override} to add it" if addable else str(fault))
             if parsed.is_delete() and not _in_mapping(config, parsed.key_or_group):
                 raise UserError(f"{override}: a key of the configuration cannot be removed; give it another value")
             ConfigLoaderImpl._apply_overrides_to_config([parsed], config)

@@ -106,6 +106,35 @@ def test_a_mapping_takes_new_keys() -> None:
     assert "noise" not in config.data.generator
 
 
+@pytest.mark.parametrize("scale", ["pocket", "laptop", "smoke", "single_gpu"])
+def test_verls_keys_need_no_plus_sign(scale: str) -> None:
+    place = [f"scale={scale}", "task=mathematics"]
+    config = compose_config([*place, "verl.rollout=vllm", "verl.gpus_per_node=2", "verl.overrides.trainer.nnodes=1"])
+    assert config.verl.rollout == "vllm" and config.verl.gpus_per_node == 2
+    assert config.verl.overrides == {"trainer": {"nnodes": 1}}
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        (
+            "verl.rolout=vllm",
+            r"verl.rolout: no such key 'rolout' \(did you mean 'rollout'\?\); allowed: gpus_per_node,",
+        ),
+        (
+            "+verl.rolout=vllm",
+            r"verl.rolout: no such key 'rolout' \(did you mean 'rollout'\?\); allowed: gpus_per_node,",
+        ),
+        ("~verl.rollout", r"verl.rollout: no such key 'rollout'"),
+        ("data.generator.more=1", r"generator.more: no such key 'more'.*; write \+data.generator.more=1 to add it$"),
+        ("~data.generator.more", r"no such key 'more'; allowed: [\w, ]*$"),
+    ],
+)
+def test_a_mapping_says_which_keys_it_knows_or_how_to_add_one(override: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compose_config([override])
+
+
 def test_a_choice_is_read_from_the_tree_that_is_named(tree: Path) -> None:
     assert layers.keys_of("rollouts") == {"train.budget.unit", "train.budget.like", "variant.rollouts"}
     (tree / "variant" / "rollouts.yaml").write_text("# @package _global_\nvariant: {rollouts: none}\n")

@@ -49,7 +49,6 @@ def train(config: DictConfig) -> dict[str, Any]:
     Raises UserError for what is known beforehand, JobFailed with the error of the Ray worker that failed.
     """
     _require_verl()
-    settings.check(config)
     _require_packages(config)
     if devices.device_of(config) == "cuda":
         environment.require(settings.get(config, "gpus_per_node", 8), list(_gpu_packages(config)))

@@ -51,7 +51,6 @@ def resolve(config: DictConfig, device: str | None = None, model: Path | None = 
     default as far as the configuration names it. A job adds what only it knows: ``job.py``.
     Raises UserError if the run cannot be expressed.
     """
-    settings.check(config)
     device = device or devices.device_of(config)
     verl = copy.deepcopy(_defaults())
     method = methods.build(config.method, config.train.batch_size, config.seed)
