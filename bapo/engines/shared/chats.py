@@ -6,7 +6,8 @@ the run renders messages: in both engines, in lm-eval's models and in verl's wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,8 @@ from bapo.tasks.tokenizers import CHAT_TEMPLATE
 
 #: attribute of a tokenizer: the ids of sampling.stop_tokens
 ENDS = "more_end_ids"
+#: attribute of a tokenizer that renders by another template: the one that the model came with
+OWN = "own_chat_template"
 
 
 def prepare(tokenizer: Any, config: DictConfig) -> Any:
@@ -25,6 +28,7 @@ def prepare(tokenizer: Any, config: DictConfig) -> Any:
     A tokenizer also learns the ids of ``sampling.stop_tokens``. Raises UserError for one that is no token of it.
     """
     if config.data.chat_template == "plain":
+        setattr(tokenizer, OWN, getattr(tokenizer, OWN, tokenizer.chat_template))
         tokenizer.chat_template = CHAT_TEMPLATE
     style = (config.data.system, OmegaConf.to_container(config.data.chat_template_kwargs, resolve=True))
     render = tokenizer.apply_chat_template
@@ -33,6 +37,17 @@ def prepare(tokenizer: Any, config: DictConfig) -> Any:
     if config.sampling.stop_tokens and hasattr(tokenizer, "convert_tokens_to_ids"):
         setattr(tokenizer, ENDS, stop_ids(tokenizer, config))
     return tokenizer
+
+
+@contextmanager
+def own_template(tokenizer: Any) -> Iterator[None]:
+    """Give a prepared tokenizer the template that the model came with: a checkpoint may be asked in other ways, too."""
+    current = tokenizer.chat_template
+    tokenizer.chat_template = getattr(tokenizer, OWN, current)
+    try:
+        yield
+    finally:
+        tokenizer.chat_template = current
 
 
 def stop_ids(tokenizer: Any, config: DictConfig) -> list[int]:

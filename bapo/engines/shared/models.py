@@ -166,7 +166,8 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
     with contextlib.suppress(AttributeError):  # sampling is configured by us, never by a file beside the weights
         model.generation_config.do_sample = True
     model.save_pretrained(folder, safe_serialization=True)
-    tokenizer.save_pretrained(folder)
+    with chats.own_template(tokenizer):
+        tokenizer.save_pretrained(folder)
 
 
 def parameter_count(model: Any) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from omegaconf import DictConfig
+from transformers import AutoTokenizer
 
 from bapo.engines.shared import chats, models
 from bapo.engines.shared.data import chat
@@ -76,6 +77,21 @@ def test_a_prompt_may_be_a_text_to_continue(tokenizer: Any) -> None:
     chats.prepare(tokenizer, config_of("data.chat_template=plain"))
     assert chat(tokenizer, ASK) == "2 + 2"
     assert chats.turn_end(tokenizer) is None
+
+
+@pytest.mark.parametrize("own", [TEMPLATE, None])
+def test_a_checkpoint_keeps_the_models_own_template(tokenizer: Any, tmp_path: Path, own: str | None) -> None:
+    tokenizer.chat_template = own
+    for _ in range(2):
+        chats.prepare(tokenizer, config_of("data.chat_template=plain"))
+    models.save(_Weightless(), tokenizer, tmp_path)
+    assert AutoTokenizer.from_pretrained(tmp_path).chat_template == own
+    assert chat(tokenizer, ASK) == "2 + 2"  # training goes on with the plain one
+
+
+class _Weightless:
+    def save_pretrained(self, folder: Path, **_: Any) -> None:
+        pass
 
 
 def test_more_tokens_end_a_response(tokenizer: Any) -> None:
