@@ -18,10 +18,9 @@ QUESTION = r"Solve $x^2 - 2 = 0$ for x > 0. Let's think step by step and output 
 SMOLLM2 = "BAPO_TEST_SMOLLM2"
 
 
-def read(name: str) -> dict[str, Any] | None:
-    """Return a model's golden prompts: kind -> {"text", and "tokens" where they are known}; None without a file."""
-    path = FOLDER / f"{name}.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+def read(name: str) -> dict[str, Any]:
+    """Return a model's golden prompts: kind -> {"text", and "tokens" where they are known}."""
+    return json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def of_smollm2(folder: Path) -> dict[str, Any]:
