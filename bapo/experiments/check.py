@@ -7,6 +7,7 @@ from omegaconf import DictConfig, OmegaConf
 from bapo.experiments import verl_keys
 from bapo.experiments.identity import chat_of
 from bapo.experiments.schema import Config
+from bapo.store import wheels
 from bapo.validate import broken_rules, wrong
 
 
@@ -20,6 +21,9 @@ def check(config: DictConfig) -> None:
         raise wrong(None, "data.grading", config.data.grading, cure)
     if model.kind == "pretrained" and not model.path:
         raise wrong(None, "model.path", "None", "name a folder or a hub model")
+    if model.path and not model.path.startswith(wheels.SCHEME) and len(model.revision or "") == wheels.DIGEST:
+        cure = f"the SHA-256 of a file in a wheel, and model.path={model.path} is none; add model.revision=null"
+        raise wrong(None, "model.revision", model.revision, cure)
     if model.kind == "scratch" and (asked := chat_of(config)):
         key, value = next(iter(asked.items()))
         cure = f"model={model.name} is trained from scratch, and its template is plain; leave it out"

