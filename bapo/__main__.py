@@ -228,7 +228,7 @@ def _evaluate(config: Any, arguments: Any) -> None:
     # a control must not take the place of the evaluation that the tables read
     usual = "eval" if config.evaluation.images == "own" else f"eval_{config.evaluation.images}_images"
     summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / usual)
-    for name, result in summary["benchmarks"].items():
+    for name, result in (summary["benchmarks"] | summary.get("asked", {})).items():
         error = result["standard_error"]  # None for a single problem
         spread = "" if error is None else f" +- {100 * error:.2f}"
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)

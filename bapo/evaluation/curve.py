@@ -26,6 +26,7 @@ from bapo.engines.shared import pretrained
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
+from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import draw_key, revision_of
 from bapo.experiments.identity import identity_of_curve
 from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
@@ -55,10 +56,8 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
     e = config.evaluation
     names = splits(config)
     data = data_folder(config)
-    checkpoints = {0: evaluation.locate(pretrained.start_of(config)), **kept(run, config.checkpoint.every)}
-    digests = {
-        step: evaluation.checkpoint_digest(path, revision_of(config, path)) for step, path in checkpoints.items()
-    }
+    checkpoints = {0: locate(pretrained.start_of(config)), **kept(run, config.checkpoint.every)}
+    digests = {step: checkpoint_digest(path, revision_of(config, path)) for step, path in checkpoints.items()}
     identity = identity_of_curve(config, digests, names)
     before = evaluation.finished(folder, identity)
     if before is not None:
@@ -218,6 +217,7 @@ def _vllm(
     """Yield (step, counts of each split) from whole evaluations, kept in ``folder/step_000025`` with their texts."""
     once = config.copy()
     once.evaluation.samples, once.evaluation.benchmarks = config.evaluation.curve_samples, names
+    once.evaluation.asked = {}
     for step, path in pending.items():
         place = folder / f"step_{step:06d}"
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

@@ -13,10 +13,11 @@ import importlib.metadata
 import json
 import logging
 import os
-import re
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,18 +25,17 @@ from omegaconf import DictConfig
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import backends, disagreements, scores
+from bapo.evaluation import asked, backends, disagreements, scores
+from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import revision_of
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.store.files import (
-    CHECKSUMS,
     SUMMARY,
     damaged_files,
     fingerprints,
     read_json,
     read_table,
     require_space,
-    sha256,
     write_json,
     write_parquet,
 )
@@ -50,7 +50,6 @@ if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished ev
     from bapo.evaluation.tasks import Benchmark
 
 RESULTS = "lm_eval.json"
-_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[str, Any]:
@@ -70,7 +69,8 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         return before
     backends.check(config)
     with remade(folder, identity):
-        names = list(config.evaluation.benchmarks)
+        benchmarks, others = list(config.evaluation.benchmarks), list(config.evaluation.asked)
+        names = benchmarks + others
         frames = {name: intact(folder, name, identity) for name in names}
         pending = [name for name in names if frames[name] is None]
         if pending:
@@ -85,7 +85,8 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             "identity": identity,
             "checkpoint": fingerprint if on_hub else os.path.relpath(checkpoint, folder.parent),
             "checkpoint_sha256": None if on_hub else fingerprint,
-            "benchmarks": {name: summarise(frames[name], vote) for name in names},
+            "benchmarks": {name: summarise(frames[name], vote) for name in benchmarks},
+            **({"asked": {name: summarise(frames[name], vote) for name in others}} if others else {}),
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": peak_memory(),
             "files": fingerprints(
@@ -98,45 +99,6 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             }
         write_json(folder / SUMMARY, summary)
     return summary
-
-
-def locate(checkpoint: Path | str) -> Path | str:
-    """Return a checkpoint's folder, or its name on the hub: text like ``owner/name`` that is no folder here."""
-    if isinstance(checkpoint, str) and not Path(checkpoint).is_dir() and _HUB_NAME.fullmatch(checkpoint):
-        return checkpoint
-    return Path(checkpoint)
-
-
-def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> str:
-    """Return the SHA-256 of the names and contents of a checkpoint's own files (not of ``trainer/`` inside it).
-
-    For a name on the hub it is ``name@revision``, which is as good if the revision is a commit. Raises UserError if
-    there is no checkpoint, if it differs from the checksums that were written with it, or without a revision.
-    """
-    if isinstance(checkpoint, str):
-        if not revision:
-            raise UserError(
-                f"{checkpoint}: no such folder, and on the hub a model may change: set model.revision to a commit of "
-                "it, or name a local folder"
-            )
-        return f"{checkpoint}@{revision}"
-    if not (checkpoint / "config.json").is_file():
-        raise UserError(f"{checkpoint}: no checkpoint here (no config.json); train it first or correct the path")
-    problems = damaged_files(checkpoint, _written(checkpoint))
-    if problems:
-        raise UserError(f"{problems[0]}; delete {checkpoint} and give the command that trained it again")
-    files = sorted(p for p in checkpoint.iterdir() if p.is_file() and p.name != CHECKSUMS and p.name[0] != ".")
-    return hashlib.sha256("".join(f"{p.name} {sha256(p)}\n" for p in files).encode()).hexdigest()
-
-
-def _written(checkpoint: Path) -> dict[str, Any]:
-    """Return the fingerprints that were written with a checkpoint, in itself or in the base model's summary."""
-    if (checkpoint / CHECKSUMS).is_file():
-        return {n: f for n, f in read_json(checkpoint / CHECKSUMS).items() if "/" not in n}
-    beside = checkpoint.parent / SUMMARY
-    files = read_json(beside).get("files", {}) if beside.is_file() else {}
-    prefix = f"{checkpoint.name}/"
-    return {n.removeprefix(prefix): f for n, f in files.items() if n.startswith(prefix)}
 
 
 def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip) -> dict[str, Any]:
@@ -231,16 +193,33 @@ def _warn(text: str) -> None:
 def _run(
     config: DictConfig, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
 ) -> dict[str, pd.DataFrame]:
+    """Evaluate the named benchmarks, group by group of those that are asked alike."""
+    from bapo.engines.shared import pretrained
+
+    if config.evaluation.backend != "server":  # which knows the checkpoint by its name
+        checkpoint = pretrained.at_hand(config, checkpoint)
+    asked.require_template(config, checkpoint, names)
+    groups = list(asked.groups(config, names))
+    frames = {}
+    for alike, group in groups:
+        if config.evaluation.backend == "vllm" and len(groups) > 1:  # an engine keeps its memory until its process ends
+            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+                frames |= pool.submit(_sample, alike, checkpoint, folder, identity, group).result()
+        else:
+            frames |= _sample(alike, checkpoint, folder, identity, group)
+    return frames
+
+
+def _sample(
+    config: DictConfig, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
+) -> dict[str, pd.DataFrame]:
     """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
     from transformers.utils import logging as transformers_logging
 
-    from bapo.engines.shared import pretrained
     from bapo.evaluation import prompts
 
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
-    if config.evaluation.backend != "server":  # which knows the checkpoint by its name
-        checkpoint = pretrained.at_hand(config, checkpoint)
     benchmarks = [load_benchmark(config, name, checkpoint) for name in names]
     limits = prompts.check_all(config, checkpoint, benchmarks)
     problems = sum(len(b.eval_docs) for b in benchmarks)
@@ -264,7 +243,8 @@ def table(config: DictConfig, model: Any, benchmark: Benchmark, identity: str) -
     start = time.monotonic()
     results, frame = run_benchmark(model, benchmark)
     frame["seed"] = backends.seed(config)
-    _require_differing(config, benchmark, frame)
+    if benchmark.task_name not in config.evaluation.asked:  # where a model may be at a loss
+        _require_differing(config, benchmark, frame)
     frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
     truths = {p.id: p.ground_truth for p in benchmark.problems}
     frame.attrs = {
@@ -282,7 +262,7 @@ def load_benchmark(config: DictConfig, name: str, checkpoint: Path | str) -> Ben
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation
-    path = data_folder(config) / f"{name}.parquet"
+    path = data_folder(config) / asked.file_of(config, name)
     return Benchmark(
         name,
         path,
@@ -293,6 +273,7 @@ def load_benchmark(config: DictConfig, name: str, checkpoint: Path | str) -> Ben
         top_k=config.sampling.top_k,
         max_tokens=config.sampling.max_response_tokens,
         generation=backends.arguments(config, checkpoint),
+        problems=asked.problems(config, name, path),
         images=e.images,
         image_seed=e.seed,
         check_golds=name not in golds_checked(config),

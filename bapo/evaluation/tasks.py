@@ -39,7 +39,7 @@ from bapo.engines.shared.answers import grade
 from bapo.evaluation import documents, scores
 from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict
-from bapo.tasks.base import Task
+from bapo.tasks.base import Problem, Task
 from bapo.tasks.files import read_problems
 from bapo.tasks.real import golds
 
@@ -92,6 +92,7 @@ class Benchmark(Sampled):
     that a backend wants besides or otherwise. Every sampling key is set here, so that neither lm-eval's defaults nor a
     model's generation_config decides anything.
 
+    problems: in the place of the file's, which they come from.
     images: "shuffled" gives every problem another one's images, by ``image_seed``; check_golds: whether the grader must
     accept the file's own answers (the data job has asked it already).
 
@@ -110,12 +111,13 @@ class Benchmark(Sampled):
         top_p: float = 1.0,
         top_k: int = -1,
         generation: Mapping[str, Any] | None = None,
+        problems: Sequence[Problem] | None = None,
         images: str = "own",
         image_seed: int = 0,
         check_golds: bool = True,
     ) -> None:
         self.path, self.grader, self.samples = Path(path), grader, samples
-        self.problems = read_problems(self.path)
+        self.problems = list(problems or read_problems(self.path))
         if check_golds:
             golds.check(grader, [(p.id, p.ground_truth) for p in self.problems], self.path)
         if self.images and images == "shuffled":

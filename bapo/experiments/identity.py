@@ -144,7 +144,8 @@ _NOT_THE_SAMPLES = ("backend", "batch_size", "vllm", "server", "curve_samples", 
 
 def evaluation_identity(config: DictConfig) -> str:
     """Identify what an evaluation asks of any checkpoint; the number of GPUs or requests at a time does not matter."""
-    return digest(_evaluation_content(config))
+    asked = {name: _without(each, "title") for name, each in config.evaluation.asked.items()}
+    return digest(_evaluation_content(config) | ({"asked": asked} if asked else {}))
 
 
 def curve_identity(config: DictConfig) -> str:
@@ -158,7 +159,7 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     e = config.evaluation
     content = {
         "data": data_identity(config),
-        "evaluation": _without(e, *_NOT_THE_SAMPLES, "images"),
+        "evaluation": _without(e, *_NOT_THE_SAMPLES, "images", "asked"),
         **_sampling(config),
         "model": [config.model.dtype, config.model.attention, *_family(config).values()],
         "revision": REVISIONS["evaluation"],

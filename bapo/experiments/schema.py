@@ -166,6 +166,20 @@ class ServerConfig:
 
 
 @dataclass
+class AskedConfig:
+    """A benchmark's problems put in another way: a column beside the benchmarks, outside their average."""
+
+    title: str = MISSING
+    of: str = MISSING  # the benchmark
+    prompt: str = MISSING  # as data.prompt
+    problems: int = setting(MISSING, ONE)  # the first so many
+    chat_template: str | None = setting(None, one_of("plain"))  # as data.chat_template
+    stop_tokens: list[str] = field(default_factory=list)  # the last three as of sampling
+    max_prompt_tokens: int = setting(MISSING, ONE)
+    max_response_tokens: int = setting(MISSING, ONE)
+
+
+@dataclass
 class EvaluationConfig:
     benchmarks: list[str] = field(default_factory=list)
     backend: str = setting("torch", one_of("torch", "vllm", "server"))
@@ -176,6 +190,7 @@ class EvaluationConfig:
     batch_size: int = setting(1024, ONE)  # rows in flight (torch)
     curve_samples: int = setting(8, ONE)  # a problem, of every kept checkpoint: the paper's curves are mean@8
     validation: str | None = "probe"  # the split to choose a checkpoint on; null: none was kept out of training
+    asked: dict[str, AskedConfig] = field(default_factory=dict)  # name of its file -> how
     #: shuffled: a control, every problem with the images of another one
     images: str = setting("own", one_of("own", "shuffled"))
     vllm: VllmConfig = field(default_factory=VllmConfig)

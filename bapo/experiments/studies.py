@@ -212,6 +212,7 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
     chosen: dict[str, dict[str, list[str]]] = {}
     bases: dict[tuple[str, str], dict[str, Any]] = {}
     benchmarks: dict[str, list[list[str]]] = {}
+    asked: dict[str, list[list[str]]] = {}
     note = ""
     described: dict[tuple[str, str, str], tuple[DictConfig, dict[str, Any]]] = {}
     for cell in study.cells:
@@ -230,6 +231,8 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
             described[key] = config, common | method | _plain(study, cell, config, settings)
             bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
             benchmarks[cell.task] = _benchmarks(config)
+            if config.evaluation.asked and study.evaluated:
+                asked[cell.task] = [[name, each.title] for name, each in config.evaluation.asked.items()]
         config, facts = described[key]
         config.seed = cell.seed  # all that differs
         cells.append(facts | {"seed": cell.seed, "run": str(run_directory(config))})
@@ -243,6 +246,7 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
         "cells": cells,
         "bases": list(bases.values()),
         "benchmarks": benchmarks,
+        **({"asked": asked} if asked else {}),
         "curves": list(study.curves),
         **({} if study.evaluated else {"chosen": chosen}),
     }

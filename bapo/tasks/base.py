@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from bapo.errors import UserError
+
 if TYPE_CHECKING:
     from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
@@ -78,6 +80,13 @@ class Task:
         prompt: what the model reads, without its special tokens; white space may be missing.
         """
         return None
+
+    def asked(self, problem: Problem, prompt: str) -> Problem:
+        """Return the same problem in another of the task's prompts (``data.prompt``), as it is then graded.
+
+        Raises UserError where the task has no such prompt.
+        """
+        raise UserError(f"{prompt}: no other prompt of task={self.name}; leave evaluation.asked out")
 
     def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
         """Grade by another grader, whose disagreements an evaluation lists; None where the task has none."""

@@ -19,8 +19,9 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import scores
 from bapo.evaluation.backends import _torch
+from bapo.evaluation.checkpoints import checkpoint_digest
 from bapo.evaluation.grade import grade_file
-from bapo.evaluation.run import checkpoint_digest, evaluate, run_benchmark, summarise
+from bapo.evaluation.run import evaluate, run_benchmark, summarise
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory
 from bapo.graders.verdict import Verdict

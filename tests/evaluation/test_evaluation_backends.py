@@ -23,8 +23,9 @@ from support.standin_vllm import installed
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import backends, scores
+from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import Limits
-from bapo.evaluation.run import checkpoint_digest, evaluate, locate, run_benchmark
+from bapo.evaluation.run import evaluate, run_benchmark
 from bapo.experiments import identity
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity, digest, evaluation_identity
