@@ -25,6 +25,10 @@ GPU_SHARE = 60_000
 #: megabytes of a job with a laptop's model on a GPU, and of vLLM with one on CPU cores
 SCRATCH_ON_GPU, VLLM_ON_CPU = 16_000, 5000
 
+#: megabytes of verl on CPU cores, and of a million parameters of a pretrained model there: SmolLM2 in pocket_smoke took
+#: 16.8 GB, of which the training worker had half
+VERL_ON_CPU, VERL_PARAMETER = 5000, 90
+
 Resources = dict[str, int | None]
 
 
@@ -83,13 +87,15 @@ def _training_gpus(config: DictConfig) -> int:
 
 
 def _memory(config: DictConfig, gpus: int, states: float = 0) -> int:
-    """Return megabytes: 1.5 GB holds the laptop's models, Ray and verl around one take 5.
+    """Return megabytes: 1.5 GB holds the laptop's models, Ray, verl and vLLM around one take 5.
 
     states: bytes of what a job on the CPU has of a pretrained model and does with it.
     """
     if config.engine != "torch":
         offloaded = gpus and memory.in_host_memory(config)  # float32 weights, gradients, Adam's moments, rollout policy
-        return GPU_SHARE * gpus + (int(20e-6 * (config.model.parameters or 0)) if offloaded else 0) or 5000
+        if gpus:
+            return GPU_SHARE * gpus + (int(20e-6 * (config.model.parameters or 0)) if offloaded else 0)
+        return VERL_ON_CPU + (VERL_PARAMETER * int((config.model.parameters or 0) / 1e6) if states else 0)
     if config.device == "cuda":
         return SCRATCH_ON_GPU
     return PROCESS + int(states / 1e6) if states else LITTLE

@@ -13,6 +13,7 @@ GPU = (Settings(scale="gpu", device="cuda"), Cell("countdown", "qwen2-25m", "bap
 PAPER = (Settings(scale="paper"), Cell("countdown", "qwen2.5-math-1.5b", "bapo", 42))
 POCKET = (Settings(scale="pocket"), Cell("countdown", "smollm2-135m-instruct", "bapo", 1))
 VERL_CPU = (Settings(engine="verl", device="cpu"), Cell("countdown", "qwen2-112k", "grpo", 1))
+VERL_POCKET = (Settings(scale="pocket", engine="verl"), POCKET[1])
 VERL_CUDA = (Settings(scale="gpu", engine="verl", device="cuda"), Cell("countdown", "qwen2-25m", "grpo", 1))
 DAY = 1440
 
@@ -24,6 +25,7 @@ DAY = 1440
         (resources.training, GPU, (16_000, DAY, 1, 1)),
         (resources.training, PAPER, (480_000, 3 * DAY, 8, 1)),
         (resources.training, VERL_CPU, (5000, 60, 0, None)),
+        (resources.training, VERL_POCKET, (17_060, 3 * DAY, 0, None)),
         (resources.training, VERL_CUDA, (60_000, DAY, 1, 1)),
         (resources.base_model, LAPTOP, (1500, 60, 0, None)),
         (resources.base_model, GPU, (16_000, DAY, 1, 1)),
