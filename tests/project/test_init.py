@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.pages import example
 from support.paths import ROOT
 
 from bapo import init
@@ -28,9 +29,27 @@ def snakemake(folder: Path, path: Path, *words: str) -> str:
 def test_a_project_lists_its_own_study_and_knows_the_suites(tmp_path: Path) -> None:
     init.write(tmp_path / "mine")
     listed = snakemake(tmp_path / "mine", ROOT, "-n", "--quiet", "rules")
-    assert "comparison_ordering" in listed and "table1" not in listed
+    assert "comparison_ordering" in listed and "report" in listed and "table1" not in listed
     listed = snakemake(tmp_path / "mine", ROOT, "-n", "table1", "--config", "scale=smoke")
     assert "write_table1" in listed
+
+
+@pytest.mark.parametrize("target", ["report", "figures", "claims", "comparisons"])
+def test_a_project_never_asks_for_the_papers_runs(target: str, tmp_path: Path) -> None:
+    init.write(tmp_path / "mine")
+    listed = snakemake(tmp_path / "mine", ROOT, "-n", target)
+    assert "task=countdown" not in listed and "countdown" not in listed
+    assert ("ordering" in listed) == (target != "claims")  # no paper is named
+
+
+def test_a_project_judges_the_paper_that_it_names(tmp_path: Path) -> None:
+    init.write(tmp_path / "mine")
+    for page in ("table", "paper", "my_claims"):
+        text = example("yaml", f"{page}.yaml").replace("countdown", "ordering")
+        (tmp_path / "mine" / f"{page}.yaml").write_text(text)
+    (tmp_path / "mine" / "bapo.yaml").write_text("scale: laptop\ntitle: Mine\npaper: paper.yaml\n")
+    listed = snakemake(tmp_path / "mine", ROOT, "-n", "claims")
+    assert "claims_paper.json" in listed and "ordering" in listed and "countdown" not in listed
 
 
 def test_what_lies_in_a_folder_is_never_written_over(tmp_path: Path) -> None:
@@ -54,7 +73,11 @@ def test_a_project_runs_from_a_wheel_away_from_the_checkout(tmp_path: Path) -> N
     project = tmp_path / "mine"
     said = snakemake(project, site, "--cores", "2", "--config", "scale=smoke", "tracking=none")
     assert str(ROOT) not in said
-    table = (project / "results/smoke/tables/comparison_ordering.md").read_text()
+    results = project / "results/smoke"
+    table = (results / "tables/comparison_ordering.md").read_text()
     assert all(title in table for title in ("+GRPO", "+BAPO", "+Positive only"))
-    run = project / "results/smoke/ordering/qwen2-112k/positive_only/seed1"
+    assert (results / "tables/comparison_ordering_training_curves.svg").stat().st_size
+    page = (results / "report.html").read_text()
+    assert "<h1>My study" in page and "Training curves" in page and "Claims of the paper" not in page
+    run = results / "ordering/qwen2-112k/positive_only/seed1"
     assert read_json(run / SUMMARY)["steps"] == 6
