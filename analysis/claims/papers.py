@@ -39,6 +39,8 @@ def find(name: str) -> Paper:
     setup = audit.load(path).setup
     if not setup.claims:
         raise UserError(f"{path}: claims is missing; name the YAML file of the paper's claims beside it")
+    if not (path.parent / setup.claims).is_file():
+        raise UserError(f"{path}: claims={setup.claims}: no file {path.parent / setup.claims}")
     return Paper(path.parent / setup.claims, PAPERS_LEDGER.format(path.stem), setup.title)
 
 

@@ -264,4 +264,7 @@ def test_a_file_of_claims_or_a_papers_file_may_be_given(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"paper\.yaml: claims is missing"):
         papers.find(str(paper))
     paper.write_text("table: t.yaml\nclaims: c.yaml\ntitle: T", encoding="utf-8")
+    with pytest.raises(UserError, match=r"paper\.yaml: claims=c\.yaml: no file"):
+        papers.find(str(paper))
+    (tmp_path / "c.yaml").write_text("[]", encoding="utf-8")
     assert papers.find(str(paper)) == papers.Paper(tmp_path / "c.yaml", "claims_paper", "T")
