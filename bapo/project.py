@@ -56,6 +56,18 @@ def about() -> About | None:
     return About(given.get("title", home.name), paper)
 
 
+#: where a project keeps its code
+CODE = ("tasks", "methods", "graders", "environments", "figures", "models")
+
+
+def sources(home: Path) -> list[Path]:
+    """Return what a project's runs are made from beside the suite: its code, configurations and paper."""
+    found = [home / MARK, home / "Snakefile", *home.glob("*.py"), *home.glob("*.yaml")]
+    found += [path for part in CODE for path in (home / part).rglob("*.py")]
+    found += [path for kind in ("*.yaml", "*.json") for path in (home / "experiments").rglob(kind)]
+    return sorted({path for path in found if path.is_file()})
+
+
 def load(place: str, where: str) -> Any:
     """Return what ``FILE.py:NAME`` names; the file is relative to the working directory. Raises UserError."""
     path, name = file_and_name(place, where)
