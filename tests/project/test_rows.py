@@ -12,7 +12,7 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.identity import data_identity
-from bapo.graders import pool
+from bapo.graders import pool, user
 from bapo.tasks import outside, rows
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
@@ -189,6 +189,38 @@ def test_a_function_of_the_users_grades_within_limits(project: Path) -> None:
     assert reasons["loop"].reason == "time_limit"
     assert reasons["network"].reason == reasons["raise"].reason == "unreadable"
     assert verify("Yes", truth).correct  # after all that
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import nowhere\n", r"grader.py cannot be loaded \(ModuleNotFoundError: No module named 'nowhere'\)"),
+        ("def grad(answer, gold):\n    return True\n", r"grader.py has no grade"),
+        (
+            "def grade(answer):\n    return True\n",
+            r"gold 'A' as answer and gold: it raised TypeError: grade\(\) takes 1",
+        ),
+        ("def grade(answer, gold):\n    return 0.7\n", r"returned 0.7; it must return True or False"),
+        ("def grade(answer, gold):\n    return None\n", r"returned None; it must return True or False"),
+        ("def grade(answer, gold):\n    return 'no'\n", r"returned 'no'; it must return True or False"),
+    ],
+)
+def test_a_function_that_fails_ends_the_data_job(project: Path, code: str, message: str) -> None:
+    (project / "grader.py").write_text(code)
+    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
+    with pytest.raises(UserError, match=message):
+        make_data(configuration())
+
+
+def test_a_function_that_refuses_its_own_gold_is_said(project: Path) -> None:
+    (project / "grader.py").write_text("def grade(answer, gold):\n    return int(answer == 'x')\n")
+    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
+    said: list[str] = []
+    make_data(configuration(), said.append)
+    assert "train: grader.py:grade says that the gold 'A' is no right answer to sets/train.csv:0" in said
+    with pytest.raises(UserError, match=r"returned 3; it must"):
+        (project / "other.py").write_text("def grade(answer, gold):\n    return 3\n")
+        user.judge(project / "other.py", "grade", "x", ["x"])
 
 
 def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path) -> None:
