@@ -13,7 +13,9 @@ from support.paths import ROOT
 
 from bapo import init
 from bapo.errors import UserError
+from bapo.experiments.compose import compose_config, forget
 from bapo.store.files import SUMMARY, read_json
+from bapo.tasks.job import make_data
 
 
 def snakemake(folder: Path, path: Path, *words: str) -> str:
@@ -50,6 +52,51 @@ def test_a_project_judges_the_paper_that_it_names(tmp_path: Path) -> None:
     (tmp_path / "mine" / "bapo.yaml").write_text("scale: laptop\ntitle: Mine\npaper: paper.yaml\n")
     listed = snakemake(tmp_path / "mine", ROOT, "-n", "claims")
     assert "claims_paper.json" in listed and "ordering" in listed and "countdown" not in listed
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("experiments/task/ordering.yaml", ":Ordering", ":Orderings", r"tasks/ordering\.py has no Orderings"),
+        ("tasks/ordering.py", "class Ordering(", "class Order(", r"tasks/ordering\.py has no Ordering"),
+        ("tasks/ordering.py", "def verify(", "def verity(", r"code=tasks/ordering\.py:Ordering: has no method verify"),
+        (
+            "tasks/ordering.py",
+            "def problems(",
+            "def problem(",
+            r"task ordering: its class Ordering has no method problems",
+        ),
+        (
+            "experiments/setting/laptop_ordering.yaml",
+            "noise: 0.5",
+            "noize: 0.5",
+            r"smoke_ordering\.yaml: data\.generator: task ordering reads 'noise', .* \(did you mean 'noize'\?\)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_class_is_one_sentence(
+    file: str, old: str, new: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init.write(tmp_path / "mine")
+    path = tmp_path / "mine" / file
+    path.write_text(path.read_text().replace(old, new))
+    assert new in path.read_text()
+    monkeypatch.chdir(tmp_path / "mine")
+    forget()
+    with pytest.raises(UserError, match=message) as raised:
+        make_data(compose_config(["scale=smoke", "task=ordering"]))
+    assert "\n" not in str(raised.value)
+    forget()
+
+
+def test_a_setting_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init.write(tmp_path / "mine")
+    (tmp_path / "mine/experiments/setting/smoke_ordering.yaml").unlink()
+    monkeypatch.chdir(tmp_path / "mine")
+    forget()
+    with pytest.raises(UserError, match=r"mine/experiments/setting/smoke_ordering\.yaml is missing: write this file"):
+        compose_config(["scale=smoke", "task=ordering"])
+    forget()
 
 
 def test_what_lies_in_a_folder_is_never_written_over(tmp_path: Path) -> None:
