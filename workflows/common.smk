@@ -166,7 +166,8 @@ def configuration_of(wildcards):
 
 def of_job(function):
     """Adapt a function of a configuration to the wildcards that a rule passes."""
-    return lambda wildcards: function(configuration_of(wildcards))
+    checked = user_errors(function)  # an identity reads the files of a project's task
+    return lambda wildcards: checked(configuration_of(wildcards))
 
 
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a

@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from support.pages import example, write_rows
 
 from bapo import tasks
 from bapo.errors import UserError
@@ -210,6 +211,24 @@ def test_a_function_that_fails_ends_the_data_job(project: Path, code: str, messa
     describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
     with pytest.raises(UserError, match=message):
         make_data(configuration())
+
+
+def test_the_pages_function_grades_the_pages_rows(project: Path) -> None:
+    for language, file in (("yaml", "experiments/task/capitals.yaml"), ("python", "graders/mine.py")):
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).write_text(example(language, file))
+    setting = "experiments/setting/laptop_capitals.yaml"
+    (project / setting).write_text(example("yaml", setting))
+    task = project / "experiments/task/capitals.yaml"
+    task.write_text(task.read_text().replace("answers: exact", "answers: function\nfunction: graders/mine.py:grade"))
+    write_rows(project / "sets")
+    forget()
+    summary = make_data(compose_config(["task=capitals"]))
+    sizes = {name: counts["problems"] for name, counts in summary["problems"].items()}
+    assert sizes == {"train": 4, "probe": 2, "capitals_test": 2}
+    truth = read_problems(project / "results/laptop/capitals/data/capitals_test.parquet")[0].ground_truth
+    verify = tasks.get("capitals").verify
+    assert verify("<answer>líma.</answer>", truth).correct and not verify("<answer>Cusco</answer>", truth).correct
 
 
 def test_a_function_that_refuses_its_own_gold_is_said(project: Path) -> None:
