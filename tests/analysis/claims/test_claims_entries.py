@@ -244,6 +244,31 @@ def test_another_papers_claims_may_name_what_its_studies_have(tmp_path: Path) ->
         entries.read(tmp_path / "nowhere.yaml", known)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"query": {"name": "accuracy_difference", "of": "grop", "over": "base"}},
+            r"query\.of: no such method.*'grpo'",
+        ),
+        (
+            {"query": {"name": "accuracy_difference", "of": "grpo", "over": ["bapo", "bpo"]}},
+            r"query\.over: no such method",
+        ),
+        ({"paper": {"countdwon": 1.0}}, r"paper: no such task \(did you mean 'countdown'\?\)"),
+        ({"paper": {"countdown/tiny": 1.0, "overal": 2.0}}, r"paper: no such task \(did you mean 'overall'\?\)"),
+    ],
+)
+def test_a_misspelt_method_or_task_is_said(change: dict, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.yaml"
+    path.write_text(yaml.safe_dump([{**GOOD, **change}]), encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        entries.read(path)
+    known = entries.Known(method=("grop",))  # a method of the studies that are asked
+    path.write_text(yaml.safe_dump([{**GOOD, "query": {**GOOD["query"], "of": "grop"}}]), encoding="utf-8")
+    assert entries.read(path, known)
+
+
 def test_the_second_papers_claims_are_found_by_its_name() -> None:
     of = papers.find("simplerl_zoo")
     assert (of.name, of.title) == ("claims_simplerl_zoo", "SimpleRL-Zoo")
