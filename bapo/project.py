@@ -34,9 +34,10 @@ ABOUT = ("title", "paper")
 
 @dataclass(frozen=True)
 class About:
-    """title: of its report; paper: a paper's file (docs/audit.md), whose audit and claims the report shows."""
+    """title: of its report; home: where its results go; paper: a paper's file, whose audit and claims they show."""
 
     title: str
+    home: Path
     paper: Path | None = None
 
 
@@ -46,14 +47,17 @@ def about() -> About | None:
     if home is None:
         return None
     content = parse_yaml(home / MARK)
-    given = {key: content[key] for key in ABOUT if isinstance(content, dict) and content.get(key) is not None}
+    if not isinstance(content, dict):
+        raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
+    given = {key: content[key] for key in ABOUT if content.get(key) is not None}
     for key, value in given.items():
         if not isinstance(value, str):
             raise UserError(f"{home / MARK}: {key}={value}: must be text")
     paper = Path(given["paper"]) if "paper" in given else None
     if paper and not (home / paper).is_file():
         raise UserError(f"{home / MARK}: paper={paper}: no such file; name the paper's file (docs/audit.md)")
-    return About(given.get("title", home.name), paper)
+    results = Path(str(content.get("results") or "results"), str(content.get("scale") or "laptop"))
+    return About(given.get("title", home.name), results, paper)
 
 
 #: where a project keeps its code
