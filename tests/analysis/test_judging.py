@@ -10,7 +10,9 @@ from support.pages import example
 from support.shared_results import write_results
 
 from analysis.__main__ import main
+from analysis.claims import papers
 from bapo import init
+from bapo.errors import UserError
 
 
 @pytest.fixture
@@ -50,6 +52,17 @@ def test_without_runs_or_a_project_they_say_what_to_name(
     monkeypatch.chdir(tmp_path)
     assert main(["claims"]) == 2
     assert "--study and --out: name both" in capsys.readouterr().err
+
+
+def test_a_wrong_claim_ends_the_workflow_before_its_runs(project: Path) -> None:
+    papers.check()
+    claims = project / "my_claims.yaml"
+    claims.write_text(claims.read_text().replace("of: grpo", "of: grop"))
+    with pytest.raises(UserError, match=r"my_claims\.yaml: .* query\.of: no such method \(did you mean 'grpo'\?\)"):
+        papers.check()
+    (project / "bapo.yaml").write_text("paper: papers.yaml\n")
+    with pytest.raises(UserError, match=r"bapo\.yaml: paper=papers\.yaml: no such file"):
+        papers.check()
 
 
 def test_the_report_shows_the_projects_paper_alone(project: Path) -> None:
