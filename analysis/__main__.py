@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from analysis import figures, tables
-from analysis.audit import SETUP
+from analysis import figures, judging, tables
+from analysis.made import Made, listed
 from bapo.commands import OF_ANALYSIS
-from bapo.errors import UserError
-from bapo.experiments import products
+from bapo.errors import UserError, unknown
+from bapo.experiments import places, products
 from bapo.experiments.products import ALSO, FIGURES, LEDGER, PAGE, TABLES, Product
 from bapo.store import provenance
 from bapo.store.files import sha256
@@ -41,20 +40,6 @@ The study file (JSON; the workflow writes it) says which runs to compare. Paths 
 }
 Required in a cell: task, model, method, seed, run. Required in a base: task, model, run.
 """
-
-
-@dataclass(frozen=True)
-class Made:
-    """What a command did. message: what it wrote, in words; files, inputs: for the record of where the files come from.
-
-    text: what it prints; status: its exit status.
-    """
-
-    message: str = ""
-    files: Sequence[Path] = ()
-    inputs: Sequence[Path] = ()
-    text: str = ""
-    status: int = 0
 
 
 def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
@@ -120,10 +105,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     audited.add_argument(
         "paper",
         nargs="?",
-        default=SETUP,
         metavar="PAPER.yaml",
         help="the table's file and what is said of it (format: docs/audit.md), or a name of analysis/paper/; default: "
-        "the paper of this suite",
+        "that of the project, else the paper of this suite",
     )
     audited.add_argument(
         "--study", nargs="+", type=Path, default=[], metavar="FILE.json", help="put its numbers beside these runs'"
@@ -138,9 +122,16 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         "called claims_NAME",
     )
     claims.add_argument(
-        "--study", required=True, nargs="+", type=Path, metavar="FILE.json", help="every study there is"
+        "--study",
+        nargs="+",
+        type=Path,
+        default=[],
+        metavar="FILE.json",
+        help="every study there is; default: the project's own",
     )
-    claims.add_argument("--out", required=True, type=Path, metavar="DIR", help=f"folder for {_names(LEDGER)}")
+    claims.add_argument(
+        "--out", type=Path, metavar="DIR", help=f"folder for {_names(LEDGER)}; default: that of the project's results"
+    )
     packed = for_people("export")
     packed.add_argument(
         "study",
@@ -198,8 +189,11 @@ def _import(options: argparse.Namespace) -> Made:
     done = import_file(options.file, options.out, names, settings, options.format, options.metric, renamed)
     study = options.out / options.task / STUDY
     message = f"{done.folder}{f' and {study}' if study.exists() else ''} from {done.records} records"
-    refused = [f"{len(done.log.refused)} refused:", *done.log.said()] if done.log.refused else []
-    return Made(message, text="\n".join(refused))
+    said = [f"{len(done.log.refused)} refused:", *done.log.said()] if done.log.refused else []
+    if options.task not in places.options("task"):
+        what = "no task of yours has this name, so its numbers stand in a table of their own"
+        said.append(unknown(f"--task {options.task}", what, options.task, places.options("task")))
+    return Made(message, text="\n".join(said))
 
 
 def _what_if(options: argparse.Namespace) -> Made:
@@ -210,36 +204,6 @@ def _what_if(options: argparse.Namespace) -> Made:
     texts = dict(option.partition("=")[::2] for option in options.options)
     values = {key: yaml.safe_load(value) for key, value in texts.items()}
     return Made(str(write_what_if(options.run, options.out, options.algorithm, values, options.batch)))
-
-
-def _audit(options: argparse.Namespace) -> Made:
-    from analysis import audit, paper
-    from analysis.audit import beside, files
-    from analysis.claims import view
-
-    place = paper.find(options.paper)
-    published = audit.load(place)
-    found = audit.audit(published)
-    pairs = beside.pairs(published, list(view.load_studies(options.study).values())) if options.study else None
-    text = files.markdown(found, published.setup.title, published.setup.source, pairs)
-    written = files.write(options.out, text, found, pairs) if options.out else []
-    inputs = [place, place.parent / published.setup.table, *provenance.inputs_of_studies(options.study)]
-    return Made(_listed(written), written, inputs, text)
-
-
-def _claims(options: argparse.Namespace) -> Made:
-    from analysis.claims import entries, ledger, papers, view, writers
-
-    studies = view.load_studies(options.study)
-    inputs = provenance.inputs_of_studies(options.study)
-    if options.claims is None:
-        files = writers.write(ledger.ledger(entries.read(), studies), studies, options.out)
-    else:
-        of = papers.find(options.claims)
-        claims = entries.read(of.claims, entries.Known.of(studies))
-        files = writers.write(ledger.ledger(claims, studies), studies, options.out, of.name, of.title)
-        inputs = [of.claims, *inputs]
-    return Made(_listed(files), files, inputs)
 
 
 def _export(options: argparse.Namespace) -> Made:
@@ -283,7 +247,7 @@ def _robustness(options: argparse.Namespace) -> Made:
     from analysis import robustness
 
     files = robustness.write(options.trials, options.out)
-    return Made(_listed(files), files, provenance.inputs_of_sweep(options.trials))
+    return Made(listed(files), files, provenance.inputs_of_sweep(options.trials))
 
 
 def _report(options: argparse.Namespace) -> Made:
@@ -310,19 +274,15 @@ def _of_study(options: argparse.Namespace) -> Made:
     else:
         names = [options.name] if options.command == "figure" else figures.of_study(read.name)
         files = [path for name in names for path in figures.draw(name, read, options.out, options.method)]
-    return Made(_listed(files), files, provenance.inputs_of_studies([options.study]))
-
-
-def _listed(files: Sequence[Path]) -> str:
-    return " ".join(map(str, files))
+    return Made(listed(files), files, provenance.inputs_of_studies([options.study]))
 
 
 #: commands that do not read one study
 OTHERS = {
     "import": _import,
     "what-if": _what_if,
-    "audit": _audit,
-    "claims": _claims,
+    "audit": judging.audit,
+    "claims": judging.claims,
     "export": _export,
     "verify": _verify,
     "compare": _compare,

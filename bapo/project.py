@@ -10,13 +10,15 @@ import hashlib
 import importlib.util
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from bapo.errors import UserError
+from bapo.validate import parse_yaml
 
-#: Marks the folder of a project; its content are defaults of ``snakemake --config``.
+#: Marks the folder of a project; what it holds beside ABOUT are defaults of ``snakemake --config``.
 MARK = "bapo.yaml"
 
 
@@ -24,6 +26,50 @@ def folder() -> Path | None:
     """Return the working directory where it is a project."""
     here = Path.cwd()
     return here if (here / MARK).is_file() else None
+
+
+#: keys of MARK that speak of the project itself
+ABOUT = ("title", "paper")
+
+
+@dataclass(frozen=True)
+class About:
+    """title: of its report; home: where its results go; paper: a paper's file, whose audit and claims they show."""
+
+    title: str
+    home: Path
+    paper: Path | None = None
+
+
+def about() -> About | None:
+    """Return what ``bapo.yaml`` says of the project in the working directory; None outside one. Raises UserError."""
+    home = folder()
+    if home is None:
+        return None
+    content = parse_yaml(home / MARK)
+    if not isinstance(content, dict):
+        raise UserError(f"{home / MARK}: must be a mapping; `bapo init` writes one")
+    given = {key: content[key] for key in ABOUT if content.get(key) is not None}
+    for key, value in given.items():
+        if not isinstance(value, str):
+            raise UserError(f"{home / MARK}: {key}={value}: must be text")
+    paper = Path(given["paper"]) if "paper" in given else None
+    if paper and not (home / paper).is_file():
+        raise UserError(f"{home / MARK}: paper={paper}: no such file; name the paper's file (docs/audit.md)")
+    results = Path(str(content.get("results") or "results"), str(content.get("scale") or "laptop"))
+    return About(given.get("title", home.name), results, paper)
+
+
+#: where a project keeps its code
+CODE = ("tasks", "methods", "graders", "environments", "figures", "models")
+
+
+def sources(home: Path) -> list[Path]:
+    """Return what a project's runs are made from beside the suite: its code, configurations and paper."""
+    found = [home / MARK, home / "Snakefile", *home.glob("*.py"), *home.glob("*.yaml")]
+    found += [path for part in CODE for path in (home / part).rglob("*.py")]
+    found += [path for kind in ("*.yaml", "*.json") for path in (home / "experiments").rglob(kind)]
+    return sorted({path for path in found if path.is_file()})
 
 
 def load(place: str, where: str) -> Any:

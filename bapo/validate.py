@@ -146,6 +146,11 @@ def _typed(kind: Any, value: Any, file: Path | str | None, field: str) -> Any:
             return None
         kinds = [k for k in inner if k is not type(None)]
         matching = [k for k in kinds if k in (bool, int, float, str) and type(value) is k]
+        matching += [k for k in kinds if isinstance(value, _structure(k))]
+        if float in kinds and type(value) is int:
+            matching.append(float)
+        if len(kinds) > 1 and not matching:
+            raise wrong(file, field, value, f"must be {' or '.join(map(_kind_in_words, kinds))}")
         return _typed((matching or kinds)[0], value, file, field)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return read(kind, value, file, field)
@@ -162,6 +167,20 @@ def _typed(kind: Any, value: Any, file: Path | str | None, field: str) -> Any:
     if kind is Path and isinstance(value, str):
         return Path(value)
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
-        names = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
-        raise wrong(file, field, value, f"must be {names.get(kind, kind.__name__)}")
+        raise wrong(file, field, value, f"must be {_kind_in_words(kind)}")
     return value
+
+
+def _structure(kind: Any) -> tuple[type, ...]:
+    """Return the types of what is read as ``kind``, where that is a list, a mapping or a dataclass; () else."""
+    origin = get_origin(kind)
+    if origin in (list, tuple):
+        return (list, tuple)
+    is_mapping = isinstance(origin, type) and issubclass(origin, Mapping)
+    return (Mapping,) if is_mapping or dataclasses.is_dataclass(kind) else ()
+
+
+def _kind_in_words(kind: Any) -> str:
+    names = {int: "an integer", float: "a number", str: "text", bool: "true or false"}
+    structures = {(list, tuple): "a list", (Mapping,): "a mapping"}
+    return names.get(kind) or structures.get(_structure(kind)) or kind.__name__

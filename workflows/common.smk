@@ -22,9 +22,11 @@ from bapo.experiments import identity
 from bapo.experiments import places
 from bapo.experiments import products
 from bapo.experiments import studies
+from bapo.experiments import targets
 from bapo.experiments.settings import read_settings
 from bapo.gpu import devices
 from bapo.plan import resources
+from bapo.project import about
 from bapo.project import code_digest_of
 from bapo.store.files import sha256
 from bapo.store.lock import locked
@@ -55,9 +57,9 @@ def hold_working_directory():
 @user_errors
 def check_claims():
     """A wrong entry of the ledger ends the workflow before its runs instead of after them."""
-    from analysis.claims import entries
+    from analysis.claims import papers
 
-    entries.read()
+    papers.check()
 
 
 def start_warm_process():
@@ -164,7 +166,8 @@ def configuration_of(wildcards):
 
 def of_job(function):
     """Adapt a function of a configuration to the wildcards that a rule passes."""
-    return lambda wildcards: function(configuration_of(wildcards))
+    checked = user_errors(function)  # an identity reads the files of a project's task
+    return lambda wildcards: checked(configuration_of(wildcards))
 
 
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
@@ -184,21 +187,19 @@ def analysis_identity(wildcards):
 
 
 def product_identity(product):
-    """Return what makes a product anew: the page's identity, or the analysis's with the user's figures beside it."""
+    """Return what makes a product anew: the page's identity, or the analysis's with the user's files beside it."""
     if product.shown:
         return page_identity
-    own = user_errors(products.own_figures)(product.studies) if product.category == "Comparisons" else []
-    if not own:
-        return analysis_identity
-    code = [user_errors(code_digest_of)(place) for place in own]
-    return lambda wildcards: identity.digest([analysis_identity(wildcards), *code])
+    figures = user_errors(products.own_figures)(product.studies) if product.category == "Comparisons" else []
+    own = [*map(user_errors(code_digest_of), figures), *map(user_errors(sha256), product.sources)]
+    return (lambda wildcards: identity.digest([analysis_identity(wildcards), *own])) if own else analysis_identity
 
 
 def page_identity(wildcards):
-    """The page is also made again when its templates change, and what it shows without asking for it."""
+    """The page is also made again when its templates or the project's words change, and what it shows unasked."""
     templates = Path(find_spec("analysis.report").origin).with_name("templates").iterdir()
-    shown = [*sorted(templates), *user_errors(products.unasked)(SCALE, SETTINGS.scale)]
-    return identity.digest([analysis_identity(wildcards), *map(sha256, shown)])
+    shown = [*sorted(templates), *user_errors(targets.unasked)(SCALE, SETTINGS.scale), *targets.papers_files()]
+    return identity.digest([analysis_identity(wildcards), str(about()), *map(sha256, shown)])
 
 
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
@@ -299,20 +300,14 @@ def sweep_slots(wildcards):
 # ------------------------------------------------------------------------------------------------ products
 
 #: those with runs at this scale
-PRODUCTS = [
-    product
-    for target in ("tables", "figures", "claims", "report", "comparisons", "sweep")
-    for product in user_errors(products.of_target)(target, SETTINGS.scale, SWEEPS_HERE, SCALE)
-]
+PRODUCTS = user_errors(targets.every)(SETTINGS.scale, SWEEPS_HERE, SCALE)
 #: targets that are no product's own name
-TARGETS = ["all", products.MAIN, "figures", "tables", "comparisons", "theory", "sweep"]
-TARGETS += [p.studies[0] for p in PRODUCTS if p.category == "Comparisons" and p.studies[0] != p.name]
-TARGETS += [f"sweep_{name}" for name in SWEEPS_HERE]
+TARGETS = user_errors(targets.names)(SETTINGS.scale, SWEEPS_HERE, SCALE)
 
 
 def files_of(target):
     """List the files that a target asks for."""
-    asked = products.of_target(target, SETTINGS.scale, SWEEPS_HERE, SCALE)
+    asked = targets.of_target(target, SETTINGS.scale, SWEEPS_HERE, SCALE)
     return [SCALE / file for product in asked for file in product.files]
 
 
@@ -340,6 +335,8 @@ def outputs_of_product(product):
 def closing_message():
     """Name the results that exist."""
     shown = {"Table 1": "tables/table1.md", "Figures": "figures", "Claims": "claims.md", "Report": "report.html"}
+    own = targets.own_studies(SETTINGS.scale)
+    shown = {f"Comparison of {study}": next(iter(products.comparison(study).files)) for study in own} | shown
     return "\n".join(f"{name}: {SCALE / place}" for name, place in shown.items() if (SCALE / place).exists())
 
 

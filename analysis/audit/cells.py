@@ -14,13 +14,23 @@ LUCK = 0.01 / len(RUNS)
 
 
 def averages(published: Published) -> Iterator[Finding]:
-    """Find a printed average that its own cells do not give, whatever was rounded."""
+    """Find a printed average that its own cells do not give, whatever was rounded, and one that lacks some of them."""
     column = published.setup.average
     for block in published.blocks if column else ():
         for row in block.rows:
             parts = [cell for name, cell in row.cells.items() if published.is_averaged(name)]
             printed = row.cells.get(column)
             if not parts or printed is None:
+                continue
+            averaged = filter(published.is_averaged, block.declared)
+            missing = [block.columns.get(name, name) for name in averaged if name not in row.cells]
+            if missing:
+                yield Finding(
+                    "not checked",
+                    f"{block.title}, {row.title}",
+                    f"whether {printed.text} is the mean cannot be told: the row has no number in {', '.join(missing)}",
+                    {"printed": printed.value, "missing": missing},
+                )
                 continue
             mean = math.fsum(c.value for c in parts) / len(parts)
             allowed = printed.half_unit + math.fsum(c.half_unit for c in parts) / len(parts) + 1e-9

@@ -192,6 +192,10 @@ class Published:
                 yield block, a.cells[column], b.cells[column]
 
 
+#: what a table prints where it has no number
+NOTHING = ("", "-", "--", "\u2013", "\u2014")
+
+
 def parse(text: Any) -> Cell | None:
     """ "62.90" -> 62.90 with two digits; "677k" -> 677000 with -3; what is no number -> None."""
     plain = str(text).strip()
@@ -215,16 +219,12 @@ def load(setup_file: Path) -> Published:
         raise UserError(f"{setup_file}: table is missing; name the file of the published table beside it")
     setup = validate.read(Setup, content, setup_file)
     table_file = setup_file.parent / setup.table
+    if not table_file.is_file():
+        raise UserError(f"{setup_file}: table={setup.table}: no file {table_file}")
     parts = _yaml(table_file).get("parts")
     if not isinstance(parts, list) or not parts:
         raise UserError(f"{table_file}: parts must be a list; each part has task, columns and models")
-    try:
-        blocks = [_block(part, model, setup, table_file) for part in parts for model in part["models"]]
-    except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(
-            f"{table_file}: every part needs columns and models, every model key, title and rows, every row method and "
-            f"title ({type(error).__name__}: {error})"
-        ) from None
+    blocks = [block for i, part in enumerate(parts) for block in _blocks(part, f"{table_file}: parts[{i}]", setup)]
     published = Published(blocks, setup)
     _check_names(published, setup_file)
     return published
@@ -257,11 +257,43 @@ def _require(file: Path, what: str, known: set[str], named: Iterable[tuple[str, 
                 raise UserError(unknown(f"{file}: {key}", f"{what} '{name}'", name, sorted(known)))
 
 
-def _block(part: Mapping[str, Any], model: Mapping[str, Any], setup: Setup, file: Path) -> Block:
+def _blocks(part: Any, where: str, setup: Setup) -> list[Block]:
+    """Return the models of a part of the table. Raises UserError naming part, model, row and field."""
+    _require_fields(part, where, columns=dict, models=list)
+    for i, model in enumerate(part["models"]):
+        named = _named(model, f"{where}.models[{i}]")
+        _require_fields(model, named, key=str, title=str, rows=list)
+        for j, row in enumerate(model["rows"]):
+            _require_fields(row, _named(row, f"{named}: rows[{j}]"), method=str, title=str)
+    rows = [row for model in part["models"] for row in model["rows"]]
+    counted = {*setup.problems, *setup.averaged, *setup.lower_is_better, setup.average}
+    words = {c for c in part["columns"] if c not in counted and not any(parse(row.get(c)) for row in rows)}
+    return [_block(part, model, setup, where, words) for model in part["models"]]
+
+
+def _named(entry: Any, where: str) -> str:
+    """Add the title of a model or a row to its place, where it has one."""
+    title = entry.get("title") if isinstance(entry, Mapping) else None
+    return f"{where} ('{title}')" if title else where
+
+
+def _require_fields(entry: Any, where: str, **kinds: type) -> None:
+    names = {dict: "a mapping", list: "a list", str: "text"}
+    for key, kind in kinds.items():
+        if not isinstance(entry, Mapping):
+            raise UserError(f"{where}: must be a mapping with {', '.join(kinds)}")
+        if key not in entry:
+            raise UserError(f"{where}: {key} is missing; give it {names[kind]}")
+        if not isinstance(entry[key], kind):
+            raise UserError(f"{where}: {key}={entry[key]}: must be {names[kind]}")
+
+
+def _block(part: Mapping[str, Any], model: Mapping[str, Any], setup: Setup, place: str, words: set[str]) -> Block:
+    """Return one model's rows. words: the columns that hold no numbers at all."""
     rows = []
     allowed = {"method", "title", "underlined", *part["columns"]}
     for row in model["rows"]:
-        where = f"{file}: {model['title']}: row '{row['title']}'"
+        where = f"{place}: {model['title']}: row '{row['title']}'"
         for name in (*row, *row.get("underlined", ())):
             if name not in allowed:
                 raise UserError(unknown(where, f"no column '{name}' in its part", str(name), sorted(allowed)))
@@ -271,6 +303,10 @@ def _block(part: Mapping[str, Any], model: Mapping[str, Any], setup: Setup, file
                 raise UserError(f"{where}: {name}: a number loses its last zeros; {cure}")
         parsed = {name: parse(row[name]) for name in part["columns"] if name in row}
         cells = {name: cell for name, cell in parsed.items() if cell}
+        for name in parsed.keys() - cells.keys() - words:
+            if row[name] is not None and str(row[name]).strip() not in NOTHING:
+                cure = "must be a number as it is printed, or - where there is none"
+                raise UserError(f"{where}: {name}={row[name]}: {cure}")
         borrowed = bool(setup.borrowed) and setup.borrowed in row["title"]
         rows.append(Row(row["method"], row["title"], cells, frozenset(row.get("underlined", ())), borrowed))
     columns = {name: title for name, title in part["columns"].items() if any(name in r.cells for r in rows)}

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from analysis.claims import FOLDER
+from analysis.claims.measures import BASE, CHANCE
 from analysis.claims.queries import QUERIES
 from analysis.claims.queries.training import SECONDS
 from analysis.claims.registry import names
@@ -60,6 +61,8 @@ class Rule:
         return f"within {self.value[0]} to {self.value[1]}" if self.kind == "within" else f"{self.kind} {self.value}"
 
 
+#: the key of the paper's number over all tasks
+OVERALL = "overall"
 RULES = tuple(f.name for f in fields(Rule) if f.name != "tolerance")
 
 
@@ -121,11 +124,14 @@ class Known:
     study: tuple[str, ...] = ()
     task: tuple[str, ...] = ()
     scale: tuple[str, ...] = ()
+    method: tuple[str, ...] = ()
 
     @staticmethod
     def of(studies: Mapping[str, Study]) -> Known:
-        tasks = (b.task for s in studies.values() for b in s.blocks)
-        return Known(tuple(studies), tuple(dict.fromkeys(tasks)), tuple({s.scale for s in studies.values() if s.scale}))
+        blocks = [b for s in studies.values() for b in s.blocks]
+        tasks, methods = (b.task for b in blocks), (m for b in blocks for m in b.methods)
+        scales = tuple({s.scale for s in studies.values() if s.scale})
+        return Known(tuple(studies), tuple(dict.fromkeys(tasks)), scales, tuple(dict.fromkeys(methods)))
 
 
 def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
@@ -165,6 +171,11 @@ def _check(claim: Claim, where: str, known: Known) -> None:
         for name in getattr(claim, key):
             if name not in allowed:
                 raise UserError(unknown(f"{where}: {key}", f"no such {group}", name, allowed))
+    if isinstance(claim.paper, Mapping):
+        allowed = sorted({*options("task"), *known.task, OVERALL})
+        for name in (str(key).partition("/")[0] for key in claim.paper):
+            if name not in allowed:
+                raise UserError(unknown(f"{where}: paper", "no such task", name, allowed))
     if claim.query:
         name = str(claim.query.get("name"))
         if name not in QUERIES:
@@ -176,10 +187,19 @@ def _check(claim: Claim, where: str, known: Known) -> None:
         if claim.query.get("quantity") == SECONDS and (claim.scales or not claim.not_testable):
             cure = "is wall-clock time, which depends on what else the machine did: take flops, or say in not_testable "
             raise wrong(where, "query.quantity", SECONDS, cure + "that it is only shown, and name no scales")
+        _check_methods(claim, where, known)
     if claim.scales and not claim.not_testable:
         raise wrong(where, "not_testable", None, "is missing; say why only the runs of scales are judged")
     if not claim.query and not claim.not_testable:
         raise wrong(where, "query", None, "is missing; give one, or say in not_testable why there can be none")
+
+
+def _check_methods(claim: Claim, where: str, known: Known) -> None:
+    allowed = sorted({*options("method"), *known.method})
+    for key in ("of", "over"):
+        for name in names(claim.query.get(key)):
+            if name.partition("+")[0] not in (*allowed, BASE, CHANCE):
+                raise UserError(unknown(f"{where}: query.{key}", "no such method", name, allowed))
 
 
 def _check_rule(rule: Rule, where: str, paper: Any) -> None:

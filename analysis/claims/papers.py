@@ -6,7 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import audit, paper
+from analysis.claims import entries
+from bapo import project
 from bapo.errors import UserError
+from bapo.experiments import places
+from bapo.experiments.products import PAPERS_LEDGER
 
 
 @dataclass(frozen=True)
@@ -31,8 +35,19 @@ def find(name: str) -> Paper:
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         is_paper = False  # whoever reads the entries says what is wrong
     if not is_paper:
-        return Paper(path, f"claims_{path.stem.removesuffix('_claims')}")
+        return Paper(path, PAPERS_LEDGER.format(path.stem.removesuffix("_claims")))
     setup = audit.load(path).setup
     if not setup.claims:
         raise UserError(f"{path}: claims is missing; name the YAML file of the paper's claims beside it")
-    return Paper(path.parent / setup.claims, f"claims_{path.stem}", setup.title)
+    if not (path.parent / setup.claims).is_file():
+        raise UserError(f"{path}: claims={setup.claims}: no file {path.parent / setup.claims}")
+    return Paper(path.parent / setup.claims, PAPERS_LEDGER.format(path.stem), setup.title)
+
+
+def check() -> None:
+    """Read the entries that the workflow's ledger is made of, and its paper. Raises UserError for what is wrong."""
+    about = project.about()
+    if about is None or about.paper is None:
+        entries.read()
+    elif audit.load(about.paper).setup.claims:
+        entries.read(find(str(about.paper)).claims, entries.Known(tuple(places.own("study"))))

@@ -19,7 +19,7 @@ COLUMN = "reward_mean"
 TALL, BETWEEN, SMALL, GAP = 2.0, 0.62, 0.85, 0.75
 
 
-def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
+def training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw all methods (mean over seeds) and below each method with its seeds; one such pair a task and model."""
     import pandas as pd
 
@@ -51,6 +51,10 @@ def figure4_training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     _widen(fig)
     style.caption(fig, caption)
     return fig, pd.concat(rows, ignore_index=True)
+
+
+#: the paper's, and one that any study may name under ``also``
+figure4_training_curves = training_curves
 
 
 def _read(block: Block, study: Study) -> dict[str, tuple[np.ndarray, np.ndarray]]:

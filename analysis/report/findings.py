@@ -19,6 +19,7 @@ from analysis.report.claims import anchor
 from analysis.report.gains import COSTS, Gain, Panel, Row
 from analysis.study import StudyFile
 from bapo.errors import UserError
+from bapo.experiments import places
 from bapo.experiments.products import MAIN
 
 #: the method whose gain has a sentence of its own
@@ -39,13 +40,15 @@ class Opening:
     reference: str = ""
 
 
-def collect(folder: Path, studies: Sequence[StudyFile], claims: Sequence[Mapping[str, Any]]) -> Opening:
-    """Read the table of Table 1, else of the first study that has one, of a results folder.
+def collect(folder: Path, studies: Sequence[StudyFile], claims: Sequence[Mapping[str, Any]] | None) -> Opening:
+    """Read the table of a project's study, else Table 1, else that of the first study that has one.
 
-    studies: of the folder; claims: the ledger's lines. What cannot be read is said; the page has more to show.
+    studies: of the folder; claims: the ledger's lines, None where there is no paper to judge. What cannot be read is
+    said; the page has more to show.
     """
     problems: list[str] = []
-    for study in sorted(studies, key=lambda s: (s.name != MAIN, s.name)):
+    own = places.own("study")
+    for study in sorted(studies, key=lambda s: (s.name not in own, s.name != MAIN, s.name)):
         table = gains.table_of(study, folder / "tables")
         if table is None:
             continue
@@ -57,8 +60,10 @@ def collect(folder: Path, studies: Sequence[StudyFile], claims: Sequence[Mapping
         if any(p.rows for p in panels):
             title = next((p.reference for p in panels if p.reference), study.reference)
             words = sentences(panels, title, study.reference, claims)
-            return Opening(words, tuple(panels), by_verdict(claims), tuple(problems), study.title or study.name, title)
-    return Opening(sentences((), "", "", claims), claims=by_verdict(claims), problems=tuple(problems))
+            return Opening(
+                words, tuple(panels), by_verdict(claims or ()), tuple(problems), study.title or study.name, title
+            )
+    return Opening(sentences((), "", "", claims), claims=by_verdict(claims or ()), problems=tuple(problems))
 
 
 def by_verdict(claims: Sequence[Mapping[str, Any]]) -> dict[str, tuple[tuple[str, str], ...]]:
@@ -76,17 +81,21 @@ def by_verdict(claims: Sequence[Mapping[str, Any]]) -> dict[str, tuple[tuple[str
 
 
 def sentences(
-    panels: Sequence[Panel], title: str, reference: str, claims: Sequence[Mapping[str, Any]]
+    panels: Sequence[Panel], title: str, reference: str, claims: Sequence[Mapping[str, Any]] | None
 ) -> tuple[str, ...]:
-    """Write the five sentences; two where there is no table. title: of the method called ``reference``."""
+    """Write the five sentences; two where there is no table. title: of the method called ``reference``.
+
+    claims: as in :func:`collect`; None takes the last sentence away.
+    """
+    judged = () if claims is None else (on_claims(claims),)
     if not panels:
-        return ("No table of accuracies has been made yet, so nothing can be said of any method.", on_claims(claims))
+        return ("No table of accuracies has been made yet, so nothing can be said of any method.", *judged)
     return (
         over_the_base(panels),
         of_the_proposed(panels, title) or of_the_best(panels),
         of_the_others(panels, title, reference),
         of_costs(panels, title, reference),
-        on_claims(claims),
+        *judged,
     )
 
 

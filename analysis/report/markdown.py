@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 
+#: what stands below its number, so that wide tables fit a laptop: "(sd 1.9)", "(+1.4 to +3.8)"
+_SECOND_LINE = re.compile(r"(± [\d.]+|[+-][\d.]+) (\((?:sd [\d.]+|[+-][\d.]+ to [+-][\d.]+)\))(?=</)")
+
+
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
@@ -37,7 +41,7 @@ def html(text: str, level: int = 3) -> Markup:
     parser = _parser()
     tokens = [*_arranged(parser.parse(text), level - 1)]
     page = parser.renderer.render(tokens, parser.options, {}).replace("&lt;br&gt;", "<br>")
-    page = re.sub(r"(± [\d.]+) \((sd [\d.]+)\)(?=</)", r"\1<br><small>(\2)</small>", page)  # wide tables fit a laptop
+    page = _SECOND_LINE.sub(r"\1<br><small>\2</small>", page)
     return Markup(re.sub(r"&lt;u&gt;(.*?)&lt;/u&gt;", r"<u>\1</u>", page))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,19 @@ from markupsafe import Markup
 from analysis import html, text
 from analysis.audit import SETUP, audit
 from analysis.audit import load as load_audit
+from analysis.claims import papers
 from analysis.report import claims, files, findings, others, picture, provenance
 from analysis.report.gains import COSTS
 from analysis.study import StudyFile, workflow_command
 from analysis.tables.overhead import QUANTITIES
+from bapo import project
 from bapo.errors import UserError
-from bapo.experiments.products import MAIN
+from bapo.experiments.products import LEDGER, MAIN
 from bapo.store.files import write_text
 
 FOLDER = Path(__file__).resolve().parent / "templates"
+#: of the page, where no project has another
+TITLE = "Buffer Matters"
 SCRIPTS = ("common.js", "tables.js", "figures.js", "runs.js")
 
 
@@ -50,28 +55,51 @@ class Report:
 def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report:
     """Write the page of ``results`` (a scale's folder) to ``out`` (default: report.html in it).
 
-    setup: what the audit reads. Raises UserError where the folder does not exist or a file in it is damaged.
+    setup: what the audit reads; in a project the paper that ``bapo.yaml`` names, or nothing.
+    Raises UserError where the folder does not exist or a file in it is damaged.
     """
+    about = project.about()
     if not results.is_dir():
-        raise UserError(f"{results} does not exist; make it with `snakemake --cores all {MAIN}`")
+        raise UserError(f"{results} does not exist; make it with `snakemake --cores all {'all' if about else MAIN}`")
+    paper = about.paper if about else setup
+    name = _ledger_of(paper) if about else LEDGER.name
+    ledger = results / f"{name}.json"
     origin = provenance.collect(results)
     content = {
         "tables": files.tables(results / "tables"),
         "figures": files.figure_list(results / "figures"),
         "sweeps": files.sweeps(results),
-        "claims": claims.load(results / "claims.json"),
-        "findings": audit(load_audit(setup)),
+        "claims": claims.load(ledger) if name else [],
+        "findings": audit(load_audit(paper)) if paper else [],
     }
     path = out or results / "report.html"
-    opening = findings.collect(results, origin.studies, claims.lines(results / "claims.json"))
-    page = render(results.name, origin, opening=opening, others=others.collect(results, origin.runs), **content)
+    judged = claims.lines(ledger) if name else None
+    opening = findings.collect(results, origin.studies, judged)
+    page = render(
+        results.name,
+        origin,
+        title=about.title if about else TITLE,
+        paper=paper,
+        audit_command=shlex.join(["python", "-m", "bapo", "audit", *([str(paper)] if about else [])]),
+        is_judged=judged is not None,
+        everything="all" if about else MAIN,
+        shows_figures=bool(content["figures"]) or not about,
+        opening=opening,
+        others=others.collect(results, origin.runs),
+        **content,
+    )
     write_text(path, page)
     sizes = {key: len(value) for key, value in content.items()}
     return Report(path, len(page.encode()), **sizes, runs=len(origin.runs), configurations=len(origin.configurations))
 
 
+def _ledger_of(paper: Path | None) -> str:
+    """Return the name of a paper's ledger; "" where there is no paper, or none of its sentences is a claim."""
+    return papers.find(str(paper)).name if paper and load_audit(paper).setup.claims else ""
+
+
 def render(folder: str, origin: provenance.Provenance, **content: Any) -> str:
-    """Return the page's text. content: opening, tables, figures, sweeps, claims, findings, others (see write)."""
+    """Return the page's text. content: what :func:`write` hands over."""
     style = (FOLDER / "style.css").read_text(encoding="utf-8")
     script = "\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)
     filters = {"bytes": readable_bytes, "duration": duration, "amount": amount, "flat": provenance.flatten}

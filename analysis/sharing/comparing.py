@@ -18,7 +18,9 @@ from analysis import reading, results, statistics
 from analysis.claims.view import finished, pruned
 from analysis.report.provenance import flatten
 from analysis.results import AVERAGE, Result
-from analysis.sharing.places import homes, study_of
+from analysis.sharing import checking
+from analysis.sharing.crate import SUMS
+from analysis.sharing.places import METADATA, homes, study_of
 from analysis.statistics import Estimate
 from analysis.study import Study
 from bapo.errors import UserError
@@ -75,11 +77,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """verdicts: claims whose verdict is not the same, (claim, task, model) -> (A's, B's)."""
+    """verdicts: claims whose verdict is not the same, (claim, task, model) -> (A's, B's).
+
+    faults: of each side that is a crate, what is not as it was packed.
+    """
 
     lines: list[Line]
     scales: tuple[str, str]
     verdicts: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
+    faults: tuple[list[str], list[str]] = ([], [])
 
     @property
     def agree(self) -> bool:
@@ -105,7 +111,15 @@ def compare(a: Path, b: Path, strict: bool = False) -> Comparison:
             line = replace(line, state=DIFFERS)
         lines[i] = line
     scales = tuple(", ".join(dict.fromkeys(study_of(h).scale for h in homes(f))) for f in (a, b))
-    return Comparison(lines, scales, _verdicts(a, b))
+    return Comparison(lines, scales, _verdicts(a, b), (_faults(a), _faults(b)))
+
+
+def _faults(folder: Path) -> list[str]:
+    is_crate = any((folder / name).is_file() for name in (METADATA, SUMS))
+    try:
+        return checking.problems(folder) if is_crate else []
+    except UserError as error:
+        return [str(error)]
 
 
 def _line(key: tuple[str, str, str, str], a: Number | None, b: Number | None, settings: list[dict]) -> Line:

@@ -17,6 +17,7 @@ from analysis.sharing import crate
 from analysis.sharing.crate import PREVIEW, SUMS, About, Action, File
 from analysis.sharing.places import METADATA, homes, located
 from analysis.study import Base, Cell, Study
+from bapo import project
 from bapo.errors import UserError
 from bapo.store import provenance
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, atomic, read_json, sha256, verify_files
@@ -27,26 +28,31 @@ LICENSE = "https://spdx.org/licenses/Apache-2.0"
 OF_A_RUN = (CONFIG, MANIFEST, SUMMARY)
 #: evaluations in a run's folder
 EVALUATIONS = ("eval", "curve", "eval_shuffled_images")
-#: folders of a scale whose files are products of the analysis, beside those of sweeps
-PRODUCTS = ("tables", "figures", ".")
+#: the folder of a crate that holds a project's own code and configuration
+PROJECT = "project"
 #: earliest time that a zip file can hold: no entry has a time of its own
 NO_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass
 class Packed:
-    """What goes into a crate. files: name in the crate -> the file; left_out: runs that are not finished."""
+    """What goes into a crate.
+
+    files: name in the crate -> the file; left_out: runs that are not finished; project: the title of a user's own.
+    """
 
     files: dict[str, Path] = field(default_factory=dict)
     actions: list[Action] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     titles: list[str] = field(default_factory=list)
+    project: str = ""
 
 
 def collect(place: Path, checkpoints: bool = False) -> Packed:
     """Return what a study file (``results/laptop/studies/table1.json``) or all studies of a scale's folder stand for.
 
-    A study's products are those whose record names its file as an input. Raises UserError where no run is finished or
+    A study's products are those whose record names its file as an input. Of results in a project its own code and
+    configuration go along. Raises UserError where no run is finished or
     a run's file is not what was written.
     """
     if place.suffix == ".json":
@@ -68,6 +74,7 @@ def collect(place: Path, checkpoints: bool = False) -> Packed:
         _add_runs(packed, study, home, root, checkpoints)
     if not any(a.key.startswith("train-") for a in packed.actions):
         raise UserError(f"{place}: none of its {len(packed.left_out)} runs is finished; run them first")
+    _add_project(packed, home)
     _add_products(packed, home, root, {f.name for f in files}, everything=place.suffix != ".json")
     return packed
 
@@ -126,13 +133,26 @@ def _add_data(packed: Packed, home: Path, root: str, task: str) -> None:
             packed.files[f"{root}/{task}/data/{file}"] = home / task / "data" / file
 
 
+def _add_project(packed: Packed, home: Path) -> None:
+    """Add the code and configuration of the project that the results lie in, as inputs of what was trained."""
+    folder, said = project.folder(), project.about()
+    if folder is None or said is None or not home.is_relative_to(folder.resolve()):
+        return
+    own = {f"{PROJECT}/{p.relative_to(folder).as_posix()}": p for p in project.sources(folder)}
+    packed.files |= own
+    packed.project = said.title
+    packed.actions = [replace(a, inputs=(*a.inputs, *own)) if a.key.startswith("train-") else a for a in packed.actions]
+
+
 def _add_products(packed: Packed, home: Path, root: str, studies: set[str], everything: bool) -> None:
-    """Add tables, figures, ledger and report with their records; of one study, what was made from its file."""
+    """Add what the analysis made, with its records: tables, figures, ledgers, audits, the report.
+
+    Of one study, what was made from its file.
+    """
+    own = {path.resolve(): name for name, path in packed.files.items() if name.startswith(f"{PROJECT}/")}
     for record in sorted(home.rglob(f"{provenance.FOLDER}/*.json")):
         folder = record.parent.parent
         place = folder.relative_to(home).as_posix()
-        if place not in PRODUCTS and not place.startswith("sweeps/"):
-            continue
         content = read_json(record)
         read = {os.path.normpath(folder / name): name for name in content["inputs"]}
         used = {Path(p).name for p in read if Path(p).parent == home / "studies"}
@@ -142,6 +162,7 @@ def _add_products(packed: Packed, home: Path, root: str, studies: set[str], ever
         made = {f"{prefix}/{name}": folder / name for name in content["files"] if (folder / name).is_file()}
         packed.files |= made | {f"{prefix}/{provenance.FOLDER}/{record.name}": record}
         inputs = [f"{root}/{Path(p).relative_to(home)}" for p in read if Path(p).is_relative_to(home)]
+        inputs += [own[Path(p)] for p in read if Path(p) in own]
         manifest = {"code": content["code"], "ended": content["written"]}
         title = f"Analysis: {', '.join(content['files'])}"
         key = f"{prefix}/{record.stem}"
@@ -249,12 +270,18 @@ def about(packed: Packed, title: str = "", license: str = LICENSE, author: str =
     times = [t for a in packed.actions for t in (a.started, a.ended) if t]
     what = ", ".join(dict.fromkeys(packed.titles))
     count = sum(a.key.startswith("train-") for a in packed.actions)
-    words = f"Results of the reproduction suite for Buffer Matters (BAPO): {what}. {count} trained models and bases, "
+    source = f"{packed.project}, made with" if packed.project else "Results of"
+    words = f"{source} the reproduction suite for Buffer Matters (BAPO): {what}. {count} trained models and bases, "
+    words += "with the project's own code, " if packed.project else ""
     words += "with configurations, tables of training and evaluation, manifests, and the products of the analysis."
     if packed.left_out:
         words += f" Not finished and left out: {_some(packed.left_out)}."
     return About(
-        title or f"BAPO reproduction: {what}", words, date or max(times, default="1980-01-01"), license, author
+        title or packed.project or f"BAPO reproduction: {what}",
+        words,
+        date or max(times, default="1980-01-01"),
+        license,
+        author,
     )
 
 

@@ -26,9 +26,14 @@ def as_text(found: Comparison, names: tuple[str, str], every: bool = False, stri
     """Return what agrees and what does not. every: all lines, not only those that are not the same."""
     counts = Counter(line.state for line in found.lines)
     shared = sum(counts[s] for s in (IDENTICAL, AGREES, DIFFERS, NO_INTERVAL))
-    verdict = "all agree" if found.agree else f"{counts[DIFFERS]} of {shared} differ"
+    all_of_them = "all agree" if shared == len(found.lines) else "all shared numbers agree"
+    verdict = all_of_them if found.agree else f"{counts[DIFFERS]} of {shared} differ"
     parts = [f"# A: {names[0]}, B: {names[1]}: {verdict}", ""]
     parts += [", ".join(f"{counts[s]} {s}" for s in STATES if counts[s]) + ".", ""]
+    for side, faults in zip("AB", found.faults, strict=True):
+        if faults:
+            more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+            parts += [f"Warning: {side} is not as it was packed: {faults[0]}{more}; see `bapo verify`.", ""]
     if found.scales[0] != found.scales[1]:
         parts += [f"The scales are not the same: {found.scales[0]} and {found.scales[1]}.", ""]
     shown = [line for line in found.lines if every or line.state in (DIFFERS, NO_INTERVAL)]
@@ -86,6 +91,7 @@ def as_json(found: Comparison, names: tuple[str, str]) -> dict[str, Any]:
         "b": names[1],
         "agree": found.agree,
         "scales": list(found.scales),
+        "faults": dict(zip("ab", found.faults, strict=True)),
         "counts": {state: counts[state] for state in STATES},
         "numbers": [_dictionary(line) for line in found.lines],
         "verdicts": [dict(zip(VERDICT, (*k, *v), strict=True)) for k, v in found.verdicts.items()],

@@ -217,6 +217,9 @@ def _explain(error: Exception) -> str:
             f"model=...+{variant}: this task has no {what} at this scale; for a model trained from scratch add "
             f"{kind}.{name} to experiments/setting/, as laptop_countdown.yaml does"
         )
+    if lacking := re.search(r"Could not find 'setting/(\w+)'", text):
+        file = places.trees()[-1] / "setting" / f"{lacking[1]}.yaml"
+        return f"{file} is missing: write this file, which says what the task is at this scale (docs/project.md)"
     key, file = re.search(r"full_key: ([\w.]+)", text), re.search(r"In '([\w/.-]+)':", text)
     text = text.split(" Config search path")[0].split(" full_key")[0]
     if file and key and "not in '" in text:

@@ -1,8 +1,9 @@
 """The products: each table, figure, ledger, page and robustness report, with what makes it and what it shows.
 
-The rules (workflows/products.smk), ``bapo plan``, ``python -m analysis`` and its report page read this table. Which
-study a figure shows is said by ``figures`` in experiments/study/, which studies the ledger asks, by the claims in
-analysis/claims/. Both are read here as they stand; whoever runs a study or the ledger checks the rest of the file.
+The rules (workflows/products.smk), ``bapo plan``, ``python -m analysis`` and its report page read this table;
+targets.py says which of them a target asks for. Which study a figure shows is said by ``figures`` in
+experiments/study/, which studies the ledger asks, by the claims in analysis/claims/. Both are read here as they stand;
+whoever runs a study or the ledger checks the rest of the file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.experiments.places import options
 from bapo.project import is_place
-from bapo.store import provenance
 from bapo.store.files import SUMMARY
 from bapo.store.memory import KEPT
 from bapo.validate import parse_yaml
@@ -43,6 +43,7 @@ class Product:
     files: path in the scale's folder -> its caption in workflows/, "" where Snakemake's own report leaves it out; the
     first file stands for all. untracked: names of files that are written too, which no rule asks for. studies: whose
     runs it shows, with every kept checkpoint's evaluation where ``curves``. sweep, shown: what it shows instead.
+    sources: files of a project that it is made from too.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Product:
     curves: bool = False
     sweep: str = ""
     shown: tuple[Product, ...] = ()
+    sources: tuple[Path, ...] = ()
 
     @property
     def number(self) -> str:
@@ -159,36 +161,20 @@ FIGURES = {
 }
 #: figures beyond the paper that a study may name under ``also``, beside a project's own: they stand with its comparison
 ALSO = {
+    "training_curves": "Training curves",
     "x2_admission": "X2's admission against sampling alone",
     "drift": "Accuracy against drift from the rollout policy",
 }
 _LEDGER = _files("claims", "md csv json", "claims", "md csv")
 LEDGER = Product("claims", "Ledger of claims", ("claims",), _LEDGER, "Claims")
+#: what a paper of a project's calls its ledger instead of LEDGER's "claims"
+PAPERS_LEDGER = "claims_{}"
 PAGE = Product("report", "Report", ("report",), {"report.html": "report/page.rst"}, "Report")
 
 
 def drawn(scale: str) -> list[Product]:
     """Return the figures whose study has runs at ``scale``, in the paper's order."""
     return [replace(FIGURES[name], studies=(study,)) for name, study in figure_studies(scale).items()]
-
-
-def ledger(scale: str, home: Path | None = None) -> Product:
-    """Return the ledger of the studies that have runs at ``scale``; of the others it says that there are none.
-
-    A study beyond the paper takes hours: the ledger reads it where its comparison is in ``home``, and does not ask.
-    """
-    further = set(beyond(scale))
-    asked = [s for s in at_scale(claimed(), scale) if s not in further or (home and _compared(home, s))]
-    return replace(LEDGER, studies=tuple(asked))
-
-
-def _compared(home: Path, study: str) -> bool:
-    return (home / next(iter(comparison(study).files))).exists()
-
-
-def page(scale: str, home: Path | None = None) -> Product:
-    """Return the page. What it shows is made first, all of the paper's; of the rest it shows what is in ``home``."""
-    return replace(PAGE, shown=(*TABLES.values(), *drawn(scale), ledger(scale, home)))
 
 
 # ------------------------------------------------------------------------------------------------ beyond the paper
@@ -224,50 +210,10 @@ def beyond(scale: str) -> list[str]:
     return at_scale([name for name in options("study") if not figures_of(name)], scale)
 
 
-def unasked(home: Path, scale: str) -> list[Path]:
-    """Return the files in ``home`` that the page shows where they exist, but does not ask for."""
-    compared = [home / file for study in beyond(scale) for file in comparison(study).files]
-    reports = [p for files in provenance.robustness_reports(home) for p in files]
-    return [p for p in compared if p.exists()] + reports + imported(home)
-
-
 def imported(home: Path) -> list[Path]:
     """Return the summaries of imported runs and evaluations, which the page shows beside those in ``home``."""
     folder = home.parent / IMPORTED
     return sorted(p for pattern in ("", "eval/") for p in folder.glob(f"*/*/*/seed*/{pattern}{SUMMARY}"))
-
-
-# ------------------------------------------------------------------------------------------------ targets
-
-
-def of_target(target: str, scale: str, sweeps: Iterable[str] = (), home: Path | None = None) -> list[Product]:
-    """Return the products that a target of the workflow asks for; none for the runs of a study.
-
-    sweeps: those with runs at the scale, for the target ``sweep``; home: the scale's folder, as in :func:`ledger`.
-    """
-    if target == "all" and (own := at_scale(places.own("study"), scale)):  # of a project of the user's
-        return [comparison(study) for study in own]
-    if target in ("all", "report"):
-        return [page(scale, home)]
-    if target == "claims":
-        return [ledger(scale, home)]
-    if target == "figures":
-        return drawn(scale)
-    if target == "tables":
-        return list(TABLES.values())
-    if target == "comparisons":
-        return [comparison(study) for study in beyond(scale)]
-    if target == "sweep":
-        return [robustness(sweep) for sweep in sweeps]
-    if target.startswith("sweep_"):
-        return [robustness(target.removeprefix("sweep_"))]
-    if target.startswith("runs_"):
-        return []
-    if target == MAIN:  # the figures of the same runs take seconds once the runs exist
-        return [TABLES[MAIN], *(f for f in drawn(scale) if f.studies == (MAIN,) and not f.curves)]
-    if target == "theory" or target in TABLES:
-        return [TABLES["theory_monitor" if target == "theory" else target]]
-    return [f for f in drawn(scale) if target in f.studies] if figures_of(target) else [comparison(target)]
 
 
 # ------------------------------------------------------------------------------------------------ the files

@@ -18,6 +18,7 @@ from bapo.experiments import compose, places
 from bapo.experiments.cells import Cell, unknown_name
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, ScaleConfig, TrackingConfig
+from bapo.project import ABOUT
 from bapo.validate import NOT_EMPTY, ONE, Rule, hints_of, parse_yaml, read, rules_of, setting
 
 
@@ -143,6 +144,8 @@ def read_settings(keywords: Mapping[str, Any]) -> Settings:
     keys = {field.name: field for field in dataclasses.fields(Settings)}
     values: dict[str, Any] = {}
     for key, value in keywords.items():
+        if key in ABOUT:
+            continue  # of bapo.yaml, which Snakemake passes on whole
         if key not in keys:
             raise UserError(unknown(f"--config {key}", "no such key", key, sorted(keys)))
         if value is None:

@@ -19,12 +19,12 @@ from typing import Any
 from bapo.errors import UserError
 from bapo.graders import pool, user
 from bapo.graders.pool import Overloaded
-from bapo.graders.verdict import OVERLOADED, RIGHT, TIME_LIMIT, UNREADABLE, WRONG, Verdict
+from bapo.graders.verdict import OVERLOADED, REFUSED, RIGHT, TIME_LIMIT, UNREADABLE, WRONG, Verdict
 
 #: Longer observations are refused: characters.
 LONGEST = 100_000
-#: What a process answers begins with one of these, or is an outcome of bapo.graders.verdict.
-_OBSERVATION, _REWARD, _REFUSED = "observation ", "reward ", "refused: "
+#: What a process answers begins with one of these or REFUSED, or is an outcome of bapo.graders.verdict.
+_OBSERVATION, _REWARD = "observation ", "reward "
 #: Seconds that a reset may wait for a busy machine while problems are written.
 _PATIENCE = 60.0
 
@@ -88,7 +88,7 @@ def _why(outcome: str) -> str:
         return "it needs more than the time or memory of one check (docs/project.md)"
     if outcome == OVERLOADED:
         return "the machine is too busy to run it; try again"
-    return outcome.removeprefix(_REFUSED)
+    return outcome.removeprefix(REFUSED)
 
 
 # ------------------------------------------------------------------------------------------------ in the process
@@ -106,7 +106,7 @@ def runner(cls: type) -> Callable[[str, str], str]:
         try:
             return _run(cls, given["seed"], given.get("digest"), action)
         except _Broken as broken:
-            return f"{_REFUSED}{broken}"
+            return f"{REFUSED}{broken}"
 
     return run
 

@@ -20,12 +20,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 
-from bapo.graders.verdict import DIFFERENT, EQUAL, UNREADABLE
+from bapo.graders.verdict import DIFFERENT, EQUAL, RAISED, REFUSED, UNREADABLE
 from bapo.processes import end_with
 
 CPU_SECONDS = 1.4  #: for one check; then the kernel kills the checker, however busy the machine is
 ADDRESS_SPACE = 1 << 30  #: bytes
 CHECKS = 2000
+LONGEST = 500  #: characters of an exception's text
 
 
 def main() -> None:
@@ -66,15 +67,43 @@ def _end(pid: int) -> int:
 
 
 def _judge(place: str) -> Callable[[str, str], bool | str]:
-    """Load the user's function, called with (answer, gold), or environment. Whatever goes wrong ends the helper."""
+    """Load the user's function, called with (answer, gold), or environment. What goes wrong is each check's outcome."""
     path, _, name = place.rpartition(":")
     sys.path.append(os.path.dirname(path))
-    function = runpy.run_path(path)[name]
+    try:
+        content = runpy.run_path(path)
+    except (Exception, SystemExit) as error:
+        reason = f"{REFUSED}{path} cannot be loaded ({_in_words(error)})"
+        return lambda gold, answer: reason
+    function = content.get(name)
     if isinstance(function, type):
         from bapo.graders import environment
 
         return environment.runner(function)
-    return lambda gold, answer: bool(function(answer, gold))
+    if not callable(function):
+        return lambda gold, answer: f"{REFUSED}{path} has no {name}"
+    return _checked(function)
+
+
+def _checked(function: Callable[[str, str], object]) -> Callable[[str, str], str]:
+    """Return what calls a grading function and tells its faults from its verdicts."""
+
+    def judge(gold: str, answer: str) -> str:
+        try:
+            found = function(answer, gold)
+            if isinstance(found, str) or found not in (0, 1):
+                return f"{REFUSED}returned {found!r:.80}; it must return True or False"
+        except MemoryError:
+            raise
+        except Exception as error:
+            return f"{RAISED}{_in_words(error)}"
+        return EQUAL if found else DIFFERENT
+
+    return judge
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:LONGEST]
 
 
 def _cut_off() -> None:

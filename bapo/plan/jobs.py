@@ -23,6 +23,7 @@ from bapo.experiments.places import options
 from bapo.experiments.products import Product
 from bapo.experiments.settings import Settings
 from bapo.experiments.studies import study_of
+from bapo.experiments.targets import of_target
 from bapo.plan import costs as plan_costs
 from bapo.plan.costs import Cost
 from bapo.store.files import SUMMARY, read_json
@@ -70,7 +71,7 @@ def wanted(target: str, settings: Settings) -> Wanted:
     if target not in targets():
         raise UserError(unknown(f"plan {target}", "no such target", target, targets()))
     sweeps = sweep_files.at_scale(settings.scale) if target == "sweep" else []
-    asked = products.of_target(target, settings.scale, sweeps, settings.home)
+    asked = of_target(target, settings.scale, sweeps, settings.home)
     made: list[Product] = [p for product in asked for p in (*product.shown, product)]
     alone = [target.removeprefix("runs_")] if target.startswith("runs_") else []
     inputs = [file for p in made if not p.shown for file in p.inputs]

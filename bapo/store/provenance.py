@@ -88,7 +88,8 @@ def inputs_of_report(results: Path) -> list[Path]:
     """Return the files of a scale's folder that the page may show: tables, figures, sweeps, ledger, studies' runs."""
     shown = [p for part in ("tables", "figures") for p in sorted((results / part).glob("*")) if p.is_file()]
     shown += [p for files in robustness_reports(results) for p in files]
-    return [*shown, *sorted(results.glob("claims.*")), *inputs_of_studies(sorted((results / "studies").glob("*.json")))]
+    shown += sorted(results.glob("claims*.*"))
+    return [*shown, *inputs_of_studies(sorted((results / "studies").glob("*.json")))]
 
 
 def _input(path: Path) -> dict[str, Any]:

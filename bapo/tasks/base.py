@@ -55,9 +55,13 @@ class Task:
     images: ClassVar[bool] = False  #: whether its problems show images
     fields: ClassVar[tuple[str, ...]]  #: required in every line given to ``python -m bapo grade``
 
+    def lacks(self, method: str) -> UserError:
+        """Return the error of a class without a method that is needed."""
+        return UserError(f"task {self.name}: its class {type(self).__name__} has no method {method}; write it")
+
     def verify(self, response: str, ground_truth: str) -> Verdict:
         """Grade the text of one response. Never raises because of the response; UserError for a bad ground truth."""
-        raise NotImplementedError
+        raise self.lacks("verify")
 
     def answer(self, response: str) -> str | None:
         """Return the answer that a majority vote compares, in one form for equal answers; None where there is none."""
@@ -98,11 +102,11 @@ class Task:
         Each file appears whole or not at all, with the same bytes for the same ``config.data``.
         Raises UserError naming the key and the cure.
         """
-        raise NotImplementedError
+        raise self.lacks("write_data")
 
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
         """Build the tokenizer of a model trained from scratch. Raises UserError where the task has none."""
-        raise NotImplementedError
+        raise self.lacks("build_tokenizer")
 
     def build_processor(self, config: DictConfig, tokenizer: PreTrainedTokenizerFast) -> Any | None:
         """Build the processor of a scratch model that reads images, around ``tokenizer``; None: text only."""
@@ -110,7 +114,7 @@ class Task:
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         """Grade one line of a file of responses. Raises UserError naming the field that is missing or wrong."""
-        raise NotImplementedError
+        raise self.lacks("grade_line")
 
     def second_line(self, line: Mapping[str, Any]) -> Verdict | None:
         """Grade the same line by another grader; None where the task has none."""

@@ -26,15 +26,15 @@ class GeneratedTask(Task):
 
     def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         """Generate the problems of ``split``. Returns them with their counts for the summary."""
-        raise NotImplementedError
+        raise self.lacks("problems")
 
     def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         """Generate the documents of the base split. Returns them with their counts, "noisy" among them."""
-        raise NotImplementedError
+        raise self.lacks("documents")
 
     def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         """Write the splits from public sets, as :meth:`Task.write_data` does."""
-        raise NotImplementedError
+        raise self.lacks("write_hub")
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
         data, say = config.data, progress or (lambda text: None)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 
 from bapo import tasks
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
+from bapo.experiments import places
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import SUMMARY, damaged_files, fingerprints, read_json, require_space, verify_files, write_json
@@ -62,7 +64,10 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
     require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
     with remade(folder, identity):
         task = tasks.get(config.task.name)
-        counts = task.write_data(config, folder, progress)
+        try:
+            counts = task.write_data(config, folder, progress)
+        except (ConfigKeyError, ConfigAttributeError) as error:
+            raise _lacking(config, str(error.full_key)) from None
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
@@ -76,6 +81,15 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
         }
         write_json(folder / SUMMARY, summary)
     return summary
+
+
+def _lacking(config: DictConfig, key: str) -> UserError:
+    """Return the error of a key that a task reads and its setting does not have."""
+    parent, _, name = key.rpartition(".")
+    there = list(OmegaConf.select(config, parent) or {})
+    setting = places.file_of("setting", f"{config.scale.name}_{config.task.name}")
+    what = f"task {config.task.name} reads '{name}', which is not there"
+    return UserError(unknown(f"{setting}: {parent}", what, name, there or ["no key"]))
 
 
 def golds_checked(config: DictConfig) -> dict[str, int]:

@@ -89,6 +89,8 @@ def _made(cls: Any, where: str, name: str) -> Task:
         raise UserError(
             f"{where}: its name is {getattr(task, 'name', None)!r}; set name = '{name}', as the file is called"
         )
+    if cls.verify is Task.verify:
+        raise UserError(f"{where}: has no method verify(response, ground_truth), which grades a response; write it")
     if not getattr(task, "benchmarks", None):
         raise UserError(f"{where}: benchmarks is empty; map at least one test split to its title in tables")
     return task

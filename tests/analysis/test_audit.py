@@ -198,6 +198,23 @@ def test_planted_errors_are_found(tmp_path):
     assert of(found, "gain", "20% is stated") and of(found, "sum", "10 + 20 = 30")
 
 
+def test_what_is_no_number_is_refused_with_its_field(tmp_path):
+    for text in ("57.6 ± 1.2", "5O.0", True):
+        with pytest.raises(UserError, match=r"M: row 'New': x=.*: must be a number as it is printed, or - where"):
+            load(write(tmp_path, rows(ours=text)))
+    for text in ("-", " \u2013 ", "", None):
+        assert "x" not in load(write(tmp_path, rows(ours=text))).blocks[0].rows[1].cells
+
+
+def test_an_average_without_all_of_its_cells_is_not_accused(tmp_path):
+    found = audit(load(write(tmp_path, rows(ours="-", mean="47.00"))))
+    assert not of(found, "average")
+    (said,) = of(found, "not checked", "M, New")
+    assert said.text == "whether 47.00 is the mean cannot be told: the row has no number in X"
+    bare = [{**row, "x": "-"} for row in rows()]  # of no row of the model
+    assert len(of(audit(load(write(tmp_path, bare))), "not checked")) == 2
+
+
 def test_rows_of_other_papers_do_not_decide_the_grid(tmp_path):
     many = [{"method": f"r{i}", "title": f"R{i}", "x": f"{100 * i / 50:.2f}"} for i in range(1, 40)]
     borrowed = {"method": "b", "title": "B*", "x": "33.33"}
@@ -210,7 +227,15 @@ def test_broken_files_are_named(tmp_path):
     with pytest.raises(UserError, match=r"setup\.yaml: no such file"):
         load(tmp_path / "setup.yaml")
     setup = write(tmp_path, [{"title": "no method"}])
-    with pytest.raises(UserError, match=r"table\.yaml: every part needs .*method"):
+    with pytest.raises(UserError, match=r"models\[0\] \('M'\): rows\[0\] \('no method'\): method is missing"):
+        load(setup)
+    with pytest.raises(UserError, match=r"setup\.yaml: runs=four: must be a mapping or an integer"):
+        load(write(tmp_path, rows(), runs="four"))
+    with pytest.raises(UserError, match=r"setup\.yaml: table=tabel\.yaml: no file .*tabel\.yaml"):
+        load(write(tmp_path, rows(), table="tabel.yaml"))
+    setup, table = write(tmp_path, rows()), tmp_path / "table.yaml"
+    table.write_text("parts: [{columns: {x: X}, models: [{key: a, title: A, rows: []}, {key: b}]}]\n")
+    with pytest.raises(UserError, match=r"table\.yaml: parts\[0\]\.models\[1\]: title is missing; give it text"):
         load(setup)
     (tmp_path / "setup.yaml").write_text("runs: 3")
     with pytest.raises(UserError, match="table is missing"):

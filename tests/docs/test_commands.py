@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.pages import Block, blocks, commands, example
+from support.pages import Block, blocks, commands, example, write_rows
 from support.paths import ROOT
 from support.table_runs import place, write_run
 
@@ -33,12 +33,23 @@ from bapo.store.files import MANIFEST, write_json
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: words in capitals that stand for a reader's own
 PLACEHOLDERS = {"LOG": "log", "RESPONSES": "responses", "CHECKPOINT": "checkpoint", "CHECKOUT": ".", "ROOM": "store"}
-#: a project whose files the pages show
-SUMS = [
-    ("python", "environments/sums.py"),
-    ("yaml", "experiments/task/sums.yaml"),
-    ("yaml", "experiments/setting/laptop_sums.yaml"),
-]
+#: projects whose files the pages show
+PROJECTS = {
+    "sums": [
+        ("python", "environments/sums.py"),
+        ("yaml", "experiments/task/sums.yaml"),
+        ("yaml", "experiments/setting/laptop_sums.yaml"),
+    ],
+    "capitals": [
+        ("yaml", "experiments/task/capitals.yaml"),
+        ("yaml", "experiments/setting/laptop_capitals.yaml"),
+        ("python", "graders/mine.py"),
+    ],
+}
+LINES = {
+    "sums": {"seed": 7, "response": "<answer>1</answer>"},
+    "capitals": {"gold": "Lima", "response": "<answer>Lima</answer>"},
+}
 BLOCKS = [b for b in blocks() if b.language == "sh"]
 
 
@@ -78,14 +89,14 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (information / "entry_points.txt").write_text(points, encoding="utf-8")
     for page in ("table", "paper", "my_claims"):
         (folder / f"{page}.yaml").write_text(example("yaml", f"{page}.yaml"), encoding="utf-8")
-    for language, file in SUMS:
-        path = folder / "sums" / file
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(example(language, file), encoding="utf-8")
-    (folder / "sums" / MARK).write_text("scale: laptop\n", encoding="utf-8")
-    (folder / "sums" / "responses.jsonl").write_text(
-        '{"seed": 7, "response": "<answer>1</answer>"}\n', encoding="utf-8"
-    )
+    for name, files in PROJECTS.items():
+        for language, file in files:
+            path = folder / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(example(language, file), encoding="utf-8")
+        (folder / name / MARK).write_text("scale: laptop\n", encoding="utf-8")
+        (folder / name / "responses.jsonl").write_text(json.dumps(LINES[name]) + "\n", encoding="utf-8")
+    write_rows(folder / "capitals" / "sets")
     code = example("python", "bapo/methods/positive_only.py")
     (folder / "site" / "positive_only.py").write_text(code, encoding="utf-8")
     write_results(folder)

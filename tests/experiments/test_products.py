@@ -12,7 +12,7 @@ import pytest
 from support.paths import ROOT
 
 from bapo.errors import UserError
-from bapo.experiments import identity, places, products
+from bapo.experiments import identity, places, products, targets
 from bapo.experiments.places import options
 
 
@@ -28,7 +28,7 @@ def test_every_study_is_drawn_or_compared() -> None:
         shown |= drawn | {*products.beyond(scale)}
     assert sorted(shown) == options("study")
     assert products.beyond("single_gpu") == ["single_gpu"]
-    assert names(products.of_target("comparisons", "laptop")) == [
+    assert names(targets.of_target("comparisons", "laptop")) == [
         "comparison_bases",
         "comparison_controls",
         "comparison_deciding",
@@ -46,7 +46,7 @@ def test_every_study_is_drawn_or_compared() -> None:
 def test_every_caption_exists_and_every_command_is_known() -> None:
     from analysis.__main__ import parser
 
-    every = [*products.page("laptop").shown, products.page("laptop"), products.robustness("a_sweep")]
+    every = [*targets.page("laptop").shown, targets.page("laptop"), products.robustness("a_sweep")]
     every += [products.comparison(study) for study in products.beyond("laptop")]
     files = [file for product in every for file in product.files]
     assert len(set(files)) == len(files) and len(set(names(every))) == len(every)
@@ -63,12 +63,12 @@ def test_the_ledger_asks_the_studies_that_its_entries_name() -> None:
 
 
 def test_a_target_is_made_of_its_products() -> None:
-    assert names(products.of_target("theory", "smoke")) == ["theory_monitor"]
-    assert names(products.of_target("table1", "gpu"))[:2] == ["table1", "figure1_accuracy_groups"]
-    assert not any(product.curves for product in products.of_target("table1", "laptop"))
-    assert products.of_target("runs_figure6", "laptop") == []
-    assert products.of_target("figure6", "gpu") == []  # the study has no runs at this scale
-    (page,) = products.of_target("all", "paper")
+    assert names(targets.of_target("theory", "smoke")) == ["theory_monitor"]
+    assert names(targets.of_target("table1", "gpu"))[:2] == ["table1", "figure1_accuracy_groups"]
+    assert not any(product.curves for product in targets.of_target("table1", "laptop"))
+    assert targets.of_target("runs_figure6", "laptop") == []
+    assert targets.of_target("figure6", "gpu") == []  # the study has no runs at this scale
+    (page,) = targets.of_target("all", "paper")
     assert {"tables/table1.md", "figures/figure16_ppo.svg", "claims.json"} <= set(page.inputs)
 
 

@@ -199,7 +199,7 @@ def test_what_is_wrong_with_the_tasks_file_is_said(project: Path, yaml: str, mes
 
 
 def test_a_class_that_is_not_there_and_a_model_without_words(project: Path) -> None:
-    with pytest.raises(UserError, match="did not start"):
+    with pytest.raises(UserError, match=r"sums\.py has no Other"):
         environment.start(project / CODE, "Other", 1)
     (project / CODE).write_text("class Sums:\n    def reset(self, seed):\n        return 'x', {}\n")
     with pytest.raises(UserError, match="has no method step"):

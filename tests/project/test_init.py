@@ -5,14 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
+from support.pages import blocks, commands, example
 from support.paths import ROOT
 
 from bapo import init
 from bapo.errors import UserError
+from bapo.experiments.compose import compose_config, forget
 from bapo.store.files import SUMMARY, read_json
+from bapo.tasks.job import make_data
+
+#: variables that lead to no checkout
+CLEAN = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "BAPO_EXPERIMENTS")}
+#: what docs/project.md types
+FLOW = ("init", "--cores", "watch", "report", "export", "verify", "compare")
 
 
 def snakemake(folder: Path, path: Path, *words: str) -> str:
@@ -28,9 +38,72 @@ def snakemake(folder: Path, path: Path, *words: str) -> str:
 def test_a_project_lists_its_own_study_and_knows_the_suites(tmp_path: Path) -> None:
     init.write(tmp_path / "mine")
     listed = snakemake(tmp_path / "mine", ROOT, "-n", "--quiet", "rules")
-    assert "comparison_ordering" in listed and "table1" not in listed
+    assert "comparison_ordering" in listed and "report" in listed and "table1" not in listed
     listed = snakemake(tmp_path / "mine", ROOT, "-n", "table1", "--config", "scale=smoke")
     assert "write_table1" in listed
+
+
+@pytest.mark.parametrize("target", ["report", "figures", "claims", "comparisons"])
+def test_a_project_never_asks_for_the_papers_runs(target: str, tmp_path: Path) -> None:
+    init.write(tmp_path / "mine")
+    listed = snakemake(tmp_path / "mine", ROOT, "-n", target)
+    assert "task=countdown" not in listed and "countdown" not in listed
+    assert ("ordering" in listed) == (target != "claims")  # no paper is named
+
+
+def test_a_project_judges_the_paper_that_it_names(tmp_path: Path) -> None:
+    init.write(tmp_path / "mine")
+    for page in ("table", "paper", "my_claims"):
+        text = example("yaml", f"{page}.yaml").replace("countdown", "ordering")
+        (tmp_path / "mine" / f"{page}.yaml").write_text(text)
+    (tmp_path / "mine" / "bapo.yaml").write_text("scale: laptop\ntitle: Mine\npaper: paper.yaml\n")
+    listed = snakemake(tmp_path / "mine", ROOT, "-n", "claims")
+    assert "claims_paper.json" in listed and "ordering" in listed and "countdown" not in listed
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("experiments/task/ordering.yaml", ":Ordering", ":Orderings", r"tasks/ordering\.py has no Orderings"),
+        ("tasks/ordering.py", "class Ordering(", "class Order(", r"tasks/ordering\.py has no Ordering"),
+        ("tasks/ordering.py", "def verify(", "def verity(", r"code=tasks/ordering\.py:Ordering: has no method verify"),
+        (
+            "tasks/ordering.py",
+            "def problems(",
+            "def problem(",
+            r"task ordering: its class Ordering has no method problems",
+        ),
+        (
+            "experiments/setting/laptop_ordering.yaml",
+            "noise: 0.5",
+            "noize: 0.5",
+            r"smoke_ordering\.yaml: data\.generator: task ordering reads 'noise', .* \(did you mean 'noize'\?\)",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_class_is_one_sentence(
+    file: str, old: str, new: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init.write(tmp_path / "mine")
+    path = tmp_path / "mine" / file
+    path.write_text(path.read_text().replace(old, new))
+    assert new in path.read_text()
+    monkeypatch.chdir(tmp_path / "mine")
+    forget()
+    with pytest.raises(UserError, match=message) as raised:
+        make_data(compose_config(["scale=smoke", "task=ordering"]))
+    assert "\n" not in str(raised.value)
+    forget()
+
+
+def test_a_setting_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    init.write(tmp_path / "mine")
+    (tmp_path / "mine/experiments/setting/smoke_ordering.yaml").unlink()
+    monkeypatch.chdir(tmp_path / "mine")
+    forget()
+    with pytest.raises(UserError, match=r"mine/experiments/setting/smoke_ordering\.yaml is missing: write this file"):
+        compose_config(["scale=smoke", "task=ordering"])
+    forget()
 
 
 def test_what_lies_in_a_folder_is_never_written_over(tmp_path: Path) -> None:
@@ -39,22 +112,51 @@ def test_what_lies_in_a_folder_is_never_written_over(tmp_path: Path) -> None:
         init.write(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new virtual environment with the built wheel; what the suite requires is taken from the running one."""
+    folder = tmp_path_factory.mktemp("environment")
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "new")], check=True)
+    python = folder / "new" / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", str(wheel)]
+    subprocess.run(pip, check=True, env=CLEAN)  # a checkout on the path would count as installed
+    (site,) = (folder / "new" / "lib").glob("python*/site-packages")
+    (site / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
 @pytest.mark.slow
-def test_a_project_runs_from_a_wheel_away_from_the_checkout(tmp_path: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)],
-        check=True,
-    )
-    (wheel,) = tmp_path.glob("*.whl")
-    site = tmp_path / "site"
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
-    subprocess.run(pip, check=True)
-    known = {**os.environ, "PYTHONPATH": str(site)}
-    subprocess.run([sys.executable, "-m", "bapo", "init", "mine"], cwd=tmp_path, env=known, check=True)
-    project = tmp_path / "mine"
-    said = snakemake(project, site, "--cores", "2", "--config", "scale=smoke", "tracking=none")
-    assert str(ROOT) not in said
-    table = (project / "results/smoke/tables/comparison_ordering.md").read_text()
+def test_the_pages_commands_run_in_a_new_environment(environment: Path, tmp_path: Path) -> None:
+    """All of them, at the smallest scale, away from any checkout."""
+    known = {**CLEAN, "OMP_NUM_THREADS": "1", "PATH": f"{environment.parent}{os.pathsep}{CLEAN['PATH']}"}
+    project = tmp_path / "my-study"
+
+    def run(words: list[str]) -> str:
+        given = [word.replace("results/laptop", "results/smoke") for word in words]
+        if words[0] == "snakemake":  # of the environment; two cores are enough, and tracking needs an account
+            given = [str(environment), "-m", *["2" if w == "all" else w for w in given], "tracking=none"]
+        place = project if project.exists() else tmp_path
+        done = subprocess.run(given, cwd=place, env=known, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout + done.stderr
+
+    first, second = [b for b in blocks() if b.page.name == "project.md" and b.language == "sh"][:2]
+    typed = [c for block in (first, second) for c in commands(block) if c[0] != "cd"]
+    typed = [c for c in typed if c[0] != "snakemake" or "scale=smoke" in c]  # the study itself takes longer
+    said = {" ".join(words[:2]): run(words) for words in typed}
+    assert [*said] == [f"bapo {w}" if w != "--cores" else f"snakemake {w}" for w in FLOW]
+    assert not any(str(ROOT) in text for text in said.values())
+    results = project / "results/smoke"
+    table = (results / "tables/comparison_ordering.md").read_text()
     assert all(title in table for title in ("+GRPO", "+BAPO", "+Positive only"))
-    run = project / "results/smoke/ordering/qwen2-112k/positive_only/seed1"
-    assert read_json(run / SUMMARY)["steps"] == 6
+    assert (results / "tables/comparison_ordering_training_curves.svg").stat().st_size
+    page = (results / "report.html").read_text()
+    assert "<h1>My study" in page and "Training curves" in page and "Claims of the paper" not in page
+    assert read_json(results / "ordering/qwen2-112k/positive_only/seed1" / SUMMARY)["steps"] == 6
+    assert "files are as they were packed" in said["bapo verify"]
+    assert "agree" in said["bapo compare"] and "identical" in said["bapo compare"]
+    with zipfile.ZipFile(project / "my-study.zip") as packed:
+        assert {"project/tasks/ordering.py", "project/bapo.yaml"} <= set(packed.namelist())

@@ -7,12 +7,13 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+from support.pages import example, write_rows
 
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.identity import data_identity
-from bapo.graders import pool
+from bapo.graders import pool, user
 from bapo.tasks import outside, rows
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
@@ -101,6 +102,63 @@ def test_ways_of_grading(project: Path, answers: str, gold: str, right: str, wro
     assert task.answer(right) == task.answer(task.gold_responses(truth)[0])
 
 
+def test_a_probe_from_its_own_file_takes_no_row_from_training(project: Path) -> None:
+    (project / "sets" / "probe.csv").write_text("question,answer\nseven?,A\neight?,B\n")
+    probe = "    probe: {repository: sets, files: [probe.csv], columns: {problem: question}}\n"
+    setting = project / "experiments/setting/laptop_mine.yaml"
+    setting.write_text(SETTING.replace("  hub:\n", "  hub:\n" + probe))
+    assert make_data(configuration())["problems"]["train"]["problems"] == 3
+    problems = {s: read_problems(project / f"results/laptop/mine/data/{s}.parquet") for s in ("train", "probe")}
+    assert [p.id for p in problems["probe"]] == ["sets/probe.csv:0", "sets/probe.csv:1"]
+    setting.write_text(SETTING.replace("  hub:\n", "  hub:\n" + probe.replace("probe.csv", "train.csv")))
+    assert make_data(configuration())["problems"]["train"]["problems"] == 1  # rows that are the probe's
+
+
+def test_a_file_of_ones_own_may_change(project: Path) -> None:
+    said: list[str] = []
+    first = data_identity(configuration())
+    make_data(configuration(), said.append)
+    assert not any("has changed" in line for line in said)
+    with (project / "sets" / "train.csv").open("a") as file:
+        file.write("nine?,A\n")
+    assert data_identity(configuration()) != first
+    for _ in range(2):
+        make_data(configuration(), said.append)
+    assert [line for line in said if line.startswith("sets/train.csv has changed since it was read before")] != []
+    assert sum("has changed" in line for line in said) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("files: [trian.csv]", r"data.hub.train: no file of the folder sets is trian.csv; correct files"),
+        ("file: train.csv", r"is train.*; file is for paths.data_folder; name it under files"),
+    ],
+)
+def test_a_misspelt_file_of_a_folder_is_said_with_those_there(project: Path, entry: str, message: str) -> None:
+    setting = project / "experiments/setting/laptop_mine.yaml"
+    setting.write_text(SETTING.replace("files: [train.csv]", entry))
+    with pytest.raises(UserError, match=message + ".*the folder has test.jsonl, train.csv"):
+        make_data(configuration())
+
+
+def test_rows_of_a_parquet_file(project: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"question": ["one?", "two?", "three?"], "answer": ["A", "B", "C"]})
+    table.to_parquet(project / "sets" / "train.parquet")
+    setting = project / "experiments/setting/laptop_mine.yaml"
+    setting.write_text(SETTING.replace("train.csv", "train.parquet"))
+    make_data(configuration())
+    problems = read_problems(project / "results/laptop/mine/data/train.parquet")
+    assert [p.prompt for p in problems] == [f"Question: {word}? Answer:" for word in ("one", "two", "three")]
+    assert problems[2].id == "sets/train.parquet:2"
+    table.assign(answer=["A", None, "?"]).rename(columns={"question": "text"}).to_parquet(
+        project / "sets" / "train.parquet"
+    )
+    with pytest.raises(UserError, match=r"train.parquet row 0: no column 'question' \(it has text, answer\)"):
+        make_data(configuration())
+
+
 FUNCTION = """\
 import socket
 
@@ -134,6 +192,56 @@ def test_a_function_of_the_users_grades_within_limits(project: Path) -> None:
     assert verify("Yes", truth).correct  # after all that
 
 
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("import nowhere\n", r"grader.py cannot be loaded \(ModuleNotFoundError: No module named 'nowhere'\)"),
+        ("def grad(answer, gold):\n    return True\n", r"grader.py has no grade"),
+        (
+            "def grade(answer):\n    return True\n",
+            r"gold 'A' as answer and gold: it raised TypeError: grade\(\) takes 1",
+        ),
+        ("def grade(answer, gold):\n    return 0.7\n", r"returned 0.7; it must return True or False"),
+        ("def grade(answer, gold):\n    return None\n", r"returned None; it must return True or False"),
+        ("def grade(answer, gold):\n    return 'no'\n", r"returned 'no'; it must return True or False"),
+    ],
+)
+def test_a_function_that_fails_ends_the_data_job(project: Path, code: str, message: str) -> None:
+    (project / "grader.py").write_text(code)
+    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
+    with pytest.raises(UserError, match=message):
+        make_data(configuration())
+
+
+def test_the_pages_function_grades_the_pages_rows(project: Path) -> None:
+    for language, file in (("yaml", "experiments/task/capitals.yaml"), ("python", "graders/mine.py")):
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).write_text(example(language, file))
+    setting = "experiments/setting/laptop_capitals.yaml"
+    (project / setting).write_text(example("yaml", setting))
+    task = project / "experiments/task/capitals.yaml"
+    task.write_text(task.read_text().replace("answers: exact", "answers: function\nfunction: graders/mine.py:grade"))
+    write_rows(project / "sets")
+    forget()
+    summary = make_data(compose_config(["task=capitals"]))
+    sizes = {name: counts["problems"] for name, counts in summary["problems"].items()}
+    assert sizes == {"train": 4, "probe": 2, "capitals_test": 2}
+    truth = read_problems(project / "results/laptop/capitals/data/capitals_test.parquet")[0].ground_truth
+    verify = tasks.get("capitals").verify
+    assert verify("<answer>líma.</answer>", truth).correct and not verify("<answer>Cusco</answer>", truth).correct
+
+
+def test_a_function_that_refuses_its_own_gold_is_said(project: Path) -> None:
+    (project / "grader.py").write_text("def grade(answer, gold):\n    return int(answer == 'x')\n")
+    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
+    said: list[str] = []
+    make_data(configuration(), said.append)
+    assert "train: grader.py:grade says that the gold 'A' is no right answer to sets/train.csv:0" in said
+    with pytest.raises(UserError, match=r"returned 3; it must"):
+        (project / "other.py").write_text("def grade(answer, gold):\n    return 3\n")
+        user.judge(project / "other.py", "grade", "x", ["x"])
+
+
 def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path) -> None:
     (project / "grader.py").write_text(FUNCTION)
     describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
@@ -152,17 +260,26 @@ def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path)
     assert data_identity(configuration()) != second
 
 
+ROW = '{"problem": "x?", "answer": "A"}\n'
+
+
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
         ("train.csv", "question,answer\none?,A\ntwo?\n", "train.csv line 3: must have one value for each of"),
-        ("train.csv", "problem,answer\none?,A\n", "train.csv line 2: no column 'question'"),
-        ("test.jsonl", '{"problem": "x?", "answer": "A"}\n{"problem": \n', "not one JSON object a line after row 1"),
-        ("test.jsonl", '{"problem": "x?", "answer": "??"}\n', "is no letter"),
+        ("train.csv", "problem,answer\none?,A\n", "train.csv line 1: no column 'question'"),
+        ("train.csv", 'question,answer\n"one\n?",A\n"two?,B\n', "train.csv line 4: a quotation mark is never closed"),
+        ("train.csv", 'question,answer\n"one\n?",A\ntwo?\n', "train.csv line 4: must have one value for each of"),
+        ("train.csv", "question,answer\none?,A\ntwo?,\udcff\n", "train.csv line 3: the byte 0xff is no UTF-8"),
+        ("test.jsonl", ROW + '\n{"problem": \n', r"test.jsonl line 3, column 13: Expecting value; write one"),
+        ("test.jsonl", ROW + "[1]\n", "test.jsonl line 2: holds a list; write one JSON object a line"),
+        ("test.jsonl", '{"problem": "x?", "answer": "??"}\n', "line 1: column 'answer': the gold .* no letter"),
+        ("test.jsonl", ROW + '{"problem": "x?", "answer": null}\n', "line 2: column 'answer': must be a text"),
+        ("test.jsonl", ROW + '\n{"problem": "x?", "answer": ""}\n', "line 3: column 'answer': must be a text"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: str, text: str, message: str) -> None:
-    (project / "sets" / file).write_text(text)
+    (project / "sets" / file).write_bytes(text.encode(errors="surrogateescape"))
     with pytest.raises(UserError, match=message):
         make_data(configuration())
 

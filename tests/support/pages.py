@@ -44,6 +44,14 @@ def example(language: str, file: str) -> str:
     return text
 
 
+def write_rows(folder: Path) -> None:
+    """The rows that docs/project.md shows, as ``train.csv`` and ``test.jsonl``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, first in (("train.csv", "question,capital\n"), ("test.jsonl", '{"problem": ')):
+        (text,) = (b.text for b in blocks() if b.language == "text" and b.text.startswith(first))
+        (folder / file).write_text(text, encoding="utf-8")
+
+
 def commands(block: Block) -> Iterator[list[str]]:
     """The words of each command of a shell block; continued lines are joined, and ``&&`` divides commands."""
     for line in re.sub(r"\\\n\s*", " ", block.text).splitlines():

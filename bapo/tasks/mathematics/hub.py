@@ -14,7 +14,12 @@ from bapo.tasks.real.lock import SourceLock
 def items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> list[Item]:
     """Read one source: a text and its golds a row."""
     return [
-        Item(f"{entry.name}:{row.index}", to_text(row, entry), to_golds(row.where, _answer(row, entry)))
+        Item(
+            f"{entry.name}/{row.place}" if row.place else f"{entry.name}:{row.index}",
+            to_text(row, entry),
+            to_golds(row.where, _answer(row, entry)),
+            gold=f"{row.where}: column '{entry.columns.get('answer', 'answer')}'" if row.place else "",
+        )
         for row in sources.rows(entry, sources.find(entry, data_folder, lock), ("problem", "answer"))
     ]
 

@@ -59,6 +59,7 @@ class RealSets:
         Raises UserError naming the key or file and the cure.
         """
         data, lock = config.data, SourceLock.of(config)
+        say = progress or (lambda text: None)
         check_data(data, "hub", self.prompts, ("train", "probe", *self.benchmarks))
         if "probe" in data.split_sizes and "train" not in data.split_sizes:
             raise UserError("data.split_sizes.probe: the probe is drawn from the training problems; set train as well")
@@ -72,6 +73,8 @@ class RealSets:
             items["probe"] = items["probe"][: data.split_sizes.probe]
             kept_out = {item.id for item in items["probe"]}
             items["train"] = [item for item in items["train"] if item.id not in kept_out]
+        for name in lock.changed:
+            say(f"{name} has changed since it was read before; what is made of it is made again")
         train, findings = decisions.clean(items, chosen, self.check, self.texts_alone)
         selected = _select({**items, "train": train}, data, self.task)
         counts = {}
@@ -80,7 +83,7 @@ class RealSets:
             files.write_problems(folder / f"{split}.parquet", problems, self.task, self.task, split)
             counts[split] = {"problems": len(problems), "rows": findings["rows"].get(split, len(train))}
         sizes = {split: len(kept) for split, kept in selected.items()}
-        report.write(folder, self.task, lock.used, chosen, findings, sizes, progress or (lambda text: None))
+        report.write(folder, self.task, lock.used, chosen, findings, sizes, say)
         lock.save()
         return counts
 

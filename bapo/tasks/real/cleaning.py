@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,18 @@ NEAR = 0.5
 
 @dataclass(frozen=True)
 class Item:
-    """A problem of a real set before its prompt is written. ``id`` is the set's name and the row in it."""
+    """A problem of a real set before its prompt is written.
+
+    id: the set's name, the file where the set is a folder of the user's, and the row; gold: its answer's place in a
+    file, for messages.
+    """
 
     id: str
     text: str
     golds: tuple[str, ...]
     images: tuple[bytes, ...] = ()
     diagram: str = ""  # digest of the images' pixels
+    gold: str = field(default="", compare=False)
 
 
 def options(decisions: Mapping[str, Any], allowed: Mapping[str, Sequence[str]]) -> dict[str, str]:

@@ -28,7 +28,7 @@ def _unusable(items: Sequence[Item], check: Callable[[Sequence[str], str], Any])
     reasons = {}
     for item in items:
         try:
-            check(item.golds, f"problem {item.id}")
+            check(item.golds, item.gold or f"problem {item.id}")
         except UserError as error:
             reasons[item.id] = str(error)
     return reasons

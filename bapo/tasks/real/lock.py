@@ -38,6 +38,8 @@ class SourceLock:
         self.path = path
         self.known = _read(path) if path else _empty()
         self.new = _empty()
+        self.own: dict[str, str] = {}  # files of a folder of the user's, which may change: file -> SHA-256
+        self.changed: list[str] = []  # those of them that were recorded with other contents
         self.used: dict[str, dict[str, str]] = {}  # what was read, for the cleaning report: set -> file -> SHA-256
 
     @classmethod
@@ -89,6 +91,14 @@ class SourceLock:
         self.new["folder"][name] = digest
         self.used.setdefault("paths.data_folder", {})[name] = digest
 
+    def note_folder(self, name: str, path: Path) -> None:
+        """Record a file of a user's own folder, whose contents are part of what a run means: it may change."""
+        digest = _digest(path)
+        if self.known["folder"].get(name) not in (None, digest):
+            self.changed.append(name)
+        self.own[name] = digest
+        self.used.setdefault("folders", {})[name] = digest
+
     def save(self) -> None:
         """Write what is new. Other data jobs may be doing the same: the file is read again under the folder's lock."""
         if self.path is None:
@@ -104,7 +114,7 @@ class SourceLock:
                 place = content["hub"].setdefault(repository, {"revision": entry["revision"], "files": {}})
                 place["files"] |= entry["files"]
             self._agree("paths.data_folder", {"files": content["folder"]}, {"files": self.new["folder"]})
-            content["folder"] |= self.new["folder"]
+            content["folder"] |= self.new["folder"] | self.own
             if content != before:
                 text = json.dumps(content, indent=1, sort_keys=True)
                 write_text(self.path, text + "\n")

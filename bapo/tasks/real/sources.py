@@ -6,12 +6,8 @@ hold, and which column is what. ``docs/data.md`` has the whole list.
 
 from __future__ import annotations
 
-import csv
 import fnmatch
-import gzip
-import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -21,19 +17,26 @@ from typing import Any, NamedTuple
 
 from bapo.errors import UserError
 from bapo.store.files import sha256
+from bapo.tasks.real import readers
 from bapo.tasks.real.lock import SourceLock
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_LINES = (".jsonl", ".jsonl.gz")
+#: files of a folder that a message names
+_NAMED = 10
 
 
 class Row(NamedTuple):
-    """One row of a set. where: file and place, for messages; index: its number in the set, from 0."""
+    """One row of a set.
+
+    where: file and place, for messages; index: its number in the set, from 0; place: its file, in a folder of the
+    user's, and its number there, by which the splits of the folder know it; "" for a row of the hub.
+    """
 
     where: str
     index: int
     values: dict[str, Any]  # by our names of the columns
     file: Path
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,12 @@ def source(hub: Mapping[str, Any], split: str) -> Source:
 
 
 class Opened(NamedTuple):
-    """The files of a source, found and checked, and what they should hold."""
+    """The files of a source, found and checked, and what they should hold. home: the user's folder that has them."""
 
     files: list[Path]
     rows: int | None
     columns: Mapping[str, str]
+    home: Path | None = None
 
 
 def find(entry: Source, data_folder: str | None, lock: SourceLock) -> Opened:
@@ -93,10 +97,11 @@ def find(entry: Source, data_folder: str | None, lock: SourceLock) -> Opened:
         return _in_folder(entry, Path(data_folder), lock)
     home = Path(entry.repository)
     files = _parts(entry, home)  # a repository that somebody has downloaded
-    if files:
+    if home.is_dir():
+        _require_files(entry, home, files)
         for path in files:
-            lock.check_folder(entry.where, f"{entry.name}/{path.relative_to(home).as_posix()}", path)
-        return Opened(files, entry.rows, entry.columns)
+            lock.note_folder(f"{entry.name}/{path.relative_to(home).as_posix()}", path)
+        return Opened(files, entry.rows, entry.columns, home)
     return Opened(_from_hub(entry, lock), entry.rows, entry.columns)
 
 
@@ -106,7 +111,7 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
     The number of all rows is checked first where the source gives it.
     """
     if opened.rows is not None:
-        count = sum(_count(path) for path in opened.files)
+        count = sum(map(readers.count, opened.files))
         if count != opened.rows:
             raise UserError(
                 f"{opened.files[0]}: {count} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
@@ -117,14 +122,16 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
     def all_rows() -> Iterator[Row]:
         index = 0
         for path in opened.files:
-            for where, values in _rows_of(path):
+            inside = path.relative_to(opened.home).as_posix() if opened.home else ""
+            for number, (where, values) in enumerate(readers.rows_of(path)):
                 missing = [name for name in source_columns.values() if name not in values]
                 if missing:
                     raise UserError(
-                        f"{where}: no column '{missing[0]}' (it has {', '.join(map(str, values))}); "
-                        f"set {entry.where}.columns"
+                        f"{readers.where_columns_are(path, where)}: no column '{missing[0]}' (it has "
+                        f"{', '.join(map(str, values))}); set {entry.where}.columns"
                     )
-                yield Row(where, index, {name: values[column] for name, column in source_columns.items()}, path)
+                named = {name: values[column] for name, column in source_columns.items()}
+                yield Row(where, index, named, path, f"{inside}:{number}" if inside else "")
                 index += 1
 
     return islice(all_rows(), entry.start, None)
@@ -142,19 +149,35 @@ def _in_folder(entry: Source, folder: Path, lock: SourceLock) -> Opened:
         files = [folder / entry.file]
         rows = entry.file_rows if entry.file_rows is not None else entry.rows
         columns = {**entry.columns, **entry.file_columns}
-    for suffix in (".parquet", *_LINES, ".json", ""):
+    for suffix in (".parquet", *readers.LINES, ".json", ""):
         path = folder / f"{entry.name}{suffix}"
         tried.append(path.name)
         if not files:
             files = [path] if path.is_file() else _parts(entry, path)
     if not files:
         raise UserError(
-            f"{folder}: holds none of {', '.join(tried)} for {entry.where}; put the set there, set {entry.where}.file "
-            "or correct paths.data_folder"
+            f"{folder}: holds none of {', '.join(tried)} for {entry.where}, but {_named(folder)}; put the set there, "
+            f"set {entry.where}.file or correct paths.data_folder"
         )
     for path in files:
         lock.check_folder(entry.where, path.relative_to(folder).as_posix(), path)
     return Opened(files, rows, columns)
+
+
+def _require_files(entry: Source, home: Path, files: Sequence[Path]) -> None:
+    """Raise UserError where a folder of the user's has none of an entry's files."""
+    if files:
+        return
+    key = "file is for paths.data_folder; name it under files: " if entry.file else "correct files or repository: "
+    wanted = ", ".join(_patterns(entry))
+    raise UserError(f"{entry.where}: no file of the folder {home} is {wanted}; {key}the folder has {_named(home)}")
+
+
+def _named(folder: Path) -> str:
+    """List the files of a folder, the first of them where there are many."""
+    names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+    more = [f"{len(names) - _NAMED} more"] if len(names) > _NAMED else []
+    return ", ".join([*names[:_NAMED], *more]) or "no file"
 
 
 def _parts(entry: Source, folder: Path) -> list[Path]:
@@ -166,8 +189,11 @@ def _parts(entry: Source, folder: Path) -> list[Path]:
 
 
 def _matching(entry: Source, names: Sequence[str]) -> list[str]:
-    patterns = entry.files or (f"{entry.split}*.parquet", f"*/{entry.split}*.parquet")
-    return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in patterns)]
+    return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in _patterns(entry))]
+
+
+def _patterns(entry: Source) -> tuple[str, ...]:
+    return entry.files or (f"{entry.split}*.parquet", f"*/{entry.split}*.parquet")
 
 
 def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
@@ -199,43 +225,6 @@ def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
     return paths
 
 
-# ------------------------------------------------------------------------------------------------ reading
-
-
-def _count(path: Path) -> int:
-    if path.suffix != ".parquet":
-        return sum(1 for _ in _rows_of(path))
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(path).num_rows
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path}: not a parquet file ({error}); get it again") from None
-
-
-def _rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read the rows of a file, each with its place, by the file's suffix."""
-    readers = {".parquet": _parquet_rows, ".csv": _csv_rows}
-    return readers.get(path.suffix, _json_rows)(path)
-
-
-def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read a table with a header, comma separated, UTF-8; all values are texts."""
-    line = 0
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            for row in reader:
-                line = reader.line_num
-                if None in row or None in row.values():
-                    columns = ", ".join(reader.fieldnames or ())
-                    raise UserError(f"{path} line {line}: must have one value for each of {columns}")
-                yield f"{path} line {line}", row
-    except (csv.Error, ValueError, OSError) as error:
-        raise UserError(f"{path}: not a readable CSV file after line {line} ({error})") from None
-
-
 def local_files(hub: Mapping[str, Any]) -> dict[str, list[str]]:
     """Return the SHA-256 of every file of the entries whose repository is a folder of this machine, by split."""
     found = {}
@@ -250,37 +239,3 @@ def local_files(hub: Mapping[str, Any]) -> dict[str, list[str]]:
 def _digest(path: Path, changed: int) -> str:
     """Return a file's SHA-256. changed: when the file was, so that a later state of it is read again."""
     return sha256(path)
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Stream rows through ``datasets``: nothing is copied into its cache, and images stay the bytes that they are."""
-    import datasets
-
-    index = 0
-    try:
-        data = datasets.load_dataset("parquet", data_files=[str(path)], split="train", streaming=True)
-        for batch in data.with_format("arrow").iter(batch_size=1024):
-            for row in batch.to_pylist():
-                yield f"{path} row {index}", row
-                index += 1
-    except UserError:
-        raise
-    except Exception as error:  # the library's own kinds and Arrow's
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise UserError(f"{path}: not a readable parquet file ({reason[0]}); get it again") from None
-
-
-def _json_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Read rows without ``datasets``, which makes the number 25 of the text "025" where a column also holds lists."""
-    lines = path.name.endswith(_LINES)
-    number = 0
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-            rows = map(json.loads, file) if lines else iter(json.load(file))
-            for number, row in enumerate(rows, 1):
-                if not isinstance(row, dict):
-                    raise TypeError(f"a row is {type(row).__name__}")
-                yield f"{path} {'line' if lines else 'row'} {number if lines else number - 1}", row
-    except (ValueError, TypeError, RecursionError, OSError, EOFError, zlib.error) as error:
-        kind = "one JSON object a line" if lines else "a JSON array of objects"
-        raise UserError(f"{path}: not {kind} after row {number} ({type(error).__name__}: {error})") from None

@@ -244,6 +244,31 @@ def test_another_papers_claims_may_name_what_its_studies_have(tmp_path: Path) ->
         entries.read(tmp_path / "nowhere.yaml", known)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"query": {"name": "accuracy_difference", "of": "grop", "over": "base"}},
+            r"query\.of: no such method.*'grpo'",
+        ),
+        (
+            {"query": {"name": "accuracy_difference", "of": "grpo", "over": ["bapo", "bpo"]}},
+            r"query\.over: no such method",
+        ),
+        ({"paper": {"countdwon": 1.0}}, r"paper: no such task \(did you mean 'countdown'\?\)"),
+        ({"paper": {"countdown/tiny": 1.0, "overal": 2.0}}, r"paper: no such task \(did you mean 'overall'\?\)"),
+    ],
+)
+def test_a_misspelt_method_or_task_is_said(change: dict, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "theirs.yaml"
+    path.write_text(yaml.safe_dump([{**GOOD, **change}]), encoding="utf-8")
+    with pytest.raises(UserError, match=message):
+        entries.read(path)
+    known = entries.Known(method=("grop",))  # a method of the studies that are asked
+    path.write_text(yaml.safe_dump([{**GOOD, "query": {**GOOD["query"], "of": "grop"}}]), encoding="utf-8")
+    assert entries.read(path, known)
+
+
 def test_the_second_papers_claims_are_found_by_its_name() -> None:
     of = papers.find("simplerl_zoo")
     assert (of.name, of.title) == ("claims_simplerl_zoo", "SimpleRL-Zoo")
@@ -264,4 +289,7 @@ def test_a_file_of_claims_or_a_papers_file_may_be_given(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"paper\.yaml: claims is missing"):
         papers.find(str(paper))
     paper.write_text("table: t.yaml\nclaims: c.yaml\ntitle: T", encoding="utf-8")
+    with pytest.raises(UserError, match=r"paper\.yaml: claims=c\.yaml: no file"):
+        papers.find(str(paper))
+    (tmp_path / "c.yaml").write_text("[]", encoding="utf-8")
     assert papers.find(str(paper)) == papers.Paper(tmp_path / "c.yaml", "claims_paper", "T")

@@ -22,7 +22,7 @@ from analysis.audit import SETUP, audit, load
 from analysis.report import claims, files, markdown, page, provenance, write
 from analysis.text import MISSING
 from bapo.errors import UserError
-from bapo.experiments import products
+from bapo.experiments import products, targets
 from bapo.store.provenance import inputs_of_report
 
 WORKFLOWS = ROOT / "workflows"
@@ -335,7 +335,7 @@ def test_a_study_without_runs_is_named(tmp_path: Path) -> None:
 def test_every_caption_of_snakemakes_report_is_there_and_valid() -> None:
     """The captions are Jinja2 templates of reStructuredText, which Snakemake fills in and turns into HTML."""
     core = pytest.importorskip("docutils.core", reason="captions are turned into HTML with docutils, as by Snakemake")
-    every = [products.page("laptop"), *products.page("laptop").shown, products.robustness("thresholds")]
+    every = [targets.page("laptop"), *targets.page("laptop").shown, products.robustness("thresholds")]
     every += [products.comparison(study) for study in products.beyond("laptop")]
     captions = {(caption, product.name) for product in every for caption in product.files.values() if caption}
     captions.add(("report/workflow.rst", "all"))

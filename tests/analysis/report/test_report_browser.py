@@ -12,6 +12,7 @@ from support.browser import Browser, needed
 from support.report_folder import COLOUR, HOSTILE, write_results
 
 from analysis import style
+from analysis.page import markdown_table
 from analysis.report import files, write
 from analysis.text import MISSING
 
@@ -362,3 +363,35 @@ def test_what_watches_the_page_does_see_it(chromium: Browser, tmp_path: Path) ->
     finally:
         chromium.complaints.clear()
         chromium.requests.clear()
+
+
+WIDE = ("Method", "AIME24", "AMC", "MATH500", "Minerva", "Olympiad", "Avg", "Avg minus GRPO", "p (Holm)", "Against it")
+WIDE += ("Rollouts", "Updates", "FLOPs", "Changed")
+
+
+def test_a_table_of_fourteen_columns_fits_a_laptop(chromium: Browser, tmp_path: Path) -> None:
+    """The widest that the analysis writes: a comparison on five benchmarks."""
+    numbers = ["24.3 ± 1.9 (sd 0.5)"] * 6
+    rows = [
+        [
+            "+BAPO, v = 10",
+            *numbers,
+            "+2.6 (+1.4 to +3.8)",
+            "0.004",
+            "above",
+            "38.4k",
+            "1,200",
+            "2.61e+14",
+            "v: 5 -> 10",
+        ],
+        ["+GRPO", *numbers, "reference", MISSING, MISSING, "38.4k", "1,200", "2.61e+14", ""],
+    ]
+    results = write_results(tmp_path)
+    table = markdown_table(WIDE, rows, "l" + "r" * 12 + "l")
+    (results / "tables" / "comparison_wide.md").write_text(f"# Comparison: wide\n\n## A task\n\n{table}")
+    chromium.open(write(results).path, width=1280)
+    box = "document.querySelector('#table-comparison_wide .scroll')"
+    columns, needed_width, width = chromium.run(
+        f"(b => [b.querySelectorAll('th').length, b.scrollWidth, b.clientWidth])({box})"
+    )
+    assert columns == 14 and needed_width <= width

@@ -13,7 +13,7 @@ from support.shared_results import USUAL, K, N, accuracy, bits, write_results
 
 from analysis import statistics
 from analysis.__main__ import main
-from analysis.sharing import comparing, places
+from analysis.sharing import comparing, places, wording
 from analysis.sharing.comparing import AGREES, DIFFERS, IDENTICAL, NO_INTERVAL, ONLY
 from bapo.errors import UserError
 
@@ -84,6 +84,21 @@ def test_what_only_one_side_has_is_listed_and_does_not_count(a: Path, tmp_path: 
     b = write_results(tmp_path / "b", {"base": 1, "grpo": 3, "dapo": 4})
     found = comparing.compare(a, b)
     assert found.agree and states(found)[("bapo", "cd")] == ONLY[0] and states(found)[("dapo", "cd")] == ONLY[1]
+    assert "B: all shared numbers agree\n" in wording.as_text(found, ("A", "B"))
+    assert "B: all agree\n" in wording.as_text(comparing.compare(a, a), ("A", "B"))
+
+
+def test_a_crate_that_was_changed_is_said(a: Path, tmp_path: Path) -> None:
+    crate = tmp_path / "crate"
+    assert main(["export", str(a), "--out", str(crate)]) == 0
+    assert comparing.compare(a, crate).faults == ([], [])
+    (crate / "added.txt").write_text("x")
+    found = comparing.compare(a, crate)
+    assert found.agree and wording.as_json(found, ("A", "B"))["faults"]["b"]
+    text = wording.as_text(found, ("A", "B"))
+    assert "Warning: B is not as it was packed: added.txt is not in manifest-sha256.txt" in text
+    (crate / "manifest-sha256.txt").unlink()
+    assert "manifest-sha256.txt is missing" in wording.as_text(comparing.compare(a, crate), ("A", "B"))
 
 
 def test_one_seed_is_marked_and_its_costs_have_no_interval(a: Path, tmp_path: Path, capsys) -> None:

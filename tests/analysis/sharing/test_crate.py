@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.pages import example
 from support.shared_results import CODE, USUAL, write_results
 
 from analysis.__main__ import main
@@ -115,6 +116,36 @@ def test_one_study_has_its_own_products_alone(home: Path, tmp_path: Path) -> Non
     assert "results/laptop/figures/curves.svg" in names and "results/laptop/tables/table1.csv" not in names
     assert not any("/bapo/" in n for n in names) and any("/grpo/seed1/" in n for n in names)
     assert checking.problems(tmp_path / "c") == []
+
+
+def test_a_project_packs_its_own_code_and_its_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from bapo import init
+
+    folder = tmp_path / "mine"
+    init.write(folder)
+    home = write_results(folder / "results" / "laptop")
+    (folder / "bapo.yaml").write_text("title: My study\npaper: paper.yaml\n")
+    for page in ("table", "paper", "my_claims"):
+        (folder / f"{page}.yaml").write_text(example("yaml", f"{page}.yaml"))
+    monkeypatch.chdir(folder)
+    study = ["--study", "results/laptop/studies/table1.json", "--out", "results/laptop/my_paper"]
+    assert main(["audit", "paper.yaml", *study]) == main(["claims", "paper.yaml", *study]) == 0
+    out = tmp_path / "crate"
+    assert main(["export", str(home), "--out", str(out)]) == 0
+    assert checking.problems(out) == []
+    found = graph(out)
+    assert found["./"]["name"] == "My study"
+    own = {"project/bapo.yaml", "project/tasks/ordering.py", "project/methods/positive_only.py", "project/Snakefile"}
+    own |= {"project/experiments/task/ordering.yaml", "project/experiments/study/ordering.yaml", "project/table.yaml"}
+    assert own <= {e["@id"] for e in listed(found["#train-countdown-tiny-bapo-seed1"]["object"])}
+    assert all(found[name]["sha256"] for name in own)
+    audited = found["results/laptop/my_paper/audit.json"]
+    (made,) = (e for e in found.values() if {"@id": audited["@id"]} in listed(e.get("result")))
+    assert {"@id": "project/paper.yaml"} in made["object"]
+    assert "results/laptop/my_paper/claims_paper.json" in found
+    monkeypatch.chdir(tmp_path)  # elsewhere the results alone
+    assert main(["export", str(home), "--out", str(tmp_path / "bare")]) == 0
+    assert not (tmp_path / "bare" / "project").exists()
 
 
 def test_a_crate_is_compared_like_results(home: Path, crate: Path, tmp_path: Path) -> None:

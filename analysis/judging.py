@@ -1,0 +1,63 @@
+"""``bapo audit`` and ``bapo claims``: a paper's numbers and sentences; in a project its own paper and its own runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from analysis.audit import SETUP
+from analysis.made import Made, listed
+from bapo import project
+from bapo.errors import UserError
+from bapo.experiments import places, products
+from bapo.store import provenance
+
+
+def audit(options: argparse.Namespace) -> Made:
+    """Print what does not follow in a paper's numbers, and put them beside those of runs."""
+    from analysis import audit, paper
+    from analysis.audit import beside, files
+    from analysis.claims import view
+
+    about = project.about()
+    own = about is not None and about.paper is not None and options.paper is None
+    place = about.paper if own else paper.find(options.paper or SETUP)
+    studies = options.study or (_own_studies(about) if own else [])
+    published = audit.load(place)
+    found = audit.audit(published)
+    pairs = beside.pairs(published, list(view.load_studies(studies).values())) if studies else None
+    text = files.markdown(found, published.setup.title, published.setup.source, pairs)
+    written = files.write(options.out, text, found, pairs) if options.out else []
+    inputs = [place, place.parent / published.setup.table, *provenance.inputs_of_studies(studies)]
+    return Made(listed(written), written, inputs, text)
+
+
+def claims(options: argparse.Namespace) -> Made:
+    """Write the ledger of this paper's claims, or of another's."""
+    from analysis.claims import entries, ledger, papers, view, writers
+
+    about = project.about()
+    named = options.claims or (str(about.paper) if about and about.paper else None)
+    paths = options.study or (_own_studies(about) if about else [])
+    out = options.out or (about.home if about else None)
+    if not paths or out is None:
+        where = (
+            f"{about.home} has no study yet; run `snakemake --cores all`" if about else "--study and --out: name both"
+        )
+        raise UserError(f"{where}; the studies are results/SCALE/studies/*.json")
+    studies = view.load_studies(paths)
+    inputs = provenance.inputs_of_studies(paths)
+    if named is None:
+        files = writers.write(ledger.ledger(entries.read(), studies), studies, out)
+    else:
+        of = papers.find(named)
+        known = entries.read(of.claims, entries.Known.of(studies))
+        files = writers.write(ledger.ledger(known, studies), studies, out, of.name, of.title)
+        inputs = [of.claims, *inputs]
+    return Made(listed(files), files, inputs)
+
+
+def _own_studies(about: project.About) -> list[Path]:
+    """Return the files of a project's studies that have been written."""
+    files = (about.home / products.study_file(name) for name in places.own("study"))
+    return [file for file in files if file.is_file()]
