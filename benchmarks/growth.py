@@ -45,9 +45,9 @@ TINY = ("data.split_sizes.base=1000", "base.iterations=20", "base.threads=1", "t
 
 
 def run(folder: Path, prompts: int) -> Cost:
-    """Measure ``python -m bapo train`` with 256 problems and 32 prompts of each probe, or so many times as many."""
+    """Measure ``python -m bapo train`` with 32 problems and 32 prompts of each probe, or so many times as many."""
     home = folder / f"run{prompts}"
-    sizes = [f"data.split_sizes.train={256 * prompts}", f"data.split_sizes.probe={32 * prompts}"]
+    sizes = [f"data.split_sizes.train={32 * prompts}", f"data.split_sizes.probe={32 * prompts}"]
     words = ["task=countdown", "method=bapo", "tracking=none", "threads=1", *TINY, *sizes]
     words += [f"probe.prompts={32 * prompts}", f"paths.results={home}"]
     if not home.exists():
