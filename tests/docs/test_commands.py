@@ -32,13 +32,7 @@ from bapo.store.files import MANIFEST, write_json
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 #: words in capitals that stand for a reader's own
-PLACEHOLDERS = {
-    "LOG": "log",
-    "RESPONSES": "responses",
-    "CHECKPOINT": "checkpoint",
-    "CHECKOUT": ".",
-    "ROOM": "store",
-}
+PLACEHOLDERS = {"LOG": "log", "RESPONSES": "responses", "CHECKPOINT": "checkpoint", "CHECKOUT": ".", "ROOM": "store"}
 #: a project whose files the pages show
 SUMS = [
     ("python", "environments/sums.py"),
