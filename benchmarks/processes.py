@@ -8,6 +8,7 @@ Snakemake, so this one adopts whatever loses its own (Linux), and waits until no
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -45,6 +46,26 @@ def cost(command: Sequence[str], folder: Path, code: Path | None = None) -> Cost
         return Cost(**json.loads(file.read_text()), output=done.stdout + done.stderr)
 
 
+def family(pid: int) -> dict[int, float]:
+    """Return the CPU seconds of a process and of all below it that run, each with what it has waited for (Linux)."""
+    parents, seconds = {}, {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended just now
+            fields = place.read_text().rpartition(")")[2].split()
+            number = int(place.parent.name)
+            parents[number], seconds[number] = int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    found = {pid}
+    while below := {child for child, parent in parents.items() if parent in found} - found:
+        found |= below
+    return {number: seconds[number] for number in found if number in seconds}
+
+
+def adopt() -> None:
+    """Become the parent of what loses its own: Ray's servers, jobs of a warm process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def disk(folder: Path) -> int:
     """Return the bytes that a folder occupies; what hard links share counts once."""
     found = {(s.st_dev, s.st_ino): 512 * s.st_blocks for p in folder.rglob("*") if (s := p.lstat())}
@@ -53,8 +74,7 @@ def disk(folder: Path) -> int:
 
 def main() -> int:
     file, *command = sys.argv[1:]
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    adopt()
     begun = time.perf_counter()
     status = subprocess.Popen(command).wait()
     wall = time.perf_counter() - begun

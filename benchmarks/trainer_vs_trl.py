@@ -126,7 +126,7 @@ def main() -> None:
     trl, own = (np.array(seconds[name][1:]) for name in ("trl", "ours"))  # the first step warms up
     rows = ours.tables.rows[STEPS][1:]
     rewards = np.mean([r["reward_mean"] for r in rows])
-    if not rewards and not options.smallest:
+    if not rewards:
         raise SystemExit("no response was right, so there was nothing to learn: train the base for longer")
     print(f"\n{world.machine()}")
     print(f"TRL GRPOTrainer  {world.spread(trl * 1000, '{:.0f}')} ms of CPU time per step")
@@ -136,7 +136,7 @@ def main() -> None:
         print(f"    {phase:<12} {world.spread(1000 * spent, '{:.0f}')} ms, waiting included")
     lengths = np.mean([r["response_length"] for r in rows])
     updates = {r["updates"] for r in rows}
-    print(f"    responses of {lengths:.1f} tokens, {rewards:.0%} right, {sorted(updates)} updates per step")
+    print(f"    responses of {lengths:.1f} tokens, {rewards:.1%} right, {sorted(updates)} updates per step")
     print(f"ratio            {world.spread(trl / own)}")
 
 

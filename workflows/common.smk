@@ -165,15 +165,27 @@ def configuration_of(wildcards):
 
 
 def of_job(function):
-    """Adapt a function of a configuration to the wildcards that a rule passes."""
+    """Adapt a function of a configuration, whatever its seed, to the wildcards that a rule passes."""
     checked = user_errors(function)  # an identity reads the files of a project's task
-    return lambda wildcards: checked(configuration_of(wildcards))
+    once = cache(lambda **names: checked(run_configuration(**names)))
+    return lambda wildcards: once(**cell_of(wildcards)[0])
 
 
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
 # title, `tracking` and the place of the results are not part of it.
 def study_identity(wildcards):
     return identity.digest(user_errors(studies.study_content)(study_of(wildcards.study), SETTINGS))
+
+
+def run_identity(wildcards):
+    """The seeds of a method differ in nothing else, which is asked for once."""
+    names, seed = cell_of(wildcards)
+    return identity.identity_of_seed(content_of_run(**names), seed)
+
+
+@cache
+def content_of_run(**names):
+    return identity.train_content(run_configuration(**names))
 
 
 def sweep_identity(wildcards):

@@ -18,7 +18,7 @@ rule train:
     resources:
         **machine(resources.training),
     params:
-        identity=of_job(identity.train_identity),
+        identity=run_identity,
         call=bapo("train", needed=resources.training),
     message:
         "Train: {wildcards.method}, seed {wildcards.seed}, {wildcards.model}, {wildcards.task}"

@@ -90,20 +90,27 @@ def train_identity(config: DictConfig) -> str:
 
     The ``revision`` of the method's class belongs to it, and is raised when the code changes its meaning.
     """
-    return digest(
-        {
-            "base": base_identity(config),
-            "engine": config.engine,
-            "seed": config.seed,
-            **_sampling(config),
-            # the method's own kl_coef and entropy_coef count, which take train's values where they use them
-            "train": _without(config.train, *_MEMORY_ONLY, "kl_coef", "entropy_coef", *_unused(config)),
-            "probe": _plain(config.probe),
-            "method": _without(config.method, "name", "title", "kind"),
-            "revision": [REVISIONS[config.engine], *methods.revision(config.method.algorithm)],
-            **_masters(config),
-        }
-    )
+    return identity_of_seed(train_content(config), config.seed)
+
+
+def identity_of_seed(content: Mapping[str, Any], seed: int) -> str:
+    """Identify a run by what all seeds of its method have in common (:func:`train_content`), and its seed."""
+    return digest({**content, "seed": seed})
+
+
+def train_content(config: DictConfig) -> dict[str, Any]:
+    """Return all that a run's identity consists of but the seed."""
+    return {
+        "base": base_identity(config),
+        "engine": config.engine,
+        **_sampling(config),
+        # the method's own kl_coef and entropy_coef count, which take train's values where they use them
+        "train": _without(config.train, *_MEMORY_ONLY, "kl_coef", "entropy_coef", *_unused(config)),
+        "probe": _plain(config.probe),
+        "method": _without(config.method, "name", "title", "kind"),
+        "revision": [REVISIONS[config.engine], *methods.revision(config.method.algorithm)],
+        **_masters(config),
+    }
 
 
 def _masters(config: DictConfig) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from bapo import tasks
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places, products, tuned
 from bapo.experiments.cells import Cell, require_name
-from bapo.experiments.places import base_directory, options, run_directory
+from bapo.experiments.places import base_directory, options
 from bapo.experiments.settings import Settings, read_settings
 from bapo.project import file_and_name, is_place
 from bapo.store.files import SUMMARY, write_json
@@ -214,13 +214,14 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
     benchmarks: dict[str, list[list[str]]] = {}
     asked: dict[str, list[list[str]]] = {}
     note = ""
-    described: dict[tuple[str, str, str], tuple[DictConfig, dict[str, Any]]] = {}
+    described: dict[tuple[str, str, str], tuple[Path, dict[str, Any]]] = {}  # once for all seeds
     for cell in study.cells:
         key = (cell.task, cell.model, cell.method)
         if key not in described:
             config = settings.run(cell)
             note = config.scale.note
-            chosen.setdefault(cell.task, tuned.of_setting(config))
+            if not study.evaluated:
+                chosen.setdefault(cell.task, tuned.of_setting(config))
             common = {
                 "task": cell.task,
                 "task_title": config.task.title,
@@ -228,14 +229,13 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
                 "model_title": config.model.title,
             }
             method = {"method": cell.method, "method_title": config.method.title, "kind": config.method.kind}
-            described[key] = config, common | method | _plain(study, cell, config, settings)
+            described[key] = places.home(config), common | method | _plain(study, cell, config, settings)
             bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
-            benchmarks[cell.task] = _benchmarks(config)
+            benchmarks[cell.task] = benchmarks.get(cell.task) or _benchmarks(config)
             if config.evaluation.asked and study.evaluated:
                 asked[cell.task] = [[name, each.title] for name, each in config.evaluation.asked.items()]
-        config, facts = described[key]
-        config.seed = cell.seed  # all that differs
-        cells.append(facts | {"seed": cell.seed, "run": str(run_directory(config))})
+        home, facts = described[key]
+        cells.append(facts | {"seed": cell.seed, "run": str(places.run_folder(home, **vars(cell)))})
     return {
         "name": study.name,
         "title": study.title,

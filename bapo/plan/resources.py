@@ -38,7 +38,7 @@ def training(config: DictConfig, attempt: int = 1) -> Resources:
     nodes is None without GPUs, so that a cluster may run several such jobs as one.
     """
     gpus = _training_gpus(config)
-    return _resources(_memory(config, gpus, _training_bytes(config)), _minutes(config), gpus, 1 if gpus else attempt)
+    return _resources(_memory(config, gpus), _minutes(config), gpus, 1 if gpus else attempt)
 
 
 def base_model(config: DictConfig, attempt: int = 1) -> Resources:
@@ -86,18 +86,16 @@ def _training_gpus(config: DictConfig) -> int:
     return config.verl.get("gpus_per_node", 8) if on_gpus(config) else 0
 
 
-def _memory(config: DictConfig, gpus: int, states: float = 0) -> int:
-    """Return megabytes: 1.5 GB holds the laptop's models, Ray, verl and vLLM around one take 5.
-
-    states: bytes of what a job on the CPU has of a pretrained model and does with it.
-    """
+def _memory(config: DictConfig, gpus: int) -> int:
+    """Return megabytes of a job that trains: 1.5 GB holds the laptop's models; Ray, verl and vLLM around one take 5."""
     if config.engine != "torch":
-        offloaded = gpus and memory.in_host_memory(config)  # float32 weights, gradients, Adam's moments, rollout policy
-        if gpus:
-            return GPU_SHARE * gpus + (int(20e-6 * (config.model.parameters or 0)) if offloaded else 0)
-        return VERL_ON_CPU + (VERL_PARAMETER * int((config.model.parameters or 0) / 1e6) if states else 0)
+        millions = int((config.model.parameters or 0) / 1e6)
+        if gpus:  # 20 bytes: float32 weights, gradients, Adam's moments, rollout policy
+            return GPU_SHARE * gpus + (20 * millions if memory.in_host_memory(config) else 0)
+        return VERL_ON_CPU + (VERL_PARAMETER * millions if config.model.kind == "pretrained" else 0)
     if config.device == "cuda":
         return SCRATCH_ON_GPU
+    states = _training_bytes(config)
     return PROCESS + int(states / 1e6) if states else LITTLE
 
 
@@ -109,15 +107,16 @@ def _sampling_bytes(config: DictConfig) -> float:
 
 
 def _training_bytes(config: DictConfig) -> float:
-    """Count the bytes of a run of a pretrained model.
+    """Count the bytes of a run of a pretrained model; 0 for a model from scratch.
 
     A parameter has 16 of float32 weight, gradient and Adam's moments (a critic's, too), one copy each of reference and
     delayed rollout policy, and 6 of matrices that the fast forward joins; in a narrower type it has no such matrices,
     but a copy of its weight.
     """
-    parameters, method = config.model.parameters, methods.of_run(config)
+    parameters = config.model.parameters
     if config.model.kind != "pretrained" or not parameters:
         return 0
+    method = methods.of_run(config)
     copies = method.needs_reference + method.delays_rollout_policy
     policy = 16 + (2 * (copies + 1) if "16" in config.model.dtype else 4 * copies + 6)
     return parameters * (policy + 16 * method.uses_critic) + 1e9 * config.train.micro_batch_memory

@@ -44,10 +44,17 @@ class WandbTracking:
             ),
         )
 
+        # wandb would write the summary of all metrics at every step, half of its file: finish() writes the last one
+        self.run.define_metric("*", summary="none")
+        self.last: dict[str, float] = {}
+
     def log(self, metrics: dict[str, float], step: int) -> None:
-        self.run.log({k: v for k, v in metrics.items() if v == v}, step=step)
+        known = {k: v for k, v in metrics.items() if v == v}
+        self.run.log(known, step=step)
+        self.last |= known
 
     def finish(self) -> None:
+        self.run.summary.update(self.last)
         self.run.finish()
 
 

@@ -22,9 +22,16 @@ def output(name: str, *words: str) -> str:
 
 
 @pytest.mark.skipif(not launch.supported(), reason="Linux without a GPU only")
-def test_a_child_is_compared_with_a_start() -> None:
-    ratios = dict(re.findall(r"^(plain|warm) +ratio of CPU time (\d+\.\d\d)", output("startup"), re.MULTILINE))
+def test_a_child_is_compared_with_a_start_and_its_parts() -> None:
+    text = output("startup")
+    ratios = dict(re.findall(r"^(plain|warm) +ratio of CPU time (\d+\.\d\d)", text, re.MULTILINE))
     assert float(ratios["plain"]) == 1.0 and float(ratios["warm"]) > 0
+    parts = re.findall(r"^start, ([\w ]+?) +\d+\.\d\d s of CPU time$", text, re.MULTILINE)
+    assert parts == ["before", "imports", "configuration", "models and problems", "wandb", "first step", "end"]
+    assert re.findall(r"^snakemake table1, (first \w+) +\d+\.\d\d s,", text, re.MULTILINE) == [
+        "first line",
+        "first job",
+    ]
 
 
 def test_the_workflow_against_a_checkout() -> None:
@@ -35,6 +42,6 @@ def test_the_workflow_against_a_checkout() -> None:
     assert 0.9 < float(ratios["on disk"]) < 1.1 and all(float(ratio) > 0 for ratio in ratios.values())
 
 
-def test_growth_of_a_dry_run_and_of_an_analysis() -> None:
-    rows = re.findall(r"^(dry run|Table 1), seeds +CPU [\d.]+ / [\d.]+ s +\d+ / \d+ MB", output("growth"), re.MULTILINE)
-    assert rows == ["dry run", "Table 1"]
+def test_growth_of_a_dry_run_of_a_run_and_of_an_analysis() -> None:
+    rows = re.findall(r"^([\w ]+, \w+) +CPU [\d.]+ / [\d.]+ s +\d+ / \d+ MB", output("growth"), re.MULTILINE)
+    assert rows == ["dry run, seeds", "run, prompts", "Table 1, seeds"]

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from support.paths import BENCHMARKS
 
+from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import identity_of_seed, train_content, train_identity
 from bapo.experiments.places import options
 
 WRITTEN = Path(__file__).with_name("identities.json")
@@ -23,3 +25,9 @@ def test_every_identity_is_the_one_written_down(scale: str, monkeypatch: pytest.
 
     written = json.loads(WRITTEN.read_text(encoding="utf-8"))[scale]
     assert list(identities.differences(written, identities.meanings(scale))) == []
+
+
+def test_the_workflow_identifies_a_run_as_the_job_does() -> None:
+    """It asks once for all seeds, with a configuration of seed 0."""
+    config = compose_config(["method=bapo", "seed=7"])
+    assert identity_of_seed(train_content(compose_config(["method=bapo", "seed=0"])), 7) == train_identity(config)

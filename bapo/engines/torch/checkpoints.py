@@ -29,7 +29,7 @@ from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, finger
 if TYPE_CHECKING:
     from bapo.engines.torch.learner import Learner, Trained
 
-OPTIMIZER, REFERENCE = "optimizer.safetensors", "reference.safetensors"
+OPTIMIZER, REFERENCE, STATE = "optimizer.safetensors", "reference.safetensors", "state.json"
 #: in OPTIMIZER, before the name of a parameter: its float32 copy
 MASTER = "master"
 #: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
@@ -83,7 +83,7 @@ def save(
                 save_file(optimizer_tensors(critic), trainer / "critic_optimizer.safetensors")
             tensors, entries = pack_groups(groups)
             save_file(tensors, trainer / "groups.safetensors")
-            write_json(trainer / "state.json", {**state, "groups": entries})
+            write_json(trainer / STATE, {**state, "groups": entries})
             tables.write(trainer)
             names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
             write_json(temporary / CHECKSUMS, fingerprints(temporary, names))
@@ -116,12 +116,22 @@ def finish(run: Path, last: int, keep: DictConfig) -> None:
         if step != last:
             _retire(run, step, keep)
             continue
-        stay = {f"trainer/{name}" for name in ("state.json", *TABLES)}
-        written = read_json(folder / CHECKSUMS)
-        dropped = [name for name in written if name.startswith("trainer/") and name not in stay]
-        write_json(folder / CHECKSUMS, {name: entry for name, entry in written.items() if name not in dropped})
-        for name in dropped:
-            (folder / name).unlink(missing_ok=True)
+        _strip(folder)
+
+
+def _strip(folder: Path) -> None:
+    """Drop the trainer's state from a checkpoint, which is intact after each of the steps.
+
+    Of ``state.json`` the counters stay: what describes the replay buffers is megabytes of some methods.
+    """
+    written, state = read_json(folder / CHECKSUMS), f"trainer/{STATE}"
+    dropped = [n for n in written if n.startswith("trainer/") and Path(n).name not in (STATE, *TABLES)]
+    stay = {name: entry for name, entry in written.items() if name not in (*dropped, state)}
+    write_json(folder / CHECKSUMS, stay)
+    for name in sorted(dropped, key=lambda name: Path(name).name != OPTIMIZER):  # see can_go_on
+        (folder / name).unlink(missing_ok=True)
+    write_json(folder / state, {**read_json(folder / state), "method": {}, "groups": []})
+    write_json(folder / CHECKSUMS, {**stay, **fingerprints(folder, [state])})
 
 
 def can_go_on(trainer: Path) -> bool:
@@ -156,7 +166,7 @@ def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
         folder = folder_of(run, step)
         problems = damage(folder, trainer=True)
         if not problems:
-            return folder, read_json(folder / "trainer" / "state.json")
+            return folder, read_json(folder / "trainer" / STATE)
         print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
     return None
 

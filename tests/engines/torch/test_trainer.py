@@ -307,6 +307,7 @@ def test_a_finished_run_keeps_models_and_tables_and_no_state(tiny_world: list[st
     assert checkpoints.steps_with_trainer(folder) == [6]
     last = checkpoints.folder_of(folder, 6)
     assert sorted(p.name for p in (last / "trainer").iterdir()) == sorted(["state.json", *TABLES])
+    assert (last / "trainer" / "state.json").stat().st_size < 200  # nothing of the buffers, which this run has
     assert all(checkpoints.damage(checkpoints.folder_of(folder, step), trainer=step == 6) == [] for step in (2, 4, 6))
     assert_same(undisturbed, folder)
     (folder / SUMMARY).unlink()
