@@ -74,7 +74,7 @@ def checked(device: str, folder: Path, say: Callable[[str], None], limit: float 
         return found
     steps = (made, engines, trained, exported, evaluated)
     try:
-        with devices.taken(1) if device == "cuda" else contextlib.nullcontext():
+        with devices.shown(1) if device == "cuda" else contextlib.nullcontext():
             for number, step in enumerate(steps, start=1):
                 say(f"gpu-check {number}/{len(steps)}: {step.__doc__.splitlines()[0]}")
                 found += step(Place(folder, device, limit))
@@ -116,8 +116,7 @@ def engines(place: Place) -> list[Row]:
     """vLLM's log-probabilities against the trainer's, with altered weights, and after a sleep"""
     from bapo.gpucheck.engine import FILE
 
-    command = [sys.executable, "-m", "bapo.gpucheck.engine", str(place.folder), place.device]
-    _job(place, "engine", command, "vLLM")
+    _job(place, "engine", [*_engine(), str(place.folder), place.device], "vLLM")
     return [Row(**row) for row in read_json(place.folder / FILE)]
 
 
@@ -196,6 +195,10 @@ def _bapo(command: str) -> list[str]:
     return [sys.executable, "-m", "bapo", command]
 
 
+def _engine() -> list[str]:
+    return [sys.executable, "-m", "bapo.gpucheck.engine"]
+
+
 def _job(place: Place, name: str, command: Sequence[str], title: str, until: str | None = None) -> bool:
     """Run a job with its output in ``NAME.log``; until: kill it, by force, as soon as a line holds this text.
 
@@ -205,12 +208,7 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     with open(log, "w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=variables,
-            pass_fds=devices.held(),
+            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=variables
         )
         end = time.monotonic() + place.limit
         try:
