@@ -38,7 +38,7 @@ def main(work: Path) -> int:
         verl_config.validate(verl)
         facts = {"identity": budgets.identity(config), "budget": budgets.amount(config), "end": end}
         OmegaConf.update(verl, "bapo", facts, force_add=True)
-        from bapo.engines.verl.trainer import TaskRunner
+        from bapo.engines.verl.task_runner import TaskRunner
 
         with_environment = {"env_vars": devices.environment(verl.trainer.device)}
         OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)
