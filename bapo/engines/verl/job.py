@@ -12,13 +12,15 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+#: what the process that starts the job knows: when its batch job ends
+FACTS = "facts.json"
+
 
 def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
     from omegaconf import OmegaConf
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.clock import end_of_job
     from bapo.engines.verl import checkpoints, devices, verl_config
     from bapo.experiments import budgets
 
@@ -31,12 +33,12 @@ def main(work: Path) -> int:
     from verl.trainer.main_ppo import run_ppo
 
     config = OmegaConf.create((work / "config.yaml").read_text(encoding="utf-8"))
-    end = end_of_job(config.checkpoint)
     try:
         # a local folder, at the commit that the base job has fetched: no process of the job asks the hub
         verl = verl_config.resolve(config, model=models.start_path(config))
         verl_config.validate(verl)
-        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config), "end": end}
+        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
+        facts |= json.loads((work / FACTS).read_text(encoding="utf-8"))
         OmegaConf.update(verl, "bapo", facts, force_add=True)
         from bapo.engines.verl.task_runner import TaskRunner
 
