@@ -141,6 +141,11 @@ def require(count: int, there: int) -> None:
     """Raise UserError where a job asks for more GPUs than there are."""
     if count > there:
         listed = f"{VISIBLE}={os.environ[VISIBLE]!r}" if VISIBLE in os.environ else "nvidia-smi"
+        if VISIBLE not in os.environ and "SLURM_JOB_ID" in os.environ:
+            raise UserError(
+                f"{_gpus(count)} asked for, but this Slurm job has none ({VISIBLE} is not set): submit it with "
+                f"--gpus={count}, or leave CPU jobs on device=cpu (docs/slurm.md)"
+            )
         raise UserError(
             f"{_gpus(count)} asked for, {there} here (by {listed}): set verl.gpus_per_node or device=cpu, name GPUs "
             "by CUDA_VISIBLE_DEVICES or --config gpus=[...], or submit to a cluster (docs/slurm.md)"

@@ -43,7 +43,9 @@ def train(config: DictConfig) -> None:
         time.sleep(600)
     print(f"going on after step {world.KILLED_AFTER}")
     steps = {"step": range(1, world.STEPS + 1), "staleness": command.expected_ages(config)}
-    write_parquet(home / STEPS, pd.DataFrame(steps).assign(updates=1, mismatch_mean=0.0, mismatch_max=0.0))
+    write_parquet(
+        home / STEPS, pd.DataFrame(steps).assign(updates=1, clip_fraction=0.0, mismatch_mean=0.0, mismatch_max=0.0)
+    )
     checkpoint = home / "checkpoints" / "step_000004"
     checkpoint.mkdir(parents=True)
     save_file({"weight": torch.zeros(2, dtype=torch.bfloat16)}, checkpoint / "model.safetensors")

@@ -22,8 +22,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
-    def give(count: int | None, driver: str = "580.95.05") -> None:
-        lines = "".join(f"{i}, GPU-{i:08d}, NVIDIA A100-SXM4-80GB, 81920, {driver}\\n" for i in range(count or 0))
+    def give(count: int | None, driver: str = "580.95.05", memory: int = 81920) -> None:
+        lines = "".join(f"{i}, GPU-{i:08d}, NVIDIA A100-SXM4-80GB, {memory}, {driver}\\n" for i in range(count or 0))
         script = f"printf '{lines}'" if count is not None else "echo 'Failed to communicate with the driver.'; exit 9"
         (folder / "nvidia-smi").write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
         (folder / "nvidia-smi").chmod(0o755)
