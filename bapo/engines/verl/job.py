@@ -12,16 +12,13 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-#: what the process that starts the job knows: when its batch job ends
-FACTS = "facts.json"
-
 
 def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
     from omegaconf import OmegaConf
 
     from bapo.engines.shared import models
-    from bapo.engines.verl import checkpoints, devices, verl_config
+    from bapo.engines.verl import checkpoints, devices, settings, verl_config
     from bapo.experiments import budgets
 
     def stop(number: int, _: Any) -> None:
@@ -38,7 +35,7 @@ def main(work: Path) -> int:
         verl = verl_config.resolve(config, model=models.start_path(config))
         verl_config.validate(verl)
         facts = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
-        facts |= json.loads((work / FACTS).read_text(encoding="utf-8"))
+        facts |= json.loads((work / settings.FACTS).read_text(encoding="utf-8"))
         OmegaConf.update(verl, "bapo", facts, force_add=True)
         from bapo.engines.verl.task_runner import TaskRunner
 

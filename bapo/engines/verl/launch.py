@@ -22,7 +22,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo.engines.shared import pretrained, records, vllm
 from bapo.engines.shared.clock import end_of_job
-from bapo.engines.verl import checkpoints, devices, job, settings
+from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
@@ -160,7 +160,7 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
     )
     write_text(folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     (work / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
-    write_json(work / job.FACTS, {"end": end_of_job(config.checkpoint)})
+    write_json(work / settings.FACTS, {"end": end_of_job(config.checkpoint)})
     _write_probe(config, checkpoints.root_of(folder) / checkpoints.VALIDATION)
     time_limit = float(settings.get(config, "time_limit", 0))
     _run_job(work, device, time_limit, folder.absolute() / LOG)

@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("ray", reason="verl is not installed (extra `verl`)")
 
 from bapo import __main__ as bapo
-from bapo.engines.verl import job, launch
+from bapo.engines.verl import launch, settings
 from bapo.errors import JobFailed
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import data_directory
@@ -54,7 +54,7 @@ def test_the_end_of_the_job_counts_from_its_beginning(
         yield
 
     def run(work: Path, *_: object) -> None:
-        facts.update(read_json(work / job.FACTS))
+        facts.update(read_json(work / settings.FACTS))
         raise JobFailed("far enough")
 
     monkeypatch.setattr(bapo, "_own_gpus", waited)
