@@ -66,7 +66,8 @@ def test_the_end_is_the_settings_before_slurms(monkeypatch) -> None:
     assert end_of_job(OmegaConf.create({"job_minutes": None})) == 20_000_000_000
     assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) == pytest.approx(time.time() + 60, abs=30)
     with allocation.begun():
-        monkeypatch.setattr(time, "time", lambda begun=time.time(): begun + 600)  # waited for a GPU
+        later = time.time() + 600
+        monkeypatch.setattr(time, "time", lambda: later)  # waited for a GPU
         assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) == pytest.approx(time.time() - 540, abs=30)
     monkeypatch.undo()
     assert end_of_job(OmegaConf.create({"job_minutes": None})) is None
