@@ -14,6 +14,7 @@ from typing import Any
 from bapo import __version__
 from bapo.commands import OF_ANALYSIS
 from bapo.errors import Interrupted, JobFailed, UserError
+from bapo.gpu import allocation
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json
 from bapo.sweeps import command as sweeps
@@ -158,7 +159,7 @@ def _job(arguments: Any) -> int:
             cell = [config.task.name, config.model.name]
             cell += [config.method.name, f"seed {config.seed}"] if arguments.command == "train" else []
             print(f"{arguments.command} {' '.join(cell)}: starting", file=sys.stderr)
-        with _own_gpus(config, arguments.needed):
+        with allocation.begun(), _own_gpus(config, arguments.needed):
             arguments.work(config, arguments)
     elif arguments.command == "train" and config.engine == "verl":
         from bapo.engines.verl.verl_config import as_yaml
@@ -182,7 +183,7 @@ def _own_gpus(config: Any, needed: str) -> AbstractContextManager[None]:
 
 def _sweep(arguments: Any) -> int:
     config = sweeps.configuration(arguments)
-    with nullcontext() if config is None else _own_gpus(config, "training"):
+    with allocation.begun(), nullcontext() if config is None else _own_gpus(config, "training"):
         return sweeps.run(arguments)
 
 

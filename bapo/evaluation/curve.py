@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from bapo import tasks
-from bapo.engines.shared import pretrained
+from bapo.engines.shared import pretrained, rewards
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
@@ -205,10 +205,9 @@ def _correct(
     parameters = parameters_of(tokenizer, e.temperature, e.top_p, s.top_k, s.max_response_tokens, generation)
     key = draw_key(e.seed, name)
     responses = answer(model, tokenizer, prompts, e.curve_samples, key, parameters, e.batch_size, advance)
-    return [
-        sum(verdict.correct for verdict in grade(task, texts, prompt.row.ground_truth))
-        for prompt, texts in zip(prompts, responses, strict=True)
-    ]
+    verdicts = [grade(task, t, p.row.ground_truth) for p, t in zip(prompts, responses, strict=True)]
+    rewards.warn(sum(rewards.overloaded(v) for own in verdicts for v in own), name)
+    return [sum(v.correct for v in own) for own in verdicts]
 
 
 def _vllm(

@@ -15,7 +15,6 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,10 +23,12 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from bapo import tasks
+from bapo.engines.shared import rewards
 from bapo.errors import UserError
-from bapo.evaluation import asked, backends, disagreements, scores
+from bapo.evaluation import asked, backends, disagreements
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import revision_of
+from bapo.evaluation.summary import not_graded, summarise
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.store.files import (
     SUMMARY,
@@ -79,6 +80,8 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         differ = {n: listed for n in names if (listed := json.loads(frames[n].attrs.get("disagreements", "null")))}
         for name, listed in differ.items():
             disagreements.write(folder, name, listed, frames[name])
+        overloaded = not_graded(frames.values())
+        rewards.warn(overloaded, str(folder))
         vote = tasks.get(config.task.name).answer
         on_hub = isinstance(checkpoint, str)
         summary = {
@@ -87,6 +90,7 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             "checkpoint_sha256": None if on_hub else fingerprint,
             "benchmarks": {name: summarise(frames[name], vote) for name in benchmarks},
             **({"asked": {name: summarise(frames[name], vote) for name in others}} if others else {}),
+            "overloaded": overloaded,
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": peak_memory(),
             "files": fingerprints(
@@ -99,32 +103,6 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             }
         write_json(folder / SUMMARY, summary)
     return summary
-
-
-def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip) -> dict[str, Any]:
-    """Accuracy, its standard error, pass@k, maj@K and the unparsed share of one benchmark's table.
-
-    vote: what of a response is voted on.
-    """
-    names, correct, parsed, responses = (
-        frame[column].to_numpy(object) for column in ("problem_id", "correct", "parsed", "response")
-    )
-    votes = {response: vote(response) for response in dict.fromkeys(responses)}
-    rows: dict[str, list[int]] = {}
-    for row, name in enumerate(names):
-        rows.setdefault(name, []).append(row)
-    problems = [
-        scores.problem_scores([(correct[r], parsed[r]) for r in own], [votes[responses[r]] for r in own])
-        for own in rows.values()
-    ]
-    means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
-    return {
-        "accuracy": means.pop("acc"),
-        "standard_error": scores.standard_error([p["acc"] for p in problems]),
-        "problems": len(problems),
-        "samples": len(frame) // len(problems),
-        **means,
-    }
 
 
 # ------------------------------------------------------------------------------------------------ what is there

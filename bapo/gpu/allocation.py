@@ -1,11 +1,13 @@
-"""What the batch system gives this job beside GPUs: processors, and the time at which it ends."""
+"""What the batch system gives this job beside GPUs: processors, and its time."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 #: of cgroup v2: microseconds of processor time in so many microseconds, or "max"
@@ -24,6 +26,25 @@ def cpus() -> int:
     except (OSError, ValueError):  # no cgroup v2
         pass
     return max(1, min(counts))
+
+
+@contextlib.contextmanager
+def begun() -> Iterator[None]:
+    """Count this job's time from here: before it waits for GPUs or for other jobs, and before slow imports."""
+    _BEGUN.append(time.time())
+    try:
+        yield
+    finally:
+        _BEGUN.pop()
+
+
+#: when the running job began, in seconds since 1970
+_BEGUN: list[float] = []
+
+
+def beginning() -> float:
+    """Return when this job began, in seconds since 1970; now, where nobody has said so."""
+    return _BEGUN[-1] if _BEGUN else time.time()
 
 
 def end() -> float | None:

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -102,24 +102,50 @@ def taken(count: int) -> Iterator[list[str]]:
     """
     names = visible()
     require(count, len(names))
-    before = {key: os.environ.get(key) for key in (VISIBLE, "CUDA_DEVICE_ORDER")}
     with contextlib.ExitStack() as stack:
         files = _lock(names, count, stack)
-        os.environ[VISIBLE] = ",".join(files)
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # nvidia-smi's; CUDA's own begins with the fastest
+        stack.enter_context(_seen(files))
         _HELD[:] = files.values()
         try:
             yield list(files)
         finally:
             _HELD.clear()
-            for key, value in before.items():
-                os.environ.pop(key) if value is None else os.environ.__setitem__(key, value)
+
+
+@contextlib.contextmanager
+def shown(count: int) -> Iterator[list[str]]:
+    """Have the processes started here see ``count`` GPUs that were free a moment ago, which they lock themselves.
+
+    For what starts such jobs one after the other: holding the locks, it would be waited for by its own jobs.
+    """
+    with taken(count) as names:
+        pass
+    with _seen(names):
+        yield names
+
+
+@contextlib.contextmanager
+def _seen(names: Iterable[str]) -> Iterator[None]:
+    """Let CUDA see these GPUs alone."""
+    before = {key: os.environ.get(key) for key in (VISIBLE, "CUDA_DEVICE_ORDER")}
+    os.environ[VISIBLE] = ",".join(names)
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")  # nvidia-smi's; CUDA's own begins with the fastest
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            os.environ.pop(key) if value is None else os.environ.__setitem__(key, value)
 
 
 def require(count: int, there: int) -> None:
     """Raise UserError where a job asks for more GPUs than there are."""
     if count > there:
         listed = f"{VISIBLE}={os.environ[VISIBLE]!r}" if VISIBLE in os.environ else "nvidia-smi"
+        if VISIBLE not in os.environ and "SLURM_JOB_ID" in os.environ:
+            raise UserError(
+                f"{_gpus(count)} asked for, but this Slurm job has none ({VISIBLE} is not set): submit it with "
+                f"--gpus={count}, or leave CPU jobs on device=cpu (docs/slurm.md)"
+            )
         raise UserError(
             f"{_gpus(count)} asked for, {there} here (by {listed}): set verl.gpus_per_node or device=cpu, name GPUs "
             "by CUDA_VISIBLE_DEVICES or --config gpus=[...], or submit to a cluster (docs/slurm.md)"

@@ -17,7 +17,10 @@ DRIVERS = {11: 450, 12: 525, 13: 580}
 #: seconds that the imports may take: vLLM's from a slow file system
 PATIENCE = 600
 #: the environment that containers/lock-gpu.txt makes
-CURE = "make the environment of GPU nodes (docs/provenance.md, Containers) and name it with --config gpu_python=..."
+CURE = (
+    "make the environment of GPU nodes (docs/provenance.md, Containers) and name it with --config gpu_python=...; "
+    "`python -m bapo gpu-check` is given by its own python, as in `apptainer exec --nv IMAGE python -m bapo gpu-check`"
+)
 
 #: run by the interpreter of the job in a process of its own: in the job itself CUDA would start too early
 _PROBE = """

@@ -42,6 +42,16 @@ class Place:
         return [*_bapo(name), *world.overrides(self.folder, self.device)]
 
 
+#: what the error of a job looks like -> what usually helps
+CURES = {
+    "out of memory|free memory on device": "another process may have the GPU's memory (nvidia-smi); end it; or ",
+    "no space left|shared memory|/dev/shm": "make room, in a container with --ipc=host or a larger --shm-size; or ",
+    "no kernel image|not compiled|flash.?attn": "build flash-attn for this GPU (FLASH_ATTN_CUDA_ARCHS); or ",
+    "driver": "compare the driver with torch's CUDA (docs/provenance.md, Containers); or ",
+    "timed out|not done after": "give the job more CPU cores and a local disk, or a higher --limit; or ",
+}
+
+
 class Failed(Exception):
     """A job of the check failed; the argument is its row."""
 
@@ -74,7 +84,7 @@ def checked(device: str, folder: Path, say: Callable[[str], None], limit: float 
         return found
     steps = (made, engines, trained, exported, evaluated)
     try:
-        with devices.taken(1) if device == "cuda" else contextlib.nullcontext():
+        with devices.shown(1) if device == "cuda" else contextlib.nullcontext():
             for number, step in enumerate(steps, start=1):
                 say(f"gpu-check {number}/{len(steps)}: {step.__doc__.splitlines()[0]}")
                 found += step(Place(folder, device, limit))
@@ -97,8 +107,9 @@ def machine(device: str) -> list[Row]:
     if device == "cuda":
         sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]  # GPU and host may share theirs
         text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known; verl.gpu_memory says it to training"
-        cure = f"under {world.SMALLEST} GB no model of the paper can be trained: docs/paper_scale.md has smaller ones"
-        found.append(judged("memory", all(size >= 0.95 * world.SMALLEST for size in sizes), text, cure))
+        if any(size < 0.95 * world.SMALLEST for size in sizes):  # enough for the check itself
+            text += f"; under {world.SMALLEST} GB no model of the paper can be trained (docs/single_gpu.md has smaller)"
+        found.append(Row("memory", FINE, text))
     cpus, enough = allocation.cpus(), 4 if device == "cuda" else 1
     cure = "give the job 8 CPU cores a GPU: graders, Ray and vLLM share them"
     return [*found, judged("CPU cores", cpus >= enough, str(cpus), cure)]
@@ -116,8 +127,7 @@ def engines(place: Place) -> list[Row]:
     """vLLM's log-probabilities against the trainer's, with altered weights, and after a sleep"""
     from bapo.gpucheck.engine import FILE
 
-    command = [sys.executable, "-m", "bapo.gpucheck.engine", str(place.folder), place.device]
-    _job(place, "engine", command, "vLLM")
+    _job(place, "engine", [*_engine(), str(place.folder), place.device], "vLLM")
     return [Row(**row) for row in read_json(place.folder / FILE)]
 
 
@@ -133,6 +143,7 @@ def trained(place: Place) -> list[Row]:
     home = run_directory(config)
     steps = read_table(home / STEPS)
     gap, worst = float(steps["mismatch_mean"].max()), float(steps["mismatch_max"].max())
+    clipped = float(steps["clip_fraction"].mean())
     went_on = re.search(r"going on after step (\d+)", (place.folder / "resume.log").read_text(encoding="utf-8"))
     ages = steps["staleness"].astype(int).tolist()
     right = expected_ages(config)
@@ -146,7 +157,8 @@ def trained(place: Place) -> list[Row]:
         judged(
             "rollouts in training",
             gap <= world.MISMATCH[place.device],
-            f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most",
+            f"log-probabilities of both engines differ by {gap:.1e} on average, {worst:.1e} at most; "
+            f"{clipped:.2%} of ratios clipped",
             "the weights that vLLM samples with are not those that it should have; take the versions of the lock",
         ),
         judged(
@@ -192,8 +204,19 @@ def evaluated(place: Place) -> list[Row]:
     return [judged("evaluation", result["problems"] == world.PROMPTS, found, "report this")]
 
 
+def last_error(text: str) -> str:
+    """Return the last line that names an error, or the last line: Ray and vLLM go on talking when a job has failed."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"\b(\w*Error|\w*Exception|error)\b.*: |^error:", line)]
+    return (errors or lines or ["no output"])[-1]
+
+
 def _bapo(command: str) -> list[str]:
     return [sys.executable, "-m", "bapo", command]
+
+
+def _engine() -> list[str]:
+    return [sys.executable, "-m", "bapo.gpucheck.engine"]
 
 
 def _job(place: Place, name: str, command: Sequence[str], title: str, until: str | None = None) -> bool:
@@ -205,12 +228,7 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
     variables = {**os.environ, "PYTHONUNBUFFERED": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     with open(log, "w", encoding="utf-8") as output:
         process = subprocess.Popen(
-            command,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=variables,
-            pass_fds=devices.held(),
+            command, stdout=output, stderr=subprocess.STDOUT, start_new_session=True, env=variables
         )
         end = time.monotonic() + place.limit
         try:
@@ -224,6 +242,7 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     if process.returncode and not killed:
-        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-        raise Failed(Row(title, WRONG, (lines or ["no output"])[-1][:200], f"see {log}"))
+        found = last_error(log.read_text(encoding="utf-8", errors="replace"))
+        cure = next((cure for sign, cure in CURES.items() if re.search(sign, found, re.IGNORECASE)), "")
+        raise Failed(Row(title, WRONG, found[:300], f"{cure}see {log}"))
     return killed

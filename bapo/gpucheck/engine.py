@@ -22,6 +22,7 @@ import torch
 from bapo.engines.shared import models
 from bapo.engines.shared.data import read_prompts
 from bapo.experiments.places import base_directory, data_directory
+from bapo.gpu import devices
 from bapo.gpucheck import world
 from bapo.gpucheck.rows import FINE, SKIPPED, Row, judged
 
@@ -92,6 +93,11 @@ class Sampled:
 
 def main(folder: Path, device: str) -> None:
     """Write the rows."""
+    with devices.taken(1) if device == "cuda" else contextlib.nullcontext():  # before anything starts CUDA
+        _main(folder, device)
+
+
+def _main(folder: Path, device: str) -> None:
     config = world.config_of(folder, device)
     checkpoint = base_directory(config) / "checkpoint"
     model, tokenizer = models.load(checkpoint, config, torch.device(device))

@@ -1,8 +1,8 @@
 """What the workflow's jobs ask of a machine or a cluster, from their configurations. No torch, no Snakemake.
 
-A second attempt (``retries`` in profiles/slurm) asks for more: the first may have lacked memory or time. Not so where
-runs train on GPUs: they ask for plenty of memory at once, and one that is out of time goes on from its checkpoint, in
-as many jobs as it takes.
+A second attempt (``retries`` in profiles/slurm) asks for more: the first may have lacked memory or time. Not so on
+GPUs, for runs and for evaluations of pretrained models: they ask for most of a node's memory at once, more than which
+no node may have, and one that is out of time goes on where it was, in as many jobs as it takes.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def evaluation(config: DictConfig, attempt: int = 1) -> Resources:
     if backend == "server":
         megabytes = LITTLE
     elif gpus:
-        megabytes = GPU_SHARE * gpus if config.model.kind == "pretrained" else SCRATCH_ON_GPU
+        pretrained = config.model.kind == "pretrained"
+        megabytes, attempt = (GPU_SHARE * gpus, 1) if pretrained else (SCRATCH_ON_GPU, attempt)
     else:
         megabytes = VLLM_ON_CPU if backend == "vllm" else LITTLE
         megabytes = max(megabytes, PROCESS + int(_sampling_bytes(config) / 1e6))

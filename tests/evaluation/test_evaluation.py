@@ -24,7 +24,7 @@ from bapo.evaluation.grade import grade_file
 from bapo.evaluation.run import evaluate, run_benchmark, summarise
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory
-from bapo.graders.verdict import Verdict
+from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.store.files import damaged_files, fingerprints, read_json, read_table, write_json
 from bapo.tasks.base import Task
 
@@ -152,6 +152,19 @@ def test_summary_of_a_table_by_hand() -> None:
 
 
 # ------------------------------------------------------------------------------------------------ results
+
+
+def test_what_could_not_be_graded_is_counted_and_told(
+    world: tuple[DictConfig, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, base = world
+    config = changed(config, evaluation__benchmarks=["cd34"], evaluation__samples=2)
+    busy = Verdict(False, False, OVERLOADED)
+    monkeypatch.setattr(type(tasks.get("countdown")), "verify", staticmethod(lambda *_: busy))
+    summary = evaluate(config, base, tmp_path / "eval")
+    rows = 2 * summary["benchmarks"]["cd34"]["problems"]
+    assert summary["overloaded"] == rows
+    assert f"eval: the machine was too busy to grade {rows} responses, counted as wrong" in capsys.readouterr().err
 
 
 def test_keeps_32_differing_samples_of_every_problem(

@@ -133,6 +133,13 @@ def test_more_than_there_are_is_refused(machine) -> None:
         devices.taken(3).__enter__()
 
 
+def test_a_slurm_job_without_gpus_is_told_to_ask_for_them(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(2)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(UserError, match=r"^1 GPU asked for, but this Slurm job has none .*submit it with --gpus=1"):
+        devices.taken(1).__enter__()
+
+
 def test_a_folder_that_cannot_be_written_is_named(machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     machine(1)
     (tmp_path / "file").write_text("", encoding="utf-8")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import gpu_check_job
+from support.paths import ROOT
 
 from bapo.__main__ import main
+from bapo.gpu import devices
 from bapo.gpu.environment import Check
 from bapo.gpucheck import command, engine, rows, world
 from bapo.gpucheck.rows import FINE, SKIPPED, WRONG, Row
@@ -62,6 +66,38 @@ def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypa
     assert found[1].found == "no such kernel" and str(tmp_path / "data.log") in found[1].cure
 
 
+def test_the_last_error_is_quoted_with_what_usually_helps(tmp_path: Path) -> None:
+    script = "print('ValueError: first'); print('torch.OutOfMemoryError: CUDA out of memory'); print('bye'); exit(1)"
+    with pytest.raises(command.Failed) as failed:
+        command._job(command.Place(tmp_path, "cpu"), "job", [sys.executable, "-c", script], "training")
+    row = failed.value.args[0]
+    assert row.found == "torch.OutOfMemoryError: CUDA out of memory"
+    assert row.cure == f"another process may have the GPU's memory (nvidia-smi); end it; or see {tmp_path / 'job.log'}"
+    assert command.last_error("") == "no output"
+
+
+def test_a_small_gpu_is_told_and_checked_all_the_same(machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(1, memory=16_000)
+    monkeypatch.setattr(command.environment, "checks", lambda *_: [])
+    (row,) = (row for row in command.machine("cuda") if row.name == "memory")
+    assert row.state == FINE and row.found.startswith("17 GB; under 24 GB no model of the paper can be trained")
+
+
+def test_every_job_takes_the_one_gpu_that_was_free(machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The check itself holds no lock, which its own jobs would wait for; another user's GPU is let be."""
+    machine(3)
+    script = [sys.executable, str(Path(gpu_check_job.__file__)), str(devices.FOLDER)]
+    monkeypatch.setattr(command, "machine", lambda device: [GOOD])
+    monkeypatch.setattr(command, "_bapo", lambda name: [*script, name])
+    monkeypatch.setattr(command, "_engine", lambda: [*script, "engine"])
+    with devices.taken(1), devices._seen(["0", "1", "2"]):  # as another user has one
+        found = command.checked("cuda", tmp_path, lambda text: None, limit=120)
+        assert os.environ[devices.VISIBLE] == "0,1,2"
+    assert not rows.status(found), rows.table(found)
+    seen = (tmp_path / "seen").read_text(encoding="ascii").split("\n")
+    assert seen == ["data  0", "base 1 1", "engine 1 1", "train 1 1", "train 1 1", "evaluate 1 1", ""]
+
+
 def test_a_job_is_killed_by_force_when_it_says_so(tmp_path: Path) -> None:
     script = "import time; print('step 2/4', flush=True); time.sleep(600)"
     place, begun = command.Place(tmp_path, "cpu"), time.monotonic()
@@ -79,7 +115,7 @@ def test_a_job_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_the_world_of_the_check_is_a_run_that_verl_can_be_given(tmp_path: Path, device: str) -> None:
-    from bapo.engines.verl import devices
+    from bapo.engines.verl import devices as verl_devices
 
     config = world.config_of(tmp_path, device)
     assert (config.method.v, config.checkpoint.every) == (2, 1)
@@ -88,5 +124,12 @@ def test_the_world_of_the_check_is_a_run_that_verl_can_be_given(tmp_path: Path, 
     assert len(ages) == world.STEPS and sorted(set(ages)) == [0, 1]  # both: pushed fresh, and pushed delayed
     heads = config.model.architecture
     assert heads.hidden_size // heads.num_attention_heads >= 32  # vLLM's attention on CPU cores knows no smaller head
-    rollout = devices.values(config, device, 1)["actor_rollout_ref"]["rollout"]
+    rollout = verl_devices.values(config, device, 1)["actor_rollout_ref"]["rollout"]
     assert (rollout["name"], rollout["gpu_memory_utilization"]) == ("vllm", world.SHARE)
+
+
+def test_the_page_counts_the_packages_of_the_gpu_environment() -> None:
+    lock = (ROOT / "containers" / "lock-gpu.txt").read_text(encoding="utf-8")
+    packages = [line for line in lock.splitlines() if "==" in line and not line.startswith("#")]
+    page = (ROOT / "docs" / "provenance.md").read_text(encoding="utf-8")
+    assert f"the {len(packages)} packages of `containers/lock-gpu.txt`" in page

@@ -41,8 +41,8 @@ DAY = 1440
 def test_what_a_job_asks_for(job, asked: tuple[Settings, Cell], wanted: tuple) -> None:
     config = asked[0].run(asked[1])
     for attempt in (1, 2):  # more memory and time the second time, not more GPUs
-        # a run on GPUs asks for no more: it goes on where it was cut
-        more = 1 if job is resources.training and wanted[2] else attempt
+        # a run on GPUs asks for no more: it goes on where it was cut; nor does an evaluation that has the whole node
+        more = 1 if wanted[2] and (job is resources.training or asked is PAPER) else attempt
         first = {"mem_mb": more * wanted[0], "runtime": more * wanted[1]}
         assert job(config, attempt) == first | {"gpu": wanted[2], "nodes": wanted[3]}
 

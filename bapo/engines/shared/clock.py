@@ -14,12 +14,13 @@ PARTING = 10.0
 
 
 def end_of_job(checkpoint: DictConfig) -> float | None:
-    """Return when the job ends, in seconds since 1970: ``checkpoint.job_minutes`` from now, or as Slurm says.
+    """Return when the job ends, in seconds since 1970: ``checkpoint.job_minutes`` behind its beginning, or as Slurm
+    says.
 
     None: it has no end.
     """
     if checkpoint.job_minutes is not None:
-        return time.time() + 60 * checkpoint.job_minutes
+        return allocation.beginning() + 60 * checkpoint.job_minutes
     return allocation.end()
 
 

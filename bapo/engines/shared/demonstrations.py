@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt, Samples
+from bapo.engines.shared import rewards
 from bapo.engines.shared.sampler import SamplingParameters
 from bapo.tasks.base import Task
 
@@ -33,7 +34,7 @@ def _response(prompt: Prompt, tokenizer: Any, task: Task, parameters: SamplingPa
         return None
     tokens = [*tokenizer(text, add_special_tokens=False)["input_ids"], *parameters.eos_ids[:1]]
     written = tokenizer.decode(tokens, skip_special_tokens=True)
-    if not 0 < len(tokens) <= parameters.max_tokens or not task.verify(written, row.ground_truth).correct:
+    if not 0 < len(tokens) <= parameters.max_tokens or not rewards.judge(task, written, row.ground_truth).correct:
         return None
     return tokens
 

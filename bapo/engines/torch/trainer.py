@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
-from bapo.engines.shared import models, records
+from bapo.engines.shared import models, records, rewards
 from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.clock import JobClock, end_of_job
 from bapo.engines.shared.data import PromptStream, read_prompts
@@ -182,6 +182,7 @@ class Trainer:
         self.step = step
         seconds |= {"probe": 0.0, "total": time.perf_counter() - begun}
         row = records.step_row(step, rollout_version, fresh, batch, method, self.parameters, ledger, metrics, seconds)
+        rewards.warn(ledger.overloaded, f"step {step}")
         before, self.spent = self.spent, self.spent + self.budget.spent([row])
         if self.budget.probes(before, self.spent, step, self.config.probe.points):
             row["seconds_probe"] = self._probe()
@@ -198,10 +199,12 @@ class Trainer:
         """Record accuracy of fixed prompts under the current policy; returns seconds, no part of the training cost."""
         begun = time.perf_counter()
         for name, prompts in self.probe_sets.items():
+            ledger = records.Ledger()
             # one fixed key: the same random numbers at every step, so that changes come from the policy
             groups = self.generator.generate(
-                self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, records.Ledger()
+                self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, ledger
             )
+            rewards.warn(ledger.overloaded, f"step {self.step}, {name}")
             self.tables.rows[PROBE] += [
                 {
                     "step": self.step,

@@ -155,8 +155,9 @@ def rollout_of(config: DictConfig, device: str) -> str:
 
 def gpu_values(config: DictConfig, gpus: int) -> dict[str, Any]:
     """Return verl's keys for vLLM and FSDP2 on every GPU, colocated."""
-    # from 7B on, one replica of the rollout engine is spread over two GPUs
-    tensor_parallel = settings.get(config, "tensor_parallel", 2 if (config.model.parameters or 0) >= 6e9 else 1)
+    # from 7B on, one replica of the rollout engine is spread over two GPUs where they come in pairs
+    pairs = (config.model.parameters or 0) >= 6e9 and gpus % 2 == 0
+    tensor_parallel = settings.get(config, "tensor_parallel", 2 if pairs else 1)
     rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     units = 2 if gpus == 1 else 8
     # never a cluster that somebody has started

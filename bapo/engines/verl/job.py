@@ -18,8 +18,7 @@ def main(work: Path) -> int:
     from omegaconf import OmegaConf
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.clock import end_of_job
-    from bapo.engines.verl import checkpoints, devices, verl_config
+    from bapo.engines.verl import checkpoints, devices, settings, verl_config
     from bapo.experiments import budgets
 
     def stop(number: int, _: Any) -> None:
@@ -31,14 +30,14 @@ def main(work: Path) -> int:
     from verl.trainer.main_ppo import run_ppo
 
     config = OmegaConf.create((work / "config.yaml").read_text(encoding="utf-8"))
-    end = end_of_job(config.checkpoint)
     try:
         # a local folder, at the commit that the base job has fetched: no process of the job asks the hub
         verl = verl_config.resolve(config, model=models.start_path(config))
         verl_config.validate(verl)
-        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config), "end": end}
+        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
+        facts |= json.loads((work / settings.FACTS).read_text(encoding="utf-8"))
         OmegaConf.update(verl, "bapo", facts, force_add=True)
-        from bapo.engines.verl.trainer import TaskRunner
+        from bapo.engines.verl.task_runner import TaskRunner
 
         with_environment = {"env_vars": devices.environment(verl.trainer.device)}
         OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)

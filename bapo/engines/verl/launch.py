@@ -21,6 +21,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from bapo.engines.shared import pretrained, records, vllm
+from bapo.engines.shared.clock import end_of_job
 from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
@@ -39,6 +40,9 @@ LOG = "verl.log"
 STOP = ".stop"
 #: begins the lines that reach the terminal
 PROGRESS = "[bapo] "
+#: bytes that the kernel allows a socket's path, and Ray's longest behind the temporary folder
+LONGEST = 107
+SOCKET = "/bv-4194304-12345678/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 #: what asks for vLLM on CPU cores, and how to do without
 ON_CPU, OTHERWISE = "verl.rollout=vllm", "leave verl.rollout out"
 
@@ -71,12 +75,9 @@ def train(config: DictConfig) -> dict[str, Any]:
 
 
 def _temporary() -> str:
-    """Return a folder with a short path: Ray's sockets lie below it, and their names may have 107 characters.
-
-    Batch systems give jobs a TMPDIR that is too long for that.
-    """
+    """Return a folder under which the paths of Ray's sockets are short enough: a batch system's TMPDIR may be long."""
     usual = tempfile.gettempdir()
-    return usual if len(usual) <= 24 else "/tmp"
+    return usual if len(os.fsencode(usual + SOCKET)) <= LONGEST else "/tmp"
 
 
 def _remove_stale_work() -> None:
@@ -159,6 +160,7 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
     )
     write_text(folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
     (work / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
+    write_json(work / settings.FACTS, {"end": end_of_job(config.checkpoint)})
     _write_probe(config, checkpoints.root_of(folder) / checkpoints.VALIDATION)
     time_limit = float(settings.get(config, "time_limit", 0))
     _run_job(work, device, time_limit, folder.absolute() / LOG)

@@ -8,6 +8,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from bapo.errors import UserError
 
+#: a file for the job from the process that starts it: when the batch job ends
+FACTS = "facts.json"
+
 
 def get(config: DictConfig, key: str, default: Any) -> Any:
     """Return ``verl.<key>``, or ``default`` if it is not set."""

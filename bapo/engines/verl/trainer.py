@@ -27,7 +27,7 @@ import numpy as np
 import ray
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
@@ -36,7 +36,7 @@ from verl.utils.debug import marked_timer
 
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group
-from bapo.engines.shared import chats
+from bapo.engines.shared import chats, rewards
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.verl import advantages, critic, embeddings, losses, run_directory
 from bapo.engines.verl.batches import lay_out
@@ -308,9 +308,9 @@ class MethodTrainer(ResumableTrainer):
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
     ) -> dict[str, float]:
         """Record the accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
-        infos = {
-            name: values for name, values in reward_extra_infos_dict.items() if name not in ("seconds", "overloaded")
-        }
+        infos = dict(reward_extra_infos_dict)
+        infos.pop("seconds", None)
+        rewards.warn(int(sum(infos.pop("overloaded", ()))), f"step {self.global_steps}, validation", self._say)
         entries = zip(data_sources, infos["problem"], infos["reward"], strict=True)
         self.recorder.add_probe(self.global_steps, entries, len(self.val_dataset))
         return super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
@@ -327,6 +327,7 @@ class MethodTrainer(ResumableTrainer):
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"
         )
+        rewards.warn(row["overloaded"], f"step {global_steps}", self._say)
         self.clock.step_ended()
         finished = self.recorder.finished(global_steps)
         ending = not finished and self.clock.ending()
@@ -344,31 +345,3 @@ class MethodTrainer(ResumableTrainer):
         if not self.clock.step:  # the validation before the first step is none
             self.clock.start()
         self.used_version = self.rollout_version
-
-
-@ray.remote
-class TaskRunner:
-    """verl's entry point inside Ray."""
-
-    def run(self, config: DictConfig) -> None:
-        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
-
-        config.transfer_queue.enable = True
-        OmegaConf.resolve(config)
-        tq.init(config.transfer_queue)
-        try:
-            trainer = MethodTrainer(config)
-            trainer.init()
-            manager = AgentLoopManagerTQ.create(
-                config=config,
-                llm_client=trainer.get_llm_client(),
-                teacher_client=trainer.get_teacher_client(),
-                reward_loop_worker_handles=trainer.get_reward_handles(),
-            )
-            try:
-                trainer.fit(manager)
-            except Stopped:
-                trainer._shutdown_dump_executor()
-            trainer.logger.finish(exit_code=0)
-        finally:
-            tq.close()

@@ -71,6 +71,7 @@ def resolve(config: DictConfig, device: str | None = None, model: Path | None = 
         if extra:
             _require_known(verl, extra)
             verl = OmegaConf.merge(verl, extra)
+    _require_one_machine(verl, ranks)
     asked = {key: verl.algorithm.filter_groups[key] for key in values["algorithm"]["filter_groups"]}
     if asked != values["algorithm"]["filter_groups"]:
         raise UserError(
@@ -80,6 +81,7 @@ def resolve(config: DictConfig, device: str | None = None, model: Path | None = 
     return verl
 
 
+ONE_MACHINE = "a run has the GPUs of one machine, as many as verl.gpus_per_node says"
 #: nodes of verl's configuration that a library reads; those that verl leaves empty take any name, too
 FREE = {"override_config", "ray_init", "reward_kwargs"}
 
@@ -94,6 +96,32 @@ def _require_known(verl: DictConfig, extra: DictConfig, path: str = "verl.overri
         below = verl._get_node(name) if known else None
         if isinstance(value, DictConfig) and isinstance(below, DictConfig) and name not in FREE:
             _require_known(below, value, key)
+
+
+def _require_one_machine(verl: DictConfig, ranks: int) -> None:
+    """Raise UserError where ``verl.overrides`` spreads a run over other GPUs than those that it locks."""
+    address = OmegaConf.select(verl, "ray_kwargs.ray_init.address", default=None)
+    tensor_parallel = verl.actor_rollout_ref.rollout.tensor_model_parallel_size
+    for wrong, found, cure in (
+        (verl.trainer.nnodes != 1, f"overrides.trainer.nnodes={verl.trainer.nnodes}", ONE_MACHINE),
+        (
+            verl.trainer.n_gpus_per_node != ranks,
+            f"overrides.trainer.n_gpus_per_node={verl.trainer.n_gpus_per_node}",
+            "set verl.gpus_per_node, by which GPUs are locked and batches are divided",
+        ),
+        (
+            address not in (None, "local"),
+            f"overrides.ray_kwargs.ray_init.address={address}",
+            f"a run starts a Ray of its own; leave it out: {ONE_MACHINE}",
+        ),
+        (
+            tensor_parallel < 1 or ranks % tensor_parallel,
+            f"tensor_parallel={tensor_parallel}",
+            f"must divide the {ranks} GPUs of verl.gpus_per_node",
+        ),
+    ):
+        if wrong:
+            raise UserError(f"verl.{found}: {cure}")
 
 
 def recomputes(config: DictConfig, method: methods.Method) -> bool:

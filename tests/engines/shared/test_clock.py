@@ -8,6 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from bapo.engines.shared.clock import PARTING, JobClock, end_of_job
+from bapo.gpu import allocation
 
 
 class Time:
@@ -64,5 +65,9 @@ def test_the_end_is_the_settings_before_slurms(monkeypatch) -> None:
     monkeypatch.setenv("SLURM_JOB_END_TIME", "20000000000")  # in the year 2603
     assert end_of_job(OmegaConf.create({"job_minutes": None})) == 20_000_000_000
     assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) == pytest.approx(time.time() + 60, abs=30)
-    monkeypatch.delenv("SLURM_JOB_ID")
+    with allocation.begun():
+        later = time.time() + 600
+        monkeypatch.setattr(time, "time", lambda: later)  # waited for a GPU
+        assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) == pytest.approx(time.time() - 540, abs=30)
+    monkeypatch.undo()
     assert end_of_job(OmegaConf.create({"job_minutes": None})) is None

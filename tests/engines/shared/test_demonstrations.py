@@ -23,6 +23,7 @@ from bapo.engines.shared.sampler import SamplingParameters
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
+from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.methods import Batch
 from bapo.tasks.countdown import splits as countdown_splits
 from bapo.tasks.countdown.grammar import to_ground_truth
@@ -123,6 +124,14 @@ def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
     assert tokenizer.decode(group.samples.tokens[0]).replace(" ", "") == "8+3=11,11*2=22<eos>"
     assert group.samples.lengths.tolist() == [12] and not group.samples.logprobs.any()
     assert group.replayed.tolist() == [True]
+
+
+def test_a_busy_machine_is_asked_again_whether_the_expert_is_right(world, monkeypatch):
+    refused, verify = [Verdict(False, False, OVERLOADED)], Countdown.verify
+    monkeypatch.setattr(Countdown, "verify", lambda _, *given: refused.pop() if refused else verify(*given))
+    one = prompt(world[2], (8, 3, 2), 22)
+    (group,) = demonstrate([one], world[2], COUNTDOWN, parameters(world[2]), step=4)
+    assert group is not None and not refused
 
 
 class Careless(Countdown):

@@ -8,9 +8,14 @@ import pytest
 
 from bapo import tasks
 from bapo.engines.shared import rewards
+from bapo.engines.torch.trainer import train
+from bapo.experiments.compose import compose_config
+from bapo.experiments.places import run_directory
 from bapo.graders import mathematics, pool
 from bapo.graders.extract import boxed
 from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, Verdict
+from bapo.store.files import STEPS, read_table
+from bapo.tasks.countdown.task import Countdown
 
 GOLD, ANSWER = r"\sqrt{8}", r"2\sqrt{2}"
 TRUTH = json.dumps({"format": "boxed", "answers": [GOLD]})
@@ -68,6 +73,40 @@ def test_verl_counts_what_could_not_be_graded(busy) -> None:
     busy(0)
     found = compute_score("train", boxed(ANSWER), TRUTH, {"id": "p"}, task="mathematics")
     assert (found["score"], found["overloaded"]) == (1.0, 0)
+
+
+def test_one_line_tells_how_many_could_not_be_graded(capsys: pytest.CaptureFixture[str]) -> None:
+    rewards.warn(0, "step 1")
+    rewards.warn(1, "step 2")
+    said = "warning: step 2: the machine was too busy to grade 1 response, counted as wrong; give it more CPU cores\n"
+    assert capsys.readouterr().err == said
+
+
+def test_training_and_probe_of_the_torch_engine_tell(
+    tiny_world: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = compose_config([*tiny_world, "method=grpo", "train.steps=1", "seed=83"])
+    monkeypatch.setattr(Countdown, "verify", staticmethod(lambda *_: Verdict(False, False, OVERLOADED)))
+    train(config)
+    steps, error = read_table(run_directory(config) / STEPS), capsys.readouterr().err
+    assert steps["overloaded"].tolist() == steps["fresh_rollouts"].tolist()
+    assert "warning: step 0, probe: the machine was too busy" in error and "warning: step 1: the machine" in error
+
+
+def test_a_validation_of_verl_tells() -> None:
+    pytest.importorskip("verl")
+    from bapo.engines.verl.trainer import MethodTrainer
+
+    class Recorder:
+        def add_probe(self, step: int, entries: object, problems: int) -> None:
+            self.entries = list(entries)
+
+    trainer, said = MethodTrainer.__new__(MethodTrainer), []
+    trainer.recorder, trainer.global_steps, trainer.val_dataset, trainer._say = Recorder(), 4, [0, 1], said.append
+    infos = {"problem": ["a", "b"], "reward": [0.0, 1.0], "overloaded": [1, 0], "seconds": [0.1, 0.1]}
+    trainer._val_metrics_update(["probe", "probe"], ["u", "v"], infos, [])
+    assert trainer.recorder.entries == [("probe", "a", 0.0), ("probe", "b", 1.0)]
+    assert [line.split(" was")[0] for line in said] == ["warning: step 4, validation: the machine"]
 
 
 def test_one_gold_that_was_not_checked_leaves_the_answer_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

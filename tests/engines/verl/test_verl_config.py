@@ -438,6 +438,23 @@ def test_a_key_that_verl_does_not_have_is_refused(key: str) -> None:
         verl_config.resolve(config)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "cure"),
+    [
+        ("overrides.trainer.nnodes", 2, "a run has the GPUs of one machine, as many as verl.gpus_per_node says"),
+        ("overrides.trainer.n_gpus_per_node", 4, "set verl.gpus_per_node"),
+        ("overrides.ray_kwargs.ray_init.address", "auto", "a run starts a Ray of its own; leave it out"),
+        ("tensor_parallel", 3, "must divide the 8 GPUs of verl.gpus_per_node"),
+        ("tensor_parallel", 16, "must divide the 8 GPUs of verl.gpus_per_node"),
+    ],
+)
+def test_a_run_stays_on_the_gpus_that_it_locks(key: str, value: object, cure: str) -> None:
+    config = configuration.compose_config(["scale=paper", "method=grpo"])
+    OmegaConf.update(config, f"verl.{key}", value, force_add=True)
+    with pytest.raises(UserError, match=rf"^verl\.{re.escape(key)}={value}: {cure}"):
+        verl_config.resolve(config)
+
+
 def test_what_a_library_reads_takes_any_key() -> None:
     config = configuration.compose_config(["scale=paper", "method=grpo"])
     rollout = {"engine_kwargs": {"vllm": {"swap_space": 1}}, "max_num_seqs": 8}

@@ -18,6 +18,7 @@ from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 from bapo.engines.shared.answers import parameters_of
 from bapo.engines.shared.images import Images, reads_images
 from bapo.engines.shared.sampler import SamplingParameters, sample
+from bapo.engines.verl.cpu import strict
 from bapo.engines.verl.cpu.sleeping import CACHE, WEIGHTS, Sleeper
 from bapo.engines.verl.images import prepared
 
@@ -88,13 +89,14 @@ class Server:
         **_: Any,
     ) -> TokenOutput:
         self.sleeper.generate()
-        p = sampling_params
+        tokens = [int(t) for t in prompt_ids]
+        p = self._checked(tokens, sampling_params)
         parameters = parameters_of(
             self.tokenizer,
             temperature=float(p.get("temperature", 1.0)),
             top_p=float(p.get("top_p", 1.0)),
             top_k=int(p.get("top_k", -1)),
-            max_tokens=int(p.get("max_tokens") or self.config.response_length),
+            max_tokens=int(p["max_tokens"]),
             generation=self.model_config.generation_config,
         )
         ends = dict.fromkeys((*parameters.eos_ids, *map(int, p.get("stop_token_ids") or ())))
@@ -102,7 +104,6 @@ class Server:
         key, prompt_key, number = p["draw"]
         result = asyncio.get_running_loop().create_future()
         images = prepared(self.processor, list(image_data or []))
-        tokens = [int(t) for t in prompt_ids]
         self.waiting.append(Request(tokens, parameters, key, prompt_key, number, images, result))
         self.arrived.set()
         self.under_way += 1
@@ -117,6 +118,12 @@ class Server:
             stop_reason="completed" if ended else "length",
             extra_fields={"global_steps": version},
         )
+
+    def _checked(self, prompt: list[int], parameters: dict[str, Any]) -> dict[str, Any]:
+        limit = self.config.max_model_len or self.config.prompt_length + self.config.response_length
+        p = {**parameters, "max_tokens": parameters.get("max_tokens", self.config.response_length)}
+        strict.check(prompt, p, limit, self.model.get_input_embeddings().num_embeddings)
+        return p
 
     async def _serve(self) -> None:
         while True:
