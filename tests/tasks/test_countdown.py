@@ -450,7 +450,11 @@ def test_sets_load_through_the_datasets_library(tmp_path, monkeypatch):
         ({"train": {"repository": "x/other"}}, "", r"holds none of other.parquet, other.jsonl"),
         ({"train": {"repository": "x/set"}}, '{"nums": [1, 2, 3], "target": 6}\n', r"only 1 usable rows"),
         ({"train": {"repository": "x/set"}}, '{"nums": [1, 2, 3]}\n', r"set.jsonl line 1: no column 'target'"),
-        ({"train": {"repository": "x/set"}}, "nums,target\n", r"set.jsonl line 1, column 1: Expecting value; write one JSON object a line"),
+        (
+            {"train": {"repository": "x/set"}},
+            "nums,target\n",
+            r"set.jsonl line 1, column 1: Expecting value; write one JSON object a line",
+        ),
         ({"train": {"repository": "x/set"}}, '{"nums": "1 2", "target": 6}\n', r"set.jsonl line 1: field 'numbers'"),
     ],
 )
