@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
 from bapo.engines.verl import shards
 
@@ -21,19 +21,21 @@ def whole(model: nn.Module) -> list[torch.Tensor]:
     return [p.full_tensor().detach().clone() for p in model.parameters()]
 
 
-def sharded() -> nn.Module:
+def sharded(offloaded: bool) -> nn.Module:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 3))
     mesh = init_device_mesh("cpu", (RANKS,))
-    fully_shard(model[0], mesh=mesh)
+    # as verl does with the actor's offload_policy; memory is pinned only for a GPU
+    policy = CPUOffloadPolicy(pin_memory=False) if offloaded else OffloadPolicy()
+    fully_shard(model[0], mesh=mesh, offload_policy=policy)
     # the root stays gathered after a forward pass, as verl's does between micro-batches
-    return fully_shard(model, mesh=mesh, reshard_after_forward=False)
+    return fully_shard(model, mesh=mesh, reshard_after_forward=False, offload_policy=policy)
 
 
-def two_ranks(rank: int, folder: str) -> None:
+def two_ranks(rank: int, folder: str, offloaded: bool) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
-    model = sharded()
+    model = sharded(offloaded)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.5)
     alpha, alphas = shards.kept(shards.shards_of(model, RANKS)), whole(model)
     assert sum(s.numel() for s in alpha) * RANKS == pytest.approx(sum(p.numel() for p in alphas), abs=2 * 4 * RANKS)
@@ -58,13 +60,18 @@ def two_ranks(rank: int, folder: str) -> None:
             model(torch.ones(2, 6))  # scored under alpha, and gathered again
         raise ConnectionError
     torch.testing.assert_close(whole(model), news, rtol=0, atol=0)
+    with shards.swapped(model, alpha, RANKS), torch.no_grad():
+        scores = model(torch.ones(2 * rank, 6))  # the first rank has nothing to score, but gathers with the other
+    assert scores.shape == (2 * rank, 3)
+    torch.testing.assert_close(whole(model), news, rtol=0, atol=0)
     model(torch.ones(4, 6)).sum().backward()  # and it still trains
     optimizer.step()
     dist.destroy_process_group()
 
 
-def test_alpha_is_pushed_and_taken_back_on_two_ranks(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(two_ranks, args=(str(tmp_path),), nprocs=RANKS)
+@pytest.mark.parametrize("offloaded", [False, True], ids=["", "offload_policy"])
+def test_alpha_is_pushed_and_taken_back_on_two_ranks(tmp_path: Path, offloaded: bool) -> None:
+    torch.multiprocessing.spawn(two_ranks, args=(str(tmp_path), offloaded), nprocs=RANKS)
 
 
 def test_what_is_no_shard_is_refused() -> None:
