@@ -56,6 +56,45 @@ def test_no_gpu_is_given_twice(tmp_path: Path) -> None:
     assert "PRETENDED" not in (tmp_path / "results/smoke-verl/logs/data/countdown.log").read_text(encoding="utf-8")
 
 
+#: records its arguments, one a line, drops `exec --nv IMG` and runs the rest with what the image has
+APPTAINER = """#!/bin/sh
+printf '%s\\n' "$@" > "$PRETENDED/$$.call"
+[ "$1 $2" = "exec --nv" ] || exit 255
+PATH="$3/bin:$PATH"
+shift 3
+exec "$@"
+"""
+
+
+def executable(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+@pytest.mark.slow
+def test_jobs_on_gpus_run_in_the_image_and_the_others_do_not(tmp_path: Path) -> None:
+    image = tmp_path / "an image"
+    executable(tmp_path / "bin/apptainer", APPTAINER)
+    executable(image / "bin/python", f'#!/bin/sh\nexec {GPU_PYTHON} "$@"\n')
+    done = snakemake(
+        tmp_path,
+        *("--cores", "2", f"{RUNS}/grpo/seed1/eval/summary.json"),
+        gpu_python=f"apptainer exec --nv '{image}' python",
+        PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        PRETENDED_SECONDS="0",
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    calls = [path.read_text(encoding="utf-8").splitlines() for path in (tmp_path / "jobs").glob("*.call")]
+    assert all(call[:6] == ["exec", "--nv", str(image), "python", "-m", "bapo"] for call in calls), calls
+    assert sorted(call[6] for call in calls) == ["base", "evaluate", "train"]
+    jobs = [json.loads(path.read_text(encoding="utf-8")) for path in (tmp_path / "jobs").glob("*.json")]
+    seen = sorted((job["command"], len(job["gpus"].split(","))) for job in jobs)
+    assert seen == [("base", 1), ("evaluate", 1), ("train", 8)]  # what the image's interpreter was given
+    # the problems need no GPU: made without the image
+    assert (tmp_path / "results/smoke-verl/countdown/data/summary.json").exists()
+
+
 @pytest.mark.parametrize(
     ("gpus", "said"),
     [
