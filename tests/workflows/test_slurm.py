@@ -16,7 +16,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TypeVar
@@ -89,14 +90,17 @@ def output_of(job: SimpleNamespace) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile", **variables: str) -> subprocess.Popen:
-    """Snakemake in ``folder``, its output in run.log there."""
+def snakemake(
+    folder: Path, *words: str, file: Path = ROOT / "Snakefile", within: Sequence[str] = (), **variables: str
+) -> subprocess.Popen:
+    """Snakemake in ``folder``, its output in run.log there; ``within``: what runs it, with its command as last word."""
+    command = [sys.executable, "-m", "snakemake", "-s", str(file), *words]
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "experiments", folder / "experiments", dirs_exist_ok=True)
     (folder / "experiments" / "study" / "table1.yaml").write_text(STUDY, encoding="utf-8")
     with open(folder / "run.log", "a", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "snakemake", "-s", str(file), *words],
+            [*within, shlex.join(command)] if within else command,
             cwd=folder,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -120,6 +124,16 @@ PROFILE = (
     *("--workflow-profile", str(ROOT / "workflows/profiles/slurm"), "--retries", "1", "--latency-wait", "10"),
     *("--slurm-partition-config", str(ROOT / "workflows/profiles/slurm/partitions.yaml")),
     *("--slurm-init-seconds-before-status-checks", "2", "--group-components", "start=1", "runs=1", "analysis=1"),
+)
+
+#: one job with both GPUs that ends when Snakemake in it does
+SBATCH = (
+    *("sbatch", "--wait", "--partition=gpu", "--gres=gpu:2", "--cpus-per-task=4", "--mem=6000", "--time=60"),
+    *("--output=run.log", "--open-mode=append"),
+)
+#: more GPUs than the allocation has
+NVIDIA_SMI = (
+    '#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo "$i, GPU-$i, NVIDIA A100-SXM4-80GB, 81920, 580.95.05"; done\n'
 )
 
 
@@ -267,3 +281,38 @@ def test_two_environments_and_a_run_longer_than_its_jobs(slurm: Path) -> None:
     assert "going on after step" in log
     # the problems need no GPU: made by the interpreter that submits
     assert (folder / "results/smoke/countdown/data/summary.json").exists()
+
+
+def test_snakemake_in_one_allocation_shares_out_its_gpus(slurm: Path) -> None:
+    """Inside sbatch, without the profile: three runs on its two GPUs, of eight that are there."""
+    folder, seen, tools = (slurm / "allocation" / name for name in ("", "jobs", "bin"))
+    for place in (seen, tools):
+        place.mkdir(parents=True)
+    (tools / "nvidia-smi").write_text(NVIDIA_SMI, encoding="utf-8")
+    (tools / "nvidia-smi").chmod(0o755)
+    command = shlex.join([sys.executable, str(ROOT / "tests/support/gpu_python.py")])
+    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={command}", f"set={SMALL}")
+    methods = ("bapo", "dapo", "grpo")
+    targets = [f"results/smoke/countdown/qwen2-112k/{method}/seed1/summary.json" for method in methods]
+    process = snakemake(
+        folder,
+        *("--cores", "4", *targets, "--config", *settings),
+        within=(*SBATCH, "--wrap"),
+        PATH=f"{tools}:{os.environ['PATH']}",
+        PRETENDED=str(seen),
+        PRETENDED_SECONDS="15",
+    )
+    assert end(process, folder) == 0, (folder / "run.log").read_text(encoding="utf-8")[-3000:]
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(seen.glob("*.json"))]
+    runs = [job for job in found if job["command"] == "train"]
+    assert sorted(job["method"] for job in runs) == sorted(methods)
+    (allocation,) = {job["slurm"] for job in found}
+    assert facts(SimpleNamespace(id=allocation))["TresPerNode"].endswith("gpu:2")
+    assert {job["gpus"] for job in runs} == {"0", "1"}  # Slurm's node has no other
+    together = [
+        (one, other)
+        for one, other in combinations(runs, 2)
+        if one["begun"] < other["ended"] and other["begun"] < one["ended"]
+    ]
+    assert together
+    assert all(one["gpus"] != other["gpus"] for one, other in together)
