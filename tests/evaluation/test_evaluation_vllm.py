@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import subprocess
@@ -17,15 +18,21 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+import yaml
+from lm_eval import simple_evaluate
 from omegaconf import DictConfig
+from support.scripted_lm import manager
 from support.vllm_cpu import make_world, needs_vllm
 
+from bapo import tasks
 from bapo.engines.shared import models
 from bapo.engines.shared.data import read_prompts
 from bapo.engines.torch.base import train_base
-from bapo.evaluation import backends, prompts, run
+from bapo.engines.torch.trainer import train
+from bapo.evaluation import backends, curve, prompts, run
+from bapo.evaluation.lm_eval_tasks import FOLDER
 from bapo.experiments.compose import compose_config
-from bapo.experiments.places import base_directory
+from bapo.experiments.places import base_directory, run_directory
 from bapo.gpucheck.world import PROMPTS
 from bapo.tasks.job import data_folder, make_data
 
@@ -38,6 +45,8 @@ LIMIT = 1500
 #: the most by which the log-probabilities of two tokens may differ where one engine takes the one and one the other
 TIE = 1e-3
 BACKENDS = ("torch", "vllm", "server")
+#: what keeps vLLM small and exact here
+SMALL = [f"evaluation.vllm.{key}" for key in ("dtype=float32", "max_num_seqs=64", "gpu_memory_utilization=0.3")]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -116,9 +125,7 @@ def changed(config: DictConfig, benchmark: str, samples: int, top_k: int) -> Dic
 @contextmanager
 def models_of(settings: list[str], checkpoint: Path, backend: str, images: int) -> Iterator[tuple[Any, DictConfig]]:
     """(lm-eval's model, configuration) of a backend, which ends with the block."""
-    more = [f"evaluation.backend={backend}", "evaluation.vllm.dtype=float32", "evaluation.vllm.max_num_seqs=64"]
-    more += ["evaluation.vllm.gpu_memory_utilization=0.3"]
-    config = compose_config([*settings, *more])
+    config = compose_config([*settings, *SMALL, f"evaluation.backend={backend}"])
     rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     with served(checkpoint, rows) if backend == "server" else none() as url:
         config.evaluation.server.base_url = url
@@ -166,6 +173,96 @@ def ready(url: str) -> bool:
         return False
 
 
+# ------------------------------------------------------------------------------------------------ a curve
+
+
+def test_a_curve_agrees_with_the_torch_engine(tmp_path: Path) -> None:
+    """The base model and the last checkpoint, on the problems that it is trained on: there accuracy rises."""
+    settings = [*make_world(tmp_path), *SMALL, "method=grpo", "train.steps=24", "train.learning_rate=2e-4"]
+    settings += ["train.batch_size=24", "train.mini_batch_size=24", "train.group_size=16"]
+    settings += ["checkpoint.every=24", "checkpoint.keep_models=true"]
+    settings += ["evaluation.benchmarks=[train]", "evaluation.validation=null", "evaluation.curve_samples=16"]
+    config = compose_config(settings)
+    train(config)
+    frames = {}
+    for backend in ("torch", "vllm"):
+        begun = time.monotonic()
+        given = compose_config([*settings, f"evaluation.backend={backend}"])
+        summary = curve.evaluate_curve(given, run_directory(config), tmp_path / backend)
+        assert summary["steps"] == [0, 24]
+        frame = pd.read_parquet(tmp_path / backend / "train.parquet")
+        assert (frame["samples"] == 16).all() and frame["step"].value_counts().to_dict() == {0: 48, 24: 48}
+        frames[backend] = dict(list(each_sample(frame).groupby("step")))
+        print(f"\n{backend}: {time.monotonic() - begun:.0f} s", end="")
+    for step in (0, 24):
+        ours, theirs = accuracy(frames["torch"][step]), accuracy(frames["vllm"][step])
+        print(f"\nstep {step}: {ours[0]:.3f} +- {ours[1]:.3f}, {theirs[0]:.3f} +- {theirs[1]:.3f}", end="")
+        assert_close(ours, theirs)
+    for steps in frames.values():  # or another checkpoint might have been sampled
+        (first, error), (last, last_error) = accuracy(steps[0]), accuracy(steps[24])
+        assert last - first > 6 * (error**2 + last_error**2) ** 0.5
+
+
+def each_sample(counts: pd.DataFrame) -> pd.DataFrame:
+    """A row for each sample of a curve's rows."""
+    rows = counts.loc[counts.index.repeat(counts["samples"])]
+    return rows.assign(correct=rows.groupby(["step", "problem_id"]).cumcount() < rows["correct"])
+
+
+# ------------------------------------------------------------------------------------------------ lm-eval's own entry
+
+
+def test_lm_eval_runs_a_task_of_the_package(tmp_path: Path) -> None:
+    """The files of the paper's scale, but for a small model and the data job's few problems, answered without tags."""
+    world = scratch(tmp_path)
+    config = compose_config(world.settings)
+    checkpoint, s = base_directory(config) / "checkpoint", config.sampling
+    found = yaml.safe_load((FOLDER / "cd34.yaml").read_text(encoding="utf-8"))
+    source = found["dataset_kwargs"] | {"prompt": config.data.prompt}
+    source["sizes"] = {split: config.data.split_sizes[split] for split in source["sizes"]}
+    common = yaml.safe_load((FOLDER / "_countdown.yaml").read_text(encoding="utf-8"))
+    generation = {**common["generation_kwargs"], "max_gen_toks": s.max_response_tokens}
+    content = {"include": str(FOLDER / "cd34.yaml"), "task": "bapo_cd34_small", "dataset_kwargs": source}
+    spec = tmp_path / "cd34.yaml"
+    content |= {"generation_kwargs": generation, "filter_list": [{"name": "all", "filter": [{"function": "keep_all"}]}]}
+    spec.write_text(yaml.safe_dump(content), encoding="utf-8")
+
+    given = yaml.safe_load((FOLDER / "vllm" / "planning.yaml").read_text(encoding="utf-8"))
+    given["model_args"] |= {"pretrained": str(checkpoint), "revision": None, "tokenizer_revision": None}
+    given["model_args"] |= {"dtype": "float32", "max_model_len": s.max_prompt_tokens + s.max_response_tokens}
+    given["model_args"] |= {"gpu_memory_utilization": 0.3, "max_num_seqs": 64, "enforce_eager": True}
+    given["tasks"] = [str(spec)]
+    begun = time.monotonic()
+    report = simple_evaluate(**given, bootstrap_iters=1, task_manager=manager(data_folder=str(data_folder(config))))
+    gc.collect()  # the engine ends with its model
+    print(f"\nlm-eval: {time.monotonic() - begun:.0f} s", end="")
+
+    results, samples = report["results"]["bapo_cd34_small"], report["samples"]["bapo_cd34_small"]
+    grader, rows = tasks.get("countdown"), []
+    for sample in samples:
+        (responses,), doc = sample["resps"], sample["doc"]
+        verdicts = [grader.verify(text, doc["ground_truth"]) for text in responses]
+        assert sample["bits"] == [int(v.correct) for v in verdicts] and len(set(responses)) > 1
+        rows += [{"problem_id": doc["id"], "correct": v.correct, "parsed": v.parsed} for v in verdicts]
+    frame = pd.DataFrame(rows)
+    assert len(samples) == world.problems and len(frame) == world.problems * 32
+    rates = frame.groupby("problem_id")["correct"].mean()
+    assert results["acc,all"] == pytest.approx(rates.mean()) and 0 < rates.mean() < 1
+    assert results["pass@1,all"] == results["bits,all"] == pytest.approx(rates.mean())
+    assert results["pass@32,all"] == pytest.approx((rates > 0).mean())
+    assert results["unparsed,all"] == pytest.approx(1 - frame["parsed"].mean()) and 0 <= results["maj@32,all"] <= 1
+
+    with models_of(world.settings, checkpoint, "torch", 0) as (model, composed):
+        loaded = run.load_benchmark(changed(composed, "cd34", 32, -1), "cd34", checkpoint)
+        ours = run.run_benchmark(model, loaded)[1]
+    assert set(ours["problem_id"]) == set(rates.index)
+    print(f"\n{accuracy(ours)} and {accuracy(frame)}", end="")
+    assert_close(accuracy(ours), accuracy(frame))
+
+
+# ------------------------------------------------------------------------------------------------ what is compared
+
+
 def accuracy(frame: pd.DataFrame) -> tuple[float, float]:
     """(pass@1, its standard error with these problems: only the sampling is random)."""
     rates = frame.groupby("problem_id")["correct"].mean()
@@ -173,9 +270,13 @@ def accuracy(frame: pd.DataFrame) -> tuple[float, float]:
     return float(rates.mean()), float(variance**0.5)
 
 
-def assert_within(one: pd.DataFrame, other: pd.DataFrame) -> None:
-    (a, error), (b, other_error) = accuracy(one), accuracy(other)
+def assert_close(one: tuple[float, float], other: tuple[float, float]) -> None:
+    (a, error), (b, other_error) = one, other
     assert abs(a - b) < 3 * (error**2 + other_error**2) ** 0.5 + 1e-9
+
+
+def assert_within(one: pd.DataFrame, other: pd.DataFrame) -> None:
+    assert_close(accuracy(one), accuracy(other))
     lengths = [frame["tokens"].astype(float) for frame in (one, other)]
     spread = sum(series.var() / len(series) for series in lengths) ** 0.5
     # the server's count and ours have the end token, a text tokenised again has none
