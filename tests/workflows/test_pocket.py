@@ -40,9 +40,9 @@ NO_REGISTRY = "pip cannot download it"
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Table 1 of the scale; skips where no registry is reached."""
     folder = tmp_path_factory.mktemp("pocket")
-    workflow = ("-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--cores=2", "table1")
+    workflow = ("-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--cores=2", "table1", "--config")
     done = subprocess.run(
-        [sys.executable, *workflow, "--config", "scale=pocket_smoke", "seeds=[1]", "tracking=none", "set=['threads=1']"],
+        [sys.executable, *workflow, "scale=pocket_smoke", "seeds=[1]", "tracking=none", "set=['threads=1']"],
         cwd=folder,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
