@@ -178,7 +178,7 @@ def python(folder: Path, *words: str) -> None:
         rest += ["--help"]
     if rest[:1] == ["watch"] and "--once" not in rest:  # it does not end by itself
         rest += ["--once"]
-    if rest[:1] == ["train"] and {"scale=paper", "scale=single_gpu"} & set(rest):
+    if rest[:1] == ["train"] and {"scale=paper", "scale=single_gpu", "engine=verl"} & set(rest):
         pytest.importorskip("verl", reason="the configuration that is printed is verl's")
     files = {word: sorted(map(str, folder.glob(word))) for word in rest if "*" in word}
     run_module(module, *(word for pattern in rest for word in files.get(pattern, [pattern])))

@@ -322,6 +322,8 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         yield module
 
 
+#: Qwen2.5's <|im_end|>
+IM_END = 151645
 PAPER = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("vllm/*.yaml"))}
 
 
@@ -340,7 +342,9 @@ def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> N
     )
     assert arguments["dtype"] == m.dtype == config.evaluation.vllm.dtype
     assert arguments["max_model_len"] == s.max_prompt_tokens + s.max_response_tokens
-    assert content["gen_kwargs"] == backends.arguments(changed(config, evaluation__backend="vllm"), m.path)
+    ends = {"stop_token_ids": [IM_END]} if list(s.stop_tokens) == ["<|im_end|>"] else {}
+    offline = changed(config, evaluation__backend="vllm", sampling__stop_tokens=[])  # without the hub's tokenizer
+    assert content["gen_kwargs"] == {**backends.arguments(offline, m.path), **ends}
     assert content["model"] == ("vllm-vlm" if name == "geometry" else "vllm")
     members = load_yaml(manager().task_index[content["tasks"][0]].yaml_path, resolve_func=False)["task"]
     assert [m.removeprefix("bapo_") for m in members] == list(config.evaluation.benchmarks)
