@@ -369,6 +369,7 @@ def test_through_vllm_with_the_file_of_the_paper_scale(
     for _, given in engine.asked:
         assert given == {
             "stop": ["<end>"],
+            "stop_token_ids": [IM_END],
             "max_tokens": 16,
             "temperature": 1.0,
             "top_p": 1.0,
