@@ -45,7 +45,7 @@ def main(work: Path, side: str) -> None:
 
 
 class Runner:
-    """verl's entry point inside Ray, as bapo.engines.verl.trainer.TaskRunner."""
+    """verl's entry point inside Ray, as bapo.engines.verl.task_runner.TaskRunner."""
 
     def run(self, config: DictConfig) -> None:
         import transfer_queue as tq
