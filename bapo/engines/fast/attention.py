@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bapo.engines.fast import sampler
-from bapo.engines.fast.layout import Layout
+from bapo.engines.fast.layout import Layout, Sums
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -24,18 +24,29 @@ class Heads(NamedTuple):
     size: int
 
 
+#: The last layout, heads and frequencies, and their places.
+_LATEST: list[Any] = []
+
+
 @dataclass
 class Places:
-    """A layout for a model's heads.
+    """A layout for a model's heads, where the vector of each head is a row of its own.
 
-    turns: RoPE's rotations of every token's queries, complex [M, query heads, size / 2]; mask: float32 [R * key heads,
-    Q times the queries' heads that share a key, K], 0 where a query sees a key, else -inf.
+    turns: RoPE's rotations of every token's queries, complex [M, query heads, size / 2]; mask: float32 [R, 1, Q, K], 0
+    where a query sees a key, else -inf. Rows of vectors [n, size], int64: queries [R * query heads * Q] among those of
+    all tokens' queries, keys and values [R * key heads * K] among those of their keys and values, query [M, query
+    heads] of a token's queries among the first; uses: the sums over a token's places among keys, then values.
     """
 
     layout: Layout
     heads: Heads
     turns: Tensor
     mask: Tensor
+    queries: Tensor
+    keys: Tensor
+    values: Tensor
+    query: Tensor
+    uses: Sums
 
     @cached_property
     def turns_back(self) -> Tensor:
@@ -43,7 +54,16 @@ class Places:
 
     @classmethod
     def of(cls, model: PreTrainedModel, layout: Layout, heads: Heads) -> Places:
+        """Return the places of ``layout``: the last ones again where policy and reference score the same tokens."""
         frequencies, sections = sampler.frequencies_of(model)
+        if _LATEST and _LATEST[0] is layout and _LATEST[1] == heads and torch.equal(_LATEST[2], frequencies):
+            return _LATEST[3]
+        places = cls._of(frequencies, sections, layout, heads)
+        _LATEST[:] = layout, heads, frequencies, places
+        return places
+
+    @classmethod
+    def _of(cls, frequencies: Tensor, sections: Tensor | None, layout: Layout, heads: Heads) -> Places:
         if layout.positions.ndim == 1:
             angles = torch.arange(layout.mask.shape[2])[:, None] * frequencies
             turns = torch.polar(torch.ones_like(angles), angles)[layout.positions]
@@ -51,13 +71,19 @@ class Places:
             angles = layout.positions[sections].T * frequencies
             turns = torch.polar(torch.ones_like(angles), angles)
         rows, queries, keys = layout.mask.shape
-        shared = heads.queries // heads.keys
-        mask = layout.mask[:, None].expand(rows, heads.queries, queries, keys)
+        key_heads, query_heads = torch.arange(heads.keys)[:, None], torch.arange(heads.queries)
+        of_keys = layout.keys.view(rows, 1, keys) * (2 * heads.keys) + key_heads
+        row, column = layout.query // queries, layout.query % queries
         return cls(
             layout,
             heads,
             turns[:, None].expand(-1, heads.queries, -1).contiguous(),
-            mask.reshape(rows * heads.keys, shared * queries, keys),
+            layout.mask[:, None],
+            queries=(layout.queries.view(rows, 1, queries) * heads.queries + query_heads[:, None]).flatten(),
+            keys=of_keys.flatten(),
+            values=(of_keys + heads.keys).flatten(),
+            query=(row[:, None] * heads.queries + query_heads) * queries + column[:, None],
+            uses=layout.uses.of_heads(keys, rows, heads.keys),
         )
 
     def rotate(self, x: Tensor, heads: int, back: bool = False) -> None:
@@ -66,16 +92,14 @@ class Places:
         vectors = x.view(len(x), -1, self.heads.size // 2, 2)[:, :heads]
         torch.view_as_complex(vectors).mul_(turns[:, :heads])
 
-    def to_rows(self, x: Tensor) -> Tensor:
-        """Copy [R * width, heads * size] into [R * key heads, shared * width, size]."""
-        rows = len(self.layout.mask)
-        vectors = x.view(rows, len(x) // rows, -1, self.heads.size)
-        return vectors.transpose(1, 2).reshape(len(self.mask), -1, self.heads.size)
+    def vectors(self, x: Tensor, rows: Tensor) -> Tensor:
+        """Copy chosen vectors of heads, of any [..., features], into [R * key heads, n, size]."""
+        size = self.heads.size
+        return x.view(-1, size).index_select(0, rows).view(len(self.layout.mask) * self.heads.keys, -1, size)
 
-    def from_rows(self, x: Tensor, heads: int) -> Tensor:
-        """Undo :meth:`to_rows` for this many heads."""
-        vectors = x.view(len(self.layout.mask), heads, -1, self.heads.size)
-        return vectors.transpose(1, 2).reshape(-1, heads * self.heads.size)
+    def query_of(self, only: Tensor | None) -> Tensor:
+        """Return ``query`` of the tokens ``only`` (None: all), one behind the other."""
+        return (self.query if only is None else self.query[only]).flatten()
 
 
 @dataclass
@@ -93,31 +117,30 @@ def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple
 
     q: [M, query heads * size]; kv: keys, then values, [M, 2 * key heads * size]; both are rotated in place.
     """
-    layout, heads = places.layout, places.heads
+    heads = places.heads
     places.rotate(q, heads.queries)
     places.rotate(kv, heads.keys)
-    q = places.to_rows(q.index_select(0, layout.queries))
-    k, v = (places.to_rows(part) for part in kv.index_select(0, layout.keys).tensor_split(2, 1))
-    scores = torch.baddbmm(places.mask, q, k.transpose(1, 2))
-    weights = torch.softmax(scores, -1, out=scores)
-    attended = places.from_rows(torch.bmm(weights, v), heads.queries)
-    chosen = layout.query if only is None else layout.query[only]
-    return attended.index_select(0, chosen), Kept(q, k, v, weights)
+    q = places.vectors(q, places.queries)
+    k, v = (places.vectors(kv, rows) for rows in (places.keys, places.values))
+    scores = torch.bmm(q, k.transpose(1, 2))
+    rows, _, queries, keys = places.mask.shape
+    scores.view(rows, heads.queries, queries, keys).add_(places.mask)
+    weights = torch.softmax(scores, -1)  # in place it takes twice as long
+    attended = torch.bmm(weights, v).view(-1, heads.size).index_select(0, places.query_of(only))
+    return attended.view(-1, heads.queries * heads.size), Kept(q, k, v, weights)
 
 
 def backward(gradient: Tensor, kept: Kept, places: Places, only: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the gradients of :func:`forward`'s q and kv from that of its result."""
-    layout, heads = places.layout, places.heads
-    chosen = layout.query if only is None else layout.query[only]
-    attended = places.to_rows(spread(gradient, chosen, len(layout.queries)))
+    heads = places.heads
+    attended = spread(gradient.view(-1, heads.size), places.query_of(only), len(places.queries)).view_as(kept.q)
     scores = torch.bmm(attended, kept.v.transpose(1, 2))
     scores = torch._softmax_backward_data(scores, kept.weights, -1, torch.float32)
-    q = places.from_rows(torch.bmm(scores, kept.k), heads.queries).index_select(0, layout.query)
-    kv = torch.empty(len(layout.mask), layout.mask.shape[2], 2, heads.keys, heads.size)
-    parts = torch.bmm(scores.transpose(1, 2), kept.q), torch.bmm(kept.weights.transpose(1, 2), attended)
-    for number, part in enumerate(parts):
-        kv[:, :, number] = part.view(len(kv), heads.keys, -1, heads.size).transpose(1, 2)
-    kv = layout.uses.of(kv.view(len(layout.keys), -1))
+    q = torch.bmm(scores, kept.k).view(-1, heads.size).index_select(0, places.query_of(None))
+    kv = kept.k.new_empty(2, *kept.k.shape)
+    torch.bmm(scores.transpose(1, 2), kept.q, out=kv[0])
+    torch.bmm(kept.weights.transpose(1, 2), attended, out=kv[1])
+    q, kv = q.view(-1, heads.queries * heads.size), places.uses.of(kv.view(-1, heads.size)).view(len(places.query), -1)
     places.rotate(q, heads.queries, back=True)
     places.rotate(kv, heads.keys, back=True)
     return q, kv

@@ -177,8 +177,8 @@ class Kept:
     attended: Tensor
     mlp_h: Tensor
     mlp_scale: Tensor
+    gate: Tensor
     up: Tensor
-    sigmoid: Tensor
     silu: Tensor
     activated: Tensor
 
@@ -202,12 +202,11 @@ def forward(
     x = torch.addmm(x, attended, weights.out.t())
     mlp_h, mlp_scale = normalise(x, eps)
     gate, up = torch.mm(mlp_h, weights.gate_up.t()).chunk(2, -1)
-    sigmoid = torch.sigmoid(gate)
+    silu = F.silu(gate)
     if not keep:  # the same numbers, so that a policy has no divergence from itself
-        return x.addmm_(sigmoid.mul_(gate).mul_(up), weights.down.t()), None
-    silu = sigmoid * gate
+        return x.addmm_(silu.mul_(up), weights.down.t()), None
     activated = silu * up
-    kept = Kept(h, scale, rows, attended, mlp_h, mlp_scale, up, sigmoid, silu, activated)
+    kept = Kept(h, scale, rows, attended, mlp_h, mlp_scale, gate, up, silu, activated)
     return x.addmm_(activated, weights.down.t()), kept
 
 
@@ -221,8 +220,7 @@ def backward(
     gate_up = torch.empty(len(activated), 2 * activated.shape[1])
     gate, up = gate_up.chunk(2, -1)
     torch.mul(activated, kept.silu, out=up)
-    slope = torch.addcmul(kept.sigmoid, kept.silu, 1 - kept.sigmoid)  # of silu
-    torch.mul(slope.mul_(activated), kept.up, out=gate)
+    torch.ops.aten.silu_backward(activated.mul_(kept.up), kept.gate, grad_input=gate)
     joined = torch.mm(gate_up.t(), kept.mlp_h)
     gradient = normalise_backward(torch.mm(gate_up, weights.gate_up), kept.mlp_h, kept.mlp_scale, gradient)
     out = torch.mm(gradient.t(), kept.attended)
@@ -261,7 +259,7 @@ def kept_bytes(model: PreTrainedModel, layout: Layout, gradient: bool) -> int:
     stream = tokens * config.hidden_size
     attention = rows * heads.size * (queries * heads.queries + 2 * keys * heads.keys)
     attention += rows * heads.queries * queries * keys + tokens * heads.size * heads.queries
-    layer = 2 * stream + attention + 5 * tokens * config.intermediate_size
+    layer = 2 * stream + attention + 4 * tokens * config.intermediate_size
     count = config.num_hidden_layers
     if not gradient:
         return 4 * layer
@@ -300,7 +298,7 @@ class _Hidden(torch.autograd.Function):
         config, keep = model.config.get_text_config(), any(ctx.needs_input_grad)
         heads = _heads_of(model)
         layers, kept = _joined(model, rest, config.num_hidden_layers, heads), []
-        again = model.is_gradient_checkpointing
+        again = keep and model.is_gradient_checkpointing
         places = Places.of(model, layout, heads)
         x = F.embedding(layout.words, embedding)
         if features is not None:
@@ -309,7 +307,7 @@ class _Hidden(torch.autograd.Function):
             first, last = layer is layers[0], layer is layers[-1]
             begun = x
             x, needed = forward(x, layer.weights, config.rms_norm_eps, places, first, last, keep and not again)
-            kept.append(begun if keep and again else needed)
+            kept.append(begun if again else needed)
         h, scale = normalise(x, config.rms_norm_eps)
         if keep:
             ctx.state = _State(layers, kept, places, h, scale, norm, len(embedding), config.rms_norm_eps)

@@ -71,6 +71,25 @@ class Sums:
         np.cumsum(counts[:-1], out=offsets[1:])
         return cls(torch.from_numpy(index[: counts.sum()]), torch.from_numpy(offsets))
 
+    def of_heads(self, keys: int, rows: int, heads: int) -> Sums:
+        """Return these sums over places [rows, keys] for each head: over the rows [2, rows, heads, keys].
+
+        Their results are [owners, 2, heads], one behind the other.
+        """
+        index, begins = self.index.numpy(), self.offsets.numpy()
+        counts = np.diff(begins, append=len(index))
+        parts = np.arange(2 * heads)
+        places = (index // keys) * (heads * keys) + index % keys
+        places = places[:, None] + (parts // heads) * (rows * heads * keys) + (parts % heads) * keys
+        # an owner's places lie together, those of one part and head before those of the next
+        within = np.arange(len(index)) - np.repeat(begins, counts)
+        each = np.repeat(counts, counts)
+        targets = np.repeat(begins, counts)[:, None] * len(parts) + parts * each[:, None] + within[:, None]
+        spread = np.empty(places.size, dtype=np.int32)
+        spread[targets] = places
+        offsets = (begins[:, None] * len(parts) + parts * counts[:, None]).astype(np.int32)
+        return Sums(torch.from_numpy(spread), torch.from_numpy(offsets.ravel()))
+
     def of(self, rows: Tensor) -> Tensor:
         """Sum rows [n, width]. The library has no other sum of chosen rows that does not copy them first."""
         return torch.embedding_bag(rows, self.index, self.offsets, False, 0)[0]
@@ -149,7 +168,7 @@ def _cut(firsts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     counts, width = ends - firsts, int(ends.max())
 
     def cost(length: int) -> int:
-        return int(np.sum(-(-counts // length))) * (17 * length * width + 70 * width + 90 * length)
+        return int(np.sum(-(-counts // length))) * (12 * length * width + 70 * width + 90 * length)
 
     longest = int(counts.max())
     length = min((longest, *(n for n in _LENGTHS if n < longest)), key=cost)

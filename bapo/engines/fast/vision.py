@@ -18,23 +18,25 @@ MAX_PARAMETERS = 64_000_000
 _PLAIN_MODULES = ("transformers.models.qwen2_5_vl.", "transformers.activations", "torch.nn.modules.")
 
 
-def supports(visual: Any, grids: Tensor) -> bool:
-    """Return whether :func:`forward` computes what ``visual`` does for images of patches int64 [images, 3]."""
-    if type(visual).__name__ != "Qwen2_5_VisionTransformerPretrainedModel" or grids.device.type != "cpu":
-        return False
+def supports(visual: Any) -> bool:
+    """Return whether ``visual`` is a tower whose images :func:`forward` can compute, if they are of one size."""
     modules, parameters = list(visual.modules()), list(visual.parameters())
+    return (
+        type(visual).__name__ == "Qwen2_5_VisionTransformerPretrainedModel"
+        and all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
+        and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
+        and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in parameters)
+        and sum(p.numel() for p in parameters) <= MAX_PARAMETERS
+    )
+
+
+def fits(visual: Any, grids: Tensor) -> bool:
+    """Return whether every block sees whole images of these patches, int64 [images, 3], and all are of one size."""
     t, height, width = grids[0].tolist()
     window = visual.window_size // visual.patch_size  # patches a side; a window that holds the image is the image
     whole = height <= window and width <= window
-    return (
-        t == 1
-        and bool((grids == grids[0]).all())
-        and (whole or set(visual.fullatt_block_indexes) >= set(range(len(visual.blocks))))
-        and all(type(m).__module__.startswith(_PLAIN_MODULES) for m in modules)
-        and not any(m._forward_hooks or m._forward_pre_hooks for m in modules)
-        and all(p.dtype == torch.float32 for p in parameters)
-        and sum(p.numel() for p in parameters) <= MAX_PARAMETERS
-    )
+    alike = t == 1 and bool((grids == grids[0]).all())
+    return alike and (whole or set(visual.fullatt_block_indexes) >= set(range(len(visual.blocks))))
 
 
 def forward(visual: Any, pixels: Tensor, grids: Tensor) -> Tensor:

@@ -174,8 +174,8 @@ def tower(model: PreTrainedModel, images: Sequence[Images]) -> Tensor:
     pixels = torch.from_numpy(np.concatenate([i.pixel_values for i in images])).to(weight.device)
     grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in images])).to(weight.device)
     visual = model.model.visual
-    fast = shortcut("vision", visual, grids)
-    if fast is not None:
+    fast = shortcut("vision", visual)
+    if fast is not None and fast.fits(visual, grids):
         return fast.forward(visual, pixels, grids)
     return visual(pixels.to(visual.dtype), grid_thw=grids).pooler_output.to(weight.dtype)
 

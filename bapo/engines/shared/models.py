@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ def device_of(config: DictConfig) -> torch.device:
 def prepare_process(threads: int) -> None:
     """Set up a single-purpose process: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
     keep_freed_memory()
+    gc.freeze()  # the collector need not look through all imports again and again
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
     load_transformers().utils.logging.disable_progress_bar()  # one progress line a job, and it is ours

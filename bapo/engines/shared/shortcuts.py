@@ -6,17 +6,27 @@ import importlib
 from functools import cache
 from types import ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 FOLDER = "bapo.engines.fast"
 
+#: The answers about each model, by part: a look at all its modules is a twentieth of an update of a small one.
+_ANSWERS: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
 
-def shortcut(part: str, *subject: Any) -> ModuleType | None:
-    """Return the module ``part`` (sampler, scoring or vision) if it is there and computes what ``subject`` computes.
 
-    subject: the arguments of the module's own ``supports``, a model or a vision tower with its images' sizes.
+def shortcut(part: str, model: Any) -> ModuleType | None:
+    """Return the module ``part`` (sampler, scoring or vision) if it is there and computes what ``model`` computes.
+
+    model: a language model or a vision tower. It is looked at once, so it has its hooks, adapters and precision before
+    it is first used.
     """
     module = _module(part)
-    return module if module is not None and module.supports(*subject) else None
+    if module is None:
+        return None
+    answers = _ANSWERS.setdefault(model, {})
+    if part not in answers:
+        answers[part] = module.supports(model)
+    return module if answers[part] else None
 
 
 @cache

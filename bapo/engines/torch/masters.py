@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 
 def of(model: Any) -> dict[str, Tensor]:
@@ -33,6 +34,8 @@ def of(model: Any) -> dict[str, Tensor]:
 @torch.no_grad()
 def round_into(model: Any, masters: dict[str, Tensor]) -> None:
     """Write the copies, rounded, into the parameters of ``model``."""
+    if all(isinstance(master, Parameter) for master in masters.values()):
+        return
     for name, parameter in model.named_parameters():
         if name in masters and masters[name] is not parameter:
             parameter.copy_(masters[name])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bapo.engines.fast import scoring
-from bapo.engines.fast.layout import lay_out
+from bapo.engines.fast.layout import Sums, lay_out
 from bapo.engines.shared import models
 from bapo.engines.shared.imports import load_transformers
 
@@ -129,6 +129,26 @@ def test_equal_rows_are_computed_once():
     layout = lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
     assert len(layout.word) == 3 + 3 + 6 + 1
     assert torch.equal(layout.predicts[0], layout.predicts[1])
+
+
+def test_sums_of_heads_add_what_belongs_to_a_token():
+    """Rows [2, 3, heads, 4] of places that tokens own; 5 belongs to nobody."""
+    owners, heads = np.array([[0, 2, 1, 5], [0, 2, 2, 5], [0, 4, 1, 1]]), 2
+    rows = torch.randn(2, 3, heads, 4, 6)
+    found = Sums.by_owner(owners.ravel(), 5).of_heads(4, 3, heads).of(rows.view(-1, 6)).view(5, 2, heads, 6)
+    for token in range(5):
+        expected = rows.permute(1, 3, 0, 2, 4)[torch.from_numpy(owners == token)].sum(0)
+        torch.testing.assert_close(found[token], expected)
+
+
+def test_models_that_rotate_otherwise_share_no_places():
+    """Policy and reference score the same rows one after the other and share what the layout alone decides."""
+    ids, starts, lengths, width, mask = batch([A, A, B], [2, 7, 4])
+    slow = {"rope_type": "default", "rope_theta": 100.0}
+    for model in (build(), build(rope_parameters=slow), build(num_key_value_heads=4)):
+        expected = models.score(model, ids, starts, width).logprobs
+        found, _ = scoring.score(model, ids, starts, lengths, width)
+        assert ((found - expected) * mask).abs().max() < 1e-5
 
 
 def test_changed_weights_are_seen():

@@ -44,9 +44,9 @@ def test_the_tower(tokenizer, processor, window, fullatt, sizes):
     grids = torch.from_numpy(np.concatenate([i.image_grid_thw for i in own]))
     with torch.no_grad():
         expected = model.model.visual(pixels, grid_thw=grids).pooler_output
-        assert vision_qwen2_5.supports(model.model.visual, grids) == (
-            len(sizes) == 1 and (window == 48 or fullatt == [0, 1])
-        )
+        visual = model.model.visual
+        assert vision_qwen2_5.supports(visual)
+        assert vision_qwen2_5.fits(visual, grids) == (len(sizes) == 1 and (window == 48 or fullatt == [0, 1]))
         found = images.tower(model, own)
     assert found.shape == expected.shape
     assert (found - expected).abs().max() < 1e-5

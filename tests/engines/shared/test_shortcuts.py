@@ -70,3 +70,12 @@ def test_the_folder_of_the_fast_forward_can_be_deleted() -> None:
     assert expected["fast"] == [True, True] and without["fast"] == [False, False]
     assert without["tokens"] == expected["tokens"]
     np.testing.assert_allclose(without["numbers"], expected["numbers"], atol=1e-5)
+
+
+def test_a_model_is_looked_at_once(monkeypatch) -> None:
+    from bapo.engines.fast import scoring
+
+    model, looks = torch.nn.Linear(1, 1), []
+    monkeypatch.setattr(scoring, "supports", lambda model: looks.append(model) or len(looks) == 1)
+    assert [shortcut("scoring", model) for _ in range(2)] == [scoring, scoring] and looks == [model]
+    assert shortcut("scoring", torch.nn.Linear(1, 1)) is None  # another one is
