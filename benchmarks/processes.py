@@ -60,6 +60,15 @@ def family(pid: int) -> dict[int, float]:
     return {number: seconds[number] for number in found if number in seconds}
 
 
+def title(pid: int) -> str:
+    """Return what a process calls itself: of one of Ray's workers its class, of any other its program."""
+    words = b""
+    with contextlib.suppress(OSError):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+    first = words.replace(b"\0", b" ").decode(errors="replace").split(" ")[0]
+    return first.removeprefix("ray::").partition(".")[0] if first.startswith("ray::") else Path(first).name
+
+
 def adopt() -> None:
     """Become the parent of what loses its own: Ray's servers, jobs of a warm process."""
     if sys.platform == "linux":

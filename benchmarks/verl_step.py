@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,10 +39,14 @@ PARTS = ("imports", "Ray", "workers and models", "step 1")
 
 
 class Moment(NamedTuple):
-    """Seconds since the start of a job: of wall time, and of CPU time of all its processes."""
+    """Seconds since the start of a job: of wall time, and of CPU time by kind of process."""
 
     wall: float
-    cpu: float
+    kinds: Counter[str]
+
+    @property
+    def cpu(self) -> float:
+        return sum(self.kinds.values())
 
 
 def moments(work: Path, side: str) -> dict[str, Moment]:
@@ -63,10 +68,13 @@ def moments(work: Path, side: str) -> dict[str, Moment]:
     return found
 
 
-def cpu() -> float:
-    """Return the CPU seconds of all that runs below this process, which adopts Ray's servers."""
-    family = processes.family(os.getpid())
-    return sum(seconds for pid, seconds in family.items() if pid != os.getpid())
+def cpu() -> Counter[str]:
+    """Return the CPU seconds of all that runs below this process, which adopts Ray's servers, by kind."""
+    kinds: Counter[str] = Counter()
+    for pid, seconds in processes.family(os.getpid()).items():
+        if pid != os.getpid():
+            kinds[processes.title(pid)] += seconds
+    return kinds
 
 
 def end(job: subprocess.Popen) -> None:
@@ -87,7 +95,8 @@ def per_step(found: dict[str, Moment]) -> Moment:
     numbers = sorted(int(n) for name in found for n in re.findall(r"step (\d+)", name))
     first, last = found[f"step {numbers[0]}"], found[f"step {numbers[-1]}"]
     steps = numbers[-1] - numbers[0]
-    return Moment((last.wall - first.wall) / steps, (last.cpu - first.cpu) / steps)
+    kinds = {kind: (last.kinds[kind] - first.kinds[kind]) / steps for kind in last.kinds}
+    return Moment((last.wall - first.wall) / steps, Counter(kinds))
 
 
 def prepare(work: Path, results: Path, side: str, steps: int, smallest: bool, own: bool) -> Path:
@@ -145,13 +154,22 @@ def main() -> None:
     show_start(starts)
 
 
+def middle(moments: list[Moment]) -> np.ndarray:
+    """Return the medians of wall and CPU seconds."""
+    return np.median([(moment.wall, moment.cpu) for moment in moments], axis=0)
+
+
 def show(costs: dict[str, list[Moment]], tables: dict[str, pd.DataFrame]) -> None:
-    """Print what a step of each side costs, its ratio to verl's own, and what the steps contain."""
-    base = np.median(np.array(costs["verl"]), axis=0)
+    """Print what a step of each side costs, its ratio to verl's own, by kind of process, and what the steps contain."""
+    base = middle(costs["verl"])
     for side, found in costs.items():
-        wall, used = np.median(np.array(found), axis=0)
+        wall, used = middle(found)
         text = f"{side:<6} {used:6.2f} s of CPU time a step, ratio {used / base[1]:.2f}; wall {wall:6.2f} s, ratio "
         print(f"{text}{wall / base[0]:.2f}")
+    for kind in sorted({kind for found in costs.values() for moment in found for kind in moment.kinds}):
+        used = [np.median([moment.kinds[kind] for moment in found]) for found in costs.values()]
+        if max(used) >= 0.01:
+            print(f"    {kind:<40} {'   '.join(f'{side} {s:5.2f} s' for side, s in zip(costs, used, strict=True))}")
     for side, table in tables.items():
         updates, tokens = table["updates"].mean(), table["trained_tokens"].mean()
         rollouts = (table["fresh_rollouts"] + table["regenerated_rollouts"]).mean()
@@ -162,7 +180,7 @@ def show_start(starts: list[dict[str, Moment]]) -> None:
     """Print what each part of a start takes: medians over all sides, whose starts are alike."""
     before = np.zeros((len(starts), 2))
     for part in PARTS:
-        at = np.array([found[part] for found in starts])
+        at = np.array([(found[part].wall, found[part].cpu) for found in starts])
         wall, used = np.median(at - before, axis=0)
         print(f"start, to {part:<20} {used:6.2f} s of CPU time, {wall:6.2f} s")
         before = at
