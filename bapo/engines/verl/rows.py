@@ -69,14 +69,14 @@ class StepRows:
         order = [k for name in asked.prompts for k in sorted(by_uid[name], key=lambda key: int(key.split("_")[1]))]
         fields = ["responses", "rollout_log_probs", "rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=order, partition_id=TRAIN, select_fields=fields)
+        # a nested tensor looks through all its rows for each that is asked for
+        responses, logprobs, scores = ([row.numpy() for row in data[field].unbind()] for field in fields[:3])
         groups = []
         for number, prompt in enumerate(asked.prompts.values()):
-            rows = range(number * asked.size, (number + 1) * asked.size)
-            samples = samples_of(
-                [data["responses"][i].numpy() for i in rows], [data["rollout_log_probs"][i].numpy() for i in rows]
-            )
-            rewards = np.array([float(data["rm_scores"][i].sum()) for i in rows], dtype=np.float32)
-            keys = [order[i] for i in rows]
+            rows = slice(number * asked.size, (number + 1) * asked.size)
+            samples = samples_of(responses[rows], logprobs[rows])
+            rewards = np.array([row.sum() for row in scores[rows]], dtype=np.float32)
+            keys = order[rows]
             self.live |= {k: Live(tags[k], prompt.id, float(r)) for k, r in zip(keys, rewards, strict=True)}
             groups.append(Group(prompt, rewards, step, version, Rows.of(samples, keys), origin))
         graded = [e["reward_extra_info"] for e in data["extra_fields"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -35,7 +36,7 @@ from bapo.engines.verl.rows import TRAIN, Asked, StepRows, samples_of
 from bapo.engines.verl.worker import CURRENT, DELAYED
 from bapo.experiments.identity import base_identity
 
-#: groups whose log-probabilities are compared between the engines in a step
+#: of so many groups of a step one has its log-probabilities compared between the engines
 COMPARED = 16
 
 
@@ -203,10 +204,11 @@ class StepSampler:
     def mismatch(self, delayed: bool) -> dict[str, float]:
         """Compare the rollout engine's log-probabilities of some fresh responses with the training engine's.
 
-        delayed: alpha, which sampled them, is not the current policy. Of COMPARED groups at most, 16 of 256 prompts:
+        delayed: alpha, which sampled them, is not the current policy. Of one group in COMPARED, 16 of the paper's 256:
         their scoring is about a hundredth of a step's work. No cost of the method's, and not in the ledger.
         """
-        groups = [g for g in self._fresh if g.unfinished is None][:COMPARED]
+        groups = [g for g in self._fresh if g.unfinished is None]
+        groups = groups[: math.ceil(len(groups) / COMPARED)]
         if not groups:
             return {}
         self.services.score_as(DELAYED if delayed else CURRENT)
@@ -234,7 +236,8 @@ class StepSampler:
         }
         services.score(batch)
         scored = tq.kv_batch_get(keys=keys, partition_id=TRAIN, select_fields=["log_probs", "response_mask"])
-        values = response_from_nested(scored["log_probs"], scored["response_mask"])
+        # a nested tensor looks through all its rows for each that is asked for
+        values = response_from_nested(scored["log_probs"], scored["response_mask"]).unbind()
         services.rows.discard(batch.keys)
         for row, (n, i) in enumerate(index_of(groups)):
             length = groups[n].samples.lengths[i]

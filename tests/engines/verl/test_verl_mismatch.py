@@ -52,10 +52,11 @@ def test_a_delayed_policys_responses_are_scored_by_that_policy() -> None:
     assert step.ledger.forwards == 0 and not step.seconds  # no cost of the method's
 
 
-def test_only_some_whole_groups_are_scored() -> None:
-    step = Scoring([group("cut", [[-1.0]], unfinished=True), *(group(str(i), [[-1.0]]) for i in range(40))])
+@pytest.mark.parametrize(("finished", "scored"), [(1, 1), (32, 2), (40, 3), (256, 16)])
+def test_one_whole_group_in_sixteen_is_scored(finished: int, scored: int) -> None:
+    step = Scoring([group("cut", [[-1.0]], unfinished=True), *(group(str(i), [[-1.0]]) for i in range(finished))])
     step.mismatch(delayed=True)
-    assert step.scored == sampler.COMPARED
+    assert step.scored == scored
     assert Scoring([group("cut", [[-1.0]], unfinished=True)]).mismatch(delayed=True) == {}
 
 
