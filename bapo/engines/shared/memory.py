@@ -1,9 +1,11 @@
-"""How this process's C library keeps memory."""
+"""How this process keeps memory."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
+from functools import cache
 
 #: Parameters of glibc's ``mallopt`` (malloc.h): freed bytes at the heap's end that are kept, and blocks that may be
 #: mapped outside of it.
@@ -22,3 +24,12 @@ def keep_freed_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_MAX, 0)
         mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+@cache
+def leave_imports_alone() -> None:
+    """Keep the garbage collector from looking through all imports again and again, a fiftieth of a small model's step.
+
+    Once a process: what a later call would keep for ever is a model that a cycle holds.
+    """
+    gc.freeze()

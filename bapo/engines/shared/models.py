@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from bapo import seeds, tasks
 from bapo.engines.shared import architectures, chats, images, pretrained, processors
 from bapo.engines.shared.images import Images
 from bapo.engines.shared.imports import load_transformers
-from bapo.engines.shared.memory import keep_freed_memory
+from bapo.engines.shared.memory import keep_freed_memory, leave_imports_alone
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError, unknown
 from bapo.gpu import environment
@@ -49,7 +48,7 @@ def device_of(config: DictConfig) -> torch.device:
 def prepare_process(threads: int) -> None:
     """Set up a single-purpose process: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
     keep_freed_memory()
-    gc.freeze()  # the collector need not look through all imports again and again
+    leave_imports_alone()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
     load_transformers().utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
