@@ -1,4 +1,4 @@
-"""Freed memory stays with the process, so that the next step's tensors cost no page faults; imports are never garbage."""
+"""Freed memory stays with the process, so that steps fault no pages in; imports are never garbage."""
 
 import subprocess
 import sys
