@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,24 +24,19 @@ class Heads(NamedTuple):
     size: int
 
 
-#: The last layout, heads and frequencies, and their places.
-_LATEST: list[Any] = []
-
-
 @dataclass
 class Places:
     """A layout for a model's heads, where the vector of each head is a row of its own.
 
-    turns: RoPE's rotations of every token's queries, complex [M, query heads, size / 2]; mask: float32 [R, 1, Q, K], 0
-    where a query sees a key, else -inf. Rows of vectors [n, size], int64: queries [R * query heads * Q] among those of
-    all tokens' queries, keys and values [R * key heads * K] among those of their keys and values, query [M, query
-    heads] of a token's queries among the first; uses: the sums over a token's places among keys, then values.
+    turns: RoPE's rotations of every token's queries, complex [M, query heads, size / 2]. Rows of vectors [n, size],
+    int64: queries [R * query heads * Q] among those of all tokens' queries, keys and values [R * key heads * K] among
+    those of their keys and values, query [M, query heads] of a token's queries among the first; uses: the sums over a
+    token's places among keys, then values.
     """
 
     layout: Layout
     heads: Heads
     turns: Tensor
-    mask: Tensor
     queries: Tensor
     keys: Tensor
     values: Tensor
@@ -54,21 +49,22 @@ class Places:
 
     @classmethod
     def of(cls, model: PreTrainedModel, layout: Layout, heads: Heads) -> Places:
-        """Return the places of ``layout``: the last ones again where policy and reference score the same tokens."""
         frequencies, sections = sampler.frequencies_of(model)
-        if _LATEST and _LATEST[0] is layout and _LATEST[1] == heads and torch.equal(_LATEST[2], frequencies):
-            return _LATEST[3]
-        places = cls._of(frequencies, sections, layout, heads)
-        _LATEST[:] = layout, heads, frequencies, places
-        return places
+        return cls._of(
+            layout, heads, tuple(frequencies.tolist()), None if sections is None else tuple(sections.tolist())
+        )
 
     @classmethod
-    def _of(cls, frequencies: Tensor, sections: Tensor | None, layout: Layout, heads: Heads) -> Places:
+    @lru_cache(maxsize=1)  # policy and reference score the same tokens one after the other
+    def _of(
+        cls, layout: Layout, heads: Heads, frequencies: tuple[float, ...], sections: tuple[int, ...] | None
+    ) -> Places:
+        frequencies = torch.tensor(frequencies)
         if layout.positions.ndim == 1:
             angles = torch.arange(layout.mask.shape[2])[:, None] * frequencies
             turns = torch.polar(torch.ones_like(angles), angles)[layout.positions]
         else:
-            angles = layout.positions[sections].T * frequencies
+            angles = layout.positions[list(sections)].T * frequencies
             turns = torch.polar(torch.ones_like(angles), angles)
         rows, queries, keys = layout.mask.shape
         key_heads, query_heads = torch.arange(heads.keys)[:, None], torch.arange(heads.queries)
@@ -78,7 +74,6 @@ class Places:
             layout,
             heads,
             turns[:, None].expand(-1, heads.queries, -1).contiguous(),
-            layout.mask[:, None],
             queries=(layout.queries.view(rows, 1, queries) * heads.queries + query_heads[:, None]).flatten(),
             keys=of_keys.flatten(),
             values=(of_keys + heads.keys).flatten(),
@@ -117,14 +112,13 @@ def forward(q: Tensor, kv: Tensor, places: Places, only: Tensor | None) -> tuple
 
     q: [M, query heads * size]; kv: keys, then values, [M, 2 * key heads * size]; both are rotated in place.
     """
-    heads = places.heads
+    heads, mask = places.heads, places.layout.mask[:, None]
     places.rotate(q, heads.queries)
     places.rotate(kv, heads.keys)
     q = places.vectors(q, places.queries)
     k, v = (places.vectors(kv, rows) for rows in (places.keys, places.values))
     scores = torch.bmm(q, k.transpose(1, 2))
-    rows, _, queries, keys = places.mask.shape
-    scores.view(rows, heads.queries, queries, keys).add_(places.mask)
+    scores.view(len(mask), heads.queries, *mask.shape[2:]).add_(mask)
     weights = torch.softmax(scores, -1)  # in place it takes twice as long
     attended = torch.bmm(weights, v).view(-1, heads.size).index_select(0, places.query_of(only))
     return attended.view(-1, heads.queries * heads.size), Kept(q, k, v, weights)

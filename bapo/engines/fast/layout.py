@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LENGTHS = (6, 8, 12, 16, 24)
 
 
-@dataclass
+@dataclass(eq=False)  # one layout is another only if it is the same object
 class Layout:
     """The places of all tokens. M tokens are computed, in R rows of attention with Q queries and K keys each; int64.
 
