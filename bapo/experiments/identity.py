@@ -73,10 +73,15 @@ def base_identity(config: DictConfig) -> str:
     if config.model.kind == "scratch":
         content |= {
             "revision": REVISIONS["base"],
-            "base": _plain(config.base),
+            "base": _base(config),
             "sampling": _without(config.sampling, "temperature", "top_p", "top_k", "stop_tokens"),
         }
     return digest(content)
+
+
+def _base(config: DictConfig) -> dict[str, Any]:
+    base = _without(config.base, "identity_threads")
+    return base | {"threads": config.base.identity_threads or base["threads"]}
 
 
 def _family(config: DictConfig) -> dict[str, Any]:

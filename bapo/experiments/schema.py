@@ -76,7 +76,9 @@ class BaseConfig:
     """Supervised training of a scratch model, before any reinforcement learning."""
 
     seed: int = 0
-    threads: int = setting(1, ONE)  # nothing else can run before the base model exists
+    threads: int = setting(1, ONE)
+    #: in the base model's identity in the place of ``threads``, where models made with so many before stay valid
+    identity_threads: int | None = setting(None, ONE)
     iterations: int = 0
     batch_size: int = setting(64, ONE)
     learning_rate: float = 3e-3

@@ -201,6 +201,7 @@ def test_labels_do_not_change_the_identity():
         {"paths__data_folder": "/elsewhere"},
         {"device": "cpu"},
         {"threads": 2},
+        {"base__threads": 2},
         {"train__micro_batch_size": 4},
         {"train__micro_batch_memory": 0.5},
         {"train__gradient_checkpointing": True},
