@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,17 +34,22 @@ TIME_COLUMNS = "seconds_"
 
 
 @contextlib.contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path in the same folder; it becomes ``path`` if the block ends without an error."""
+def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; it becomes ``path`` if the block ends without an error.
+
+    durable: it is on the disk before it has its name; not so in a folder that the caller flushes and renames whole.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with explained(path):
             yield temporary
-            sync(temporary)
+            if durable:
+                sync(temporary)
             os.replace(temporary, path)
-            sync(path.parent)
+            if durable:
+                sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -79,18 +85,30 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_text(path: Path, text: str) -> None:
-    with atomic(path) as temporary:
+def sync_all(paths: Iterable[Path]) -> None:
+    """Flush files and folders to the disk side by side: waiting for one after the other took half of a checkpoint."""
+    with ThreadPoolExecutor(8) as pool:
+        for _ in pool.map(sync, paths):
+            pass
+
+
+def write_text(path: Path, text: str, durable: bool = True) -> None:
+    with atomic(path, durable) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, content: Any) -> None:
-    write_text(path, json.dumps(content, indent=2, sort_keys=False, allow_nan=False) + "\n")
+def write_json(path: Path, content: Any, durable: bool = True) -> None:
+    write_text(path, json.dumps(content, indent=2, sort_keys=False, allow_nan=False) + "\n", durable)
 
 
-def write_parquet(path: Path, frame: pd.DataFrame) -> None:
-    with atomic(path) as temporary:
+def write_parquet(path: Path, frame: pd.DataFrame, durable: bool = True) -> None:
+    with atomic(path, durable) as temporary:
         frame.to_parquet(temporary, index=False, compression="zstd")
+
+
+def copy_file(source: Path, path: Path) -> None:
+    with atomic(path) as temporary:
+        shutil.copyfile(source, temporary)
 
 
 # ------------------------------------------------------------------------------------------------ reading

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
+from threading import Thread
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -20,10 +22,7 @@ class WandbTracking:
     """A wandb run in the run directory; needs neither account nor network in offline mode."""
 
     def __init__(self, config: DictConfig, folder: Path, identity: str) -> None:
-        # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
-        os.environ.setdefault("WANDB_MODE", config.tracking.mode)
-        os.environ.setdefault("WANDB_SILENT", "true")
-        os.environ.setdefault("WANDB__DISABLE_STATS", "true")
+        _set_environment(config)
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,6 +55,27 @@ class WandbTracking:
     def finish(self) -> None:
         self.run.summary.update(self.last)
         self.run.finish()
+
+
+def _set_environment(config: DictConfig) -> None:
+    # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
+    os.environ.setdefault("WANDB_MODE", config.tracking.mode)
+    os.environ.setdefault("WANDB_SILENT", "true")
+    os.environ.setdefault("WANDB__DISABLE_STATS", "true")
+
+
+def prepare(config: DictConfig) -> None:
+    """Let wandb's service start while models are loaded: :func:`start` alone would sleep 0.2 s for it."""
+    if config.tracking.kind == "wandb":
+        _set_environment(config)
+        Thread(target=_start_service, daemon=True).start()
+
+
+def _start_service() -> None:
+    import wandb
+
+    with contextlib.suppress(Exception):  # start() tries it again, and says what is wrong
+        wandb.setup()
 
 
 def start(config: DictConfig, folder: Path, identity: str) -> NoTracking | WandbTracking:

@@ -149,11 +149,12 @@ class Tables:
     def __init__(self) -> None:
         self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
 
-    def write(self, folder: Path) -> None:
+    def write(self, folder: Path, durable: bool = True) -> None:
+        """Write all rows so far; durable: see ``bapo.store.files.atomic``."""
         import pandas as pd
 
         for name, rows in self.rows.items():
-            write_parquet(folder / name, pd.DataFrame(rows))
+            write_parquet(folder / name, pd.DataFrame(rows), durable)
 
     def read(self, folder: Path) -> None:
         for name in self.rows:

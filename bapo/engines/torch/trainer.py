@@ -32,7 +32,18 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.methods import Method
 from bapo.store import tracking
-from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, require_space, write_json, write_text
+from bapo.store.files import (
+    CONFIG,
+    GROUPS,
+    PROBE,
+    STEPS,
+    SUMMARY,
+    TABLES,
+    copy_file,
+    require_space,
+    write_json,
+    write_text,
+)
 from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
@@ -45,6 +56,7 @@ def train(config: DictConfig) -> dict[str, Any]:
     identity = budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
+        tracking.prepare(config)
         return Trainer(config, folder, identity).run()
 
 
@@ -221,7 +233,7 @@ class Trainer:
     # ------------------------------------------------------------------ checkpoints
     def _checkpoint(self) -> None:
         method_state, groups = self.method.state()
-        checkpoints.save(
+        saved = checkpoints.save(
             self.folder,
             self.learner,
             self.processor or self.tokenizer,
@@ -238,7 +250,8 @@ class Trainer:
             self.config.checkpoint,
             self.reference_moved,
         )
-        self.tables.write(self.folder)
+        for name in TABLES:
+            copy_file(saved / "trainer" / name, self.folder / name)
 
     def _restore(self, folder: Path, state: dict[str, Any]) -> None:
         trainer = folder / "trainer"
