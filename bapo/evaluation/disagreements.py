@@ -7,6 +7,7 @@ summary says how many responses were compared and on how many the two differ. Th
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +35,20 @@ def find(task: Task, truths: Mapping[str, str], frame: pd.DataFrame) -> dict[str
         return None
     compared = count = 0
     rows: list[dict[str, Any]] = []
-    table = frame.reset_index(drop=True)
-    for (problem, response), same in table.groupby(["problem_id", "response"], sort=False):
+    pairs = list(zip(frame["problem_id"], frame["response"], strict=True))
+    first = {pair: place for place, pair in reversed([*enumerate(pairs)])}
+    correct = frame["correct"].tolist()
+    for (problem, response), times in Counter(pairs).items():
         second = task.second_opinion(response, truths[problem])
         if second is None:
             continue
-        compared += len(same)
-        if second.correct == bool(same["correct"].iloc[0]):
+        compared += times
+        place = first[problem, response]
+        if second.correct == bool(correct[place]):
             continue
-        count += len(same)
+        count += times
         if len(rows) < LISTED:
-            row = {"row": int(same.index[0]), "times": len(same), "ground_truth": truths[problem]}
+            row = {"row": place, "times": times, "ground_truth": truths[problem]}
             rows.append({**row, "second": [second.correct, second.parsed, second.reason]})
     return {"compared": compared, "count": count, "rows": rows} if compared else None
 

@@ -9,14 +9,27 @@ import importlib
 import sys
 from collections.abc import Sequence
 
+from bapo import tasks
+
 _TABLES = ("pandas", "pyarrow.parquet", "pyarrow.dataset")
 _CONFIGURATION = (
     *("bapo.sweeps.command", "bapo.experiments.compose", "bapo.store.provenance", "antlr4.LL1Analyzer"),
     *("hydra._internal.core_plugins", "hydra.core.plugins", "importlib.readers", "omegaconf._impl"),
     *_TABLES,
 )
+#: of models that read images; the modules for files of images are what Pillow loads before it opens the first
+_IMAGES = (
+    "transformers.models.qwen2_5_vl.modeling_qwen2_5_vl",
+    "transformers.models.qwen2_5_vl.processing_qwen2_5_vl",
+    "transformers.models.qwen2_vl.image_processing_pil_qwen2_vl",
+    "transformers.models.auto.processing_auto",
+    *(f"PIL.{kind}ImagePlugin" for kind in ("Bmp", "Gif", "Jpeg", "Ppm", "Png")),
+)
 _MODELS = (
     *_CONFIGURATION,
+    *(place.partition(":")[0] for place in tasks.table().values()),
+    "bapo.engines.verl.settings",
+    "bapo.gpu.job",
     "bapo.engines.shared.answers",
     "bapo.engines.fast.sampler",
     "bapo.engines.fast.scoring",
@@ -25,6 +38,8 @@ _MODELS = (
     "torch.profiler._cupti_monitor",
     "transformers.models.qwen2.modeling_qwen2",
     "transformers.models.qwen2.tokenization_qwen2",
+    "transformers.models.auto.tokenization_auto",
+    *_IMAGES,
 )
 _HARNESS = ("lm_eval.evaluator", "lm_eval.tasks", "datasets", "sacrebleu", "pyarrow.json", "tqdm.contrib.concurrent")
 _TRACKING = ("wandb", "wandb.sdk.launch.inputs.internal")
@@ -33,7 +48,13 @@ IMPORTS = {
     ("bapo", "data"): (*_CONFIGURATION, "bapo.tasks.job"),
     ("bapo", "base"): (*_MODELS, "bapo.engines.torch.base", "torch._dynamo"),
     ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", *_TRACKING),
-    ("bapo", "evaluate"): (*_MODELS, "bapo.evaluation.run", "bapo.evaluation.tasks", *_HARNESS),
+    ("bapo", "evaluate"): (
+        *_MODELS,
+        "bapo.evaluation.run",
+        "bapo.evaluation.tasks",
+        "bapo.evaluation.lm_model",
+        *_HARNESS,
+    ),
     ("bapo", "sweep"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
     ("bapo.experiments.studies",): (*_CONFIGURATION,),
     ("analysis",): ("analysis.study", "bapo.store.provenance", "matplotlib.pyplot", *_TABLES),
