@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -88,9 +90,16 @@ class StepRows:
     # ------------------------------------------------------------------ groups to rows
     def batch(self, groups: list[Group]) -> KVBatchMeta:
         """Return rows of a batch, in the order of the groups; rows of the step that are in none of them are removed."""
-        keys: dict[str, dict[str, Any]] = {}
+        taken: set[str] = set()
+        live: list[list[Entry] | None] = []
         for group in groups:
-            keys |= dict(self._stored(group, keys))
+            entries = self._live(group, taken)
+            taken.update(key for key, _ in entries or ())
+            live.append(entries)
+        put = iter(self.put([g for g, entries in zip(groups, live, strict=True) if entries is None]))
+        keys: dict[str, dict[str, Any]] = {}
+        for group, entries in zip(groups, live, strict=True):
+            keys |= dict(islice(put, group.size) if entries is None else entries)
         self.discard([key for key in self.live if key not in keys])
         return KVBatchMeta(partition_id=TRAIN, keys=list(keys), tags=list(keys.values()))
 
@@ -98,8 +107,8 @@ class StepRows:
         if keys:
             tq.kv_clear(keys=keys, partition_id=TRAIN)
 
-    def _stored(self, group: Group, taken: dict[str, Any]) -> list[Entry]:
-        """Return a group's rows; those of earlier steps and experts, and those that are taken, are put again."""
+    def _live(self, group: Group, taken: set[str]) -> list[Entry] | None:
+        """Return a group's rows if they are this step's; None for those of earlier steps, experts' and those taken."""
         keys = group.samples.keys
         rewards = [float(r) for r in group.rewards]
         if len(set(keys)) == len(keys) and all(
@@ -107,57 +116,59 @@ class StepRows:
             for k, r in zip(keys, rewards, strict=True)
         ):
             return [(k, self.live[k].tag) for k in keys]
-        return self.put(group)
+        return None
 
-    def put(self, group: Group) -> list[Entry]:
-        """Put new rows for a group; what a method does not keep is taken from a row of this step, if there is one."""
+    def put(self, groups: list[Group]) -> list[Entry]:
+        """Put new rows for groups, in their order, all at once: each call goes through several of Ray's processes."""
+        template = self._template() if groups else ({}, {})
+        made = [each for group in groups for each in self._rows(group, *template)]
+        for names in dict.fromkeys(frozenset(row) for _, row in made):  # prompts may differ in whether they have images
+            part = [(entry, row) for entry, row in made if frozenset(row) == names]
+            tq.kv_batch_put(
+                keys=[key for (key, _), _ in part],
+                partition_id=TRAIN,
+                fields=list_of_dict_to_tensordict([row for _, row in part]),
+                tags=[tag for (_, tag), _ in part],
+            )
+        return [entry for entry, _ in made]
+
+    def _rows(
+        self, group: Group, template: dict[str, Any], tag: dict[str, Any]
+    ) -> Iterator[tuple[Entry, dict[str, Any]]]:
+        """Yield new rows of a group; what a method does not keep is taken from a row of this step, if there is one."""
         name = uuid.uuid4().hex
-        template, tag = self._template()
         data = self.dataset[group.prompt.row.index]
         from_data = {field: value for field, value in data.items() if field in template}
         tokens, pictures = images.encode(self.tokenizer, self.processor, data["raw_prompt"])
         prompt = torch.tensor(tokens, dtype=torch.int64)
         vision = images.vision_inputs(self.tokenizer, self.processor, pictures, prompt)
-        rows, entries = [], []
         for i in range(group.size):
             n = int(group.samples.lengths[i])
             response = torch.from_numpy(group.samples.tokens[i, :n].astype(np.int64))
             ids, ones = torch.cat([prompt, response]), torch.ones(n, dtype=torch.int64)
             scores = torch.zeros(n)
             scores[-1] = float(group.rewards[i])
-            rows.append(
-                template
-                | from_data
-                | {
-                    "uid": name,
-                    "session_id": i,
-                    "prompts": prompt,
-                    "responses": response,
-                    "input_ids": ids,
-                    "response_mask": ones,
-                    "loss_mask": ones,
-                    "rm_scores": scores,
-                    **images.row_inputs(self.processor, vision, ids),
-                    "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].astype(np.float32)),
-                }
-            )
-            entries.append(
-                (
-                    f"{name}_{i}_0",
-                    tag
-                    | {
-                        "prompt_len": len(prompt),
-                        "response_len": n,
-                        "seq_len": len(ids),
-                        "global_steps": group.step,
-                        "min_global_steps": group.version,
-                        "max_global_steps": group.version,
-                    },
-                )
-            )
-        keys, tags = [k for k, _ in entries], [t for _, t in entries]
-        tq.kv_batch_put(keys=keys, partition_id=TRAIN, fields=list_of_dict_to_tensordict(rows), tags=tags)
-        return entries
+            row = {
+                "uid": name,
+                "session_id": i,
+                "prompts": prompt,
+                "responses": response,
+                "input_ids": ids,
+                "response_mask": ones,
+                "loss_mask": ones,
+                "rm_scores": scores,
+                **images.row_inputs(self.processor, vision, ids),
+                "rollout_log_probs": torch.from_numpy(group.samples.logprobs[i, :n].astype(np.float32)),
+            }
+            about = {
+                "prompt_len": len(prompt),
+                "response_len": n,
+                "seq_len": len(ids),
+                "global_steps": group.step,
+                "min_global_steps": group.version,
+                "max_global_steps": group.version,
+            }
+            yield (f"{name}_{i}_0", tag | about), template | from_data | row
 
     def _template(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return (fields, tag) of some row of this step; without one, a row has what a forward pass reads."""

@@ -224,7 +224,7 @@ class StepSampler:
         services = self.services
         services.rest()
         # rows of their own: what is scored need not be trained on, and verl writes into the rows
-        entries = [entry for g in groups for entry in services.rows.put(g)]
+        entries = services.rows.put(groups)
         keys, tags = [k for k, _ in entries], [tag for _, tag in entries]
         batch = upsample_batch_to_divisible_size(
             KVBatchMeta(partition_id=TRAIN, keys=keys, tags=tags), services.ranks(), services.tokenizer.eos_token_id

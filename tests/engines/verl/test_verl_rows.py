@@ -31,9 +31,9 @@ class Kept(StepRows):
         super().__init__(None, None, None)
         self.live, self.put_again, self.removed = live, [], []
 
-    def put(self, group: Group) -> list[tuple[str, dict]]:
-        self.put_again.append(group)
-        return [(f"new{len(self.put_again)}_{i}_0", {"number": i}) for i in range(group.size)]
+    def put(self, groups: list[Group]) -> list[tuple[str, dict]]:
+        self.put_again += groups
+        return [(f"new{k}_{i}_0", {"number": i}) for k, g in enumerate(groups, start=1) for i in range(g.size)]
 
     def discard(self, keys: list[str]) -> None:
         self.removed += keys
