@@ -54,8 +54,9 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     buckets = _documents(config, tokenizer, processor)
     shares = np.array([len(b.ids) for b in buckets], dtype=np.float64)
     shares /= shares.sum()
+    parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=base.learning_rate, betas=tuple(base.betas), weight_decay=base.weight_decay, fused=True
+        parameters, lr=base.learning_rate, betas=tuple(base.betas), weight_decay=base.weight_decay, fused=True
     )
     rng = seeds.generator(base.seed, "base batches")
     label = f"{config.task.name} {config.model.name} base"
@@ -76,7 +77,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
         loss = -scored.logprobs.mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), base.grad_clip)
+        torch.nn.utils.clip_grad_norm_(parameters, base.grad_clip)
         optimizer.step()
         losses.append(float(loss.detach()))
         progress.update(iteration + 1, f"loss {losses[-1]:.3f}")
