@@ -58,6 +58,34 @@ def tables(folder: Path) -> dict[str, object]:
     return found | {"model": (folder / summary["checkpoint"] / "model.safetensors").read_bytes()}
 
 
+def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
+    tiny_world: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and folder of it: after a power failure there is a whole checkpoint under its name, or none."""
+    flush, rename = os.fsync, os.replace
+    flushed: set[str] = set()
+    named: list[str] = []
+
+    def flushing(descriptor: int) -> None:
+        flush(descriptor)
+        flushed.add(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    def renaming(source: Path, target: Path) -> None:
+        if Path(target).name.startswith("step_"):
+            named.append(Path(target).name)
+            assert {str(p) for p in [*Path(source).rglob("*"), Path(source)]} <= flushed
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", flushing)
+    monkeypatch.setattr(os, "replace", renaming)
+    settings = ("method=grpo", "seed=72", "train.steps=2", "checkpoint.every=1")
+    config = compose_config([*at(tiny_world, tmp_path), *settings])
+    summary = train(config)
+    assert named == ["step_000001", "step_000002"]
+    last = run_directory(config) / summary["checkpoint"] / "trainer"
+    assert all((last / name).read_bytes() == (run_directory(config) / name).read_bytes() for name in TABLES)
+
+
 @pytest.fixture(scope="module")
 def finished(tiny_world: list[str], tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """Overrides and folder of a run that nothing disturbed."""
