@@ -51,7 +51,7 @@ ARROWS = {
         "bapo.gpu",
     },
     "bapo.sweeps": {"bapo.methods", "bapo.experiments", "bapo.store", "bapo.engines"},
-    "bapo.warm": {"bapo.engines.shared"},  # and by name what jobs need
+    "bapo.warm": {"bapo.engines.shared", "bapo.tasks"},  # and by name what jobs need
     "bapo.plan": {
         "bapo.methods",
         "bapo.experiments",
