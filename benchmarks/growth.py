@@ -41,7 +41,7 @@ def dry_run(folder: Path, methods: int, seeds: int) -> Cost:
 
 
 #: a raw base in a second; a run of two steps with a probe before and after
-TINY = ("data.split_sizes.base=1000", "base.iterations=20", "base.threads=1", "train.steps=2", "probe.points=2")
+TINY = ("data.split_sizes.base=1000", "base.iterations=20", "train.steps=2", "probe.points=2")
 
 
 def run(folder: Path, prompts: int) -> Cost:

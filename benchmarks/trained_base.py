@@ -28,7 +28,7 @@ SMALLEST = {"countdown": 400, "geometry": 100}
 
 def overrides(task: str = "countdown", smallest: bool = False) -> tuple[str, ...]:
     """Return what makes a laptop's data and base of ``task`` this module's."""
-    return (*DATA[task], f"base.iterations={(SMALLEST if smallest else ITERATIONS)[task]}", "base.threads=1")
+    return (*DATA[task], f"base.iterations={(SMALLEST if smallest else ITERATIONS)[task]}")
 
 
 def make(results: Path | None, *options: str, task: str = "countdown", smallest: bool = False) -> DictConfig:

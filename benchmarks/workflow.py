@@ -98,7 +98,6 @@ TINY = (
     "data.split_sizes.base=1000",
     "data.split_sizes.train=48",
     "base.iterations=20",
-    "base.threads=1",
     "probe.prompts=8",
     "train.steps=2",
 )

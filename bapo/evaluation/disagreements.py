@@ -7,7 +7,7 @@ summary says how many responses were compared and on how many the two differ. Th
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,20 +35,20 @@ def find(task: Task, truths: Mapping[str, str], frame: pd.DataFrame) -> dict[str
         return None
     compared = count = 0
     rows: list[dict[str, Any]] = []
-    pairs = list(zip(frame["problem_id"], frame["response"], strict=True))
-    first = {pair: place for place, pair in reversed([*enumerate(pairs)])}
+    places: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for place, pair in enumerate(zip(frame["problem_id"], frame["response"], strict=True)):
+        places[pair].append(place)
     correct = frame["correct"].tolist()
-    for (problem, response), times in Counter(pairs).items():
+    for (problem, response), same in places.items():
         second = task.second_opinion(response, truths[problem])
         if second is None:
             continue
-        compared += times
-        place = first[problem, response]
-        if second.correct == bool(correct[place]):
+        compared += len(same)
+        if second.correct == correct[same[0]]:
             continue
-        count += times
+        count += len(same)
         if len(rows) < LISTED:
-            row = {"row": place, "times": times, "ground_truth": truths[problem]}
+            row = {"row": same[0], "times": len(same), "ground_truth": truths[problem]}
             rows.append({**row, "second": [second.correct, second.parsed, second.reason]})
     return {"compared": compared, "count": count, "rows": rows} if compared else None
 

@@ -80,6 +80,7 @@ def base_identity(config: DictConfig) -> str:
 
 
 def _base(config: DictConfig) -> dict[str, Any]:
+    """Return what the training of a base model depends on, ``identity_threads`` in the place of its threads."""
     base = _without(config.base, "identity_threads")
     return base | {"threads": config.base.identity_threads or base["threads"]}
 

@@ -41,20 +41,17 @@ _MODELS = (
     "transformers.models.auto.tokenization_auto",
     *_IMAGES,
 )
-_HARNESS = ("lm_eval.evaluator", "lm_eval.tasks", "datasets", "sacrebleu", "pyarrow.json", "tqdm.contrib.concurrent")
+_EVALUATION = (
+    *("bapo.evaluation.run", "bapo.evaluation.tasks", "bapo.evaluation.lm_model"),
+    *("lm_eval.evaluator", "lm_eval.tasks", "datasets", "sacrebleu", "pyarrow.json", "tqdm.contrib.concurrent"),
+)
 _TRACKING = ("wandb", "wandb.sdk.launch.inputs.internal")
 #: first words of a command -> modules; the longest entry that fits counts
 IMPORTS = {
     ("bapo", "data"): (*_CONFIGURATION, "bapo.tasks.job"),
     ("bapo", "base"): (*_MODELS, "bapo.engines.torch.base", "torch._dynamo"),
     ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", *_TRACKING),
-    ("bapo", "evaluate"): (
-        *_MODELS,
-        "bapo.evaluation.run",
-        "bapo.evaluation.tasks",
-        "bapo.evaluation.lm_model",
-        *_HARNESS,
-    ),
+    ("bapo", "evaluate"): (*_MODELS, *_EVALUATION),
     ("bapo", "sweep"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
     ("bapo.experiments.studies",): (*_CONFIGURATION,),
     ("analysis",): ("analysis.study", "bapo.store.provenance", "matplotlib.pyplot", *_TABLES),

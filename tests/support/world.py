@@ -7,7 +7,6 @@ from __future__ import annotations
 TINY = (
     "scale=smoke",
     "tracking=none",
-    "base.threads=1",
     "data.split_sizes={base: 12000, train: 48, probe: 8, cd34: 6, cd4: 6}",
     "train.steps=6",
     "train.batch_size=8",

@@ -13,7 +13,7 @@ from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.experiments import budgets
 from bapo.methods import Batch, Method
-from bapo.store.files import STEPS, TABLES, fingerprints, read_table, write_parquet
+from bapo.store.files import STEPS, TABLES, copy_file, fingerprints, read_table, write_parquet
 
 #: fields of a ledger that are columns of ``steps.parquet`` and totals of ``summary.json``
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
@@ -159,6 +159,12 @@ class Tables:
     def read(self, folder: Path) -> None:
         for name in self.rows:
             self.rows[name] = read_table(folder / name).to_dict("records")
+
+
+def copy_tables(checkpoint: Path, run: Path) -> None:
+    """Copy the tables beside a checkpoint's state to the run's folder, where readers look for them."""
+    for name in TABLES:
+        copy_file(checkpoint / name, run / name)
 
 
 def summary(

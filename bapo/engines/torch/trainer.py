@@ -32,18 +32,7 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.methods import Method
 from bapo.store import tracking
-from bapo.store.files import (
-    CONFIG,
-    GROUPS,
-    PROBE,
-    STEPS,
-    SUMMARY,
-    TABLES,
-    copy_file,
-    require_space,
-    write_json,
-    write_text,
-)
+from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, require_space, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
@@ -250,8 +239,7 @@ class Trainer:
             self.config.checkpoint,
             self.reference_moved,
         )
-        for name in TABLES:
-            copy_file(saved / "trainer" / name, self.folder / name)
+        records.copy_tables(saved / "trainer", self.folder)
 
     def _restore(self, folder: Path, state: dict[str, Any]) -> None:
         trainer = folder / "trainer"
@@ -260,6 +248,7 @@ class Trainer:
         if checkpoints.can_go_on(trainer):
             self._restore_state(trainer, state)
         self.tables.read(trainer)
+        records.copy_tables(trainer, self.folder)  # or a run that was already at its end would keep what lies there
         self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
 
@@ -278,8 +267,7 @@ class Trainer:
         self.method.restore(state["method"], groups, self.by_id.__getitem__)
 
     def _finish(self) -> dict[str, Any]:
-        """Tables and ``summary.json``, the last file to be written."""
-        self.tables.write(self.folder)
+        """Write ``summary.json``, the last file; the tables came with the last checkpoint."""
         last = checkpoints.folder_of(self.folder, self.step)
         summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
         write_json(self.folder / SUMMARY, summary)

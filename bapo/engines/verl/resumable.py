@@ -15,6 +15,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from bapo import methods
 from bapo.engines.shared.clock import JobClock
 from bapo.engines.shared.groups import pack_groups, unpack_groups
+from bapo.engines.shared.records import copy_tables
 from bapo.engines.verl import checkpoints, export
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.launch import PROGRESS
@@ -82,7 +83,7 @@ class ResumableTrainer(PPOTrainerSync):
         export.convert(folder.parent / checkpoints.PUBLISHED, self.run.model.dtype)
         checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint)
         self.clock.checkpoint_written()
-        self.recorder.tables.write(self.folder)
+        copy_tables(folder, self.folder)
 
     def _load_checkpoint(self) -> None:
         super()._load_checkpoint()
@@ -102,7 +103,7 @@ class ResumableTrainer(PPOTrainerSync):
         if self.reference_moved:
             self.actor_rollout_wg.load_reference(str(folder))
         self.recorder.read(folder)
-        self.recorder.tables.write(self.folder)  # or a run that was already at its end would keep what lies there
+        copy_tables(folder, self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):
             self.config.trainer.val_before_train = False  # done when the run began
         checkpoints.publish(folder.parent, self.folder, self.global_steps, self.run.checkpoint)

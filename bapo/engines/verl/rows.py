@@ -120,7 +120,9 @@ class StepRows:
 
     def put(self, groups: list[Group]) -> list[Entry]:
         """Put new rows for groups, in their order, all at once: each call goes through several of Ray's processes."""
-        template = self._template() if groups else ({}, {})
+        if not groups:
+            return []
+        template = self._template()
         made = [each for group in groups for each in self._rows(group, *template)]
         for names in dict.fromkeys(frozenset(row) for _, row in made):  # prompts may differ in whether they have images
             part = [(entry, row) for entry, row in made if frozenset(row) == names]
