@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         "base",
         _base,
         "base_model",
-        "Train the base model of a scale from scratch (a pretrained model is only recorded).",
+        "Make the base model of a scale: from the suite's own weights, or trained (a pretrained one is only recorded).",
     )
     job("train", _train, "training", "Train one run, resuming from its last checkpoint.")
     text = "Evaluate a checkpoint on the task's benchmarks, 32 samples per problem."

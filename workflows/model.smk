@@ -1,9 +1,8 @@
-# The models that reinforcement learning starts from: trained from scratch, or noted where they are pretrained.
+# The models that reinforcement learning starts from: they come with the suite, are trained from scratch, or are noted
+# where they are pretrained.
 
 
 rule base:
-    input:
-        DATA / "summary.json",
     output:
         BASE / "summary.json",
     log:

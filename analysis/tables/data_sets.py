@@ -30,8 +30,8 @@ COLUMNS = {
     "Paper's set": "{paper_set}",
     "Paper": "{paper}",
 }
-#: whose overlap with any other split is shown, even where there is none
-TRAINED_ON = ("train", "base")
+#: the split whose overlap with any other one is shown, even where there is none
+TRAINED_ON = "train"
 #: columns of table4_overlap.csv; same_form is empty where problems have no form
 OVERLAP = ["task", "first", "second", "rows_of_second", "same_id", "same_content", "same_form"]
 
@@ -76,18 +76,14 @@ def splits(folder: Path) -> dict[str, Split]:
 
 
 def _split(path: Path) -> Split:
-    """Prompts and persistent ids, of verl's schema or of a base model's documents."""
+    """Read prompts and persistent ids from a file in verl's schema."""
     from pyarrow import parquet
 
     names = parquet.read_schema(path).names
     more = [name for name in ("images", "form") if name in names]
-    if "extra_info" in names:
-        frame = read_table(path, columns=["prompt", "extra_info", *more])
-        prompts = ["\n".join(m["content"] for m in messages if m["role"] == "user") for messages in frame["prompt"]]
-        ids = [str(info["id"]) for info in frame["extra_info"]]
-    else:
-        frame = read_table(path, columns=["id", "prompt", *more])
-        prompts, ids = [str(p) for p in frame["prompt"]], [str(i) for i in frame["id"]]
+    frame = read_table(path, columns=["prompt", "extra_info", *more])
+    prompts = ["\n".join(m["content"] for m in messages if m["role"] == "user") for messages in frame["prompt"]]
+    ids = [str(info["id"]) for info in frame["extra_info"]]
     marks = [_digest(row) for row in frame["images"]] if "images" in more else [""] * len(frame)
     contents = tuple(p + m for p, m in zip(prompts, marks, strict=True))
     return Split(path.stem, tuple(ids), tuple(prompts), contents, tuple(frame["form"]) if "form" in more else ())
@@ -189,9 +185,9 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
     result = []
     for i, first in enumerate(every):
         for second in every[i + 1 :]:
-            a, b = (second, first) if second.name == "train" else (first, second)
+            a, b = (second, first) if second.name == TRAINED_ON else (first, second)
             counts = overlap(a, b)
-            if any(counts) or a.name in TRAINED_ON:
+            if any(counts) or a.name == TRAINED_ON:
                 values = (block.task, a.name, b.name, len(b.ids), *counts)
                 result.append(dict(zip(OVERLAP, values, strict=True)))
     return result
@@ -228,11 +224,10 @@ def notes(study: Study) -> list[str]:
         "Counted in the parquet files that the runs read; each was checked against its fingerprint. Repeated: rows "
         "whose id, or whose content (the prompt with its diagrams), stood in the file before.",
         "Overlap: rows of the second split whose id, content or form is in the first. Pairs without any are left out, "
-        "those with train and base excepted. Form: of a drawn diagram its kind, its angles and the question, whatever "
+        "except those with train. Form: of a drawn diagram its kind, its angles and the question, whatever "
         "its pose; other problems have none. Near-duplicates are in cleaning.md, where the set is a real one.",
         f"The paper's counts: {paper.read('table4')['source']}. A stand-in's split stands beside the set whose "
-        "part it plays. base: documents that a small base model is made of, which the paper does not have; a problem "
-        "may stand in several.",
+        "part it plays.",
         *([study.note] if study.note else []),
     ]
 

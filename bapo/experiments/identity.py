@@ -17,6 +17,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from bapo import methods, project, tasks
+from bapo.experiments import shipped_bases
 from bapo.experiments.places import data_directory
 from bapo.store.files import SUMMARY, read_json
 from bapo.store.memory import KEPT
@@ -47,6 +48,7 @@ def _without(node: Any, *keys: str) -> dict[str, Any]:
 def data_identity(config: DictConfig) -> str:
     """Identify the problems of a task."""
     data = _without(config.data, *CHAT)  # the problems are the same; what a model reads is in the identities below
+    data["split_sizes"].pop("base", None)  # documents, which the base job draws
     if not data.get("cleaning"):  # the defaults
         data.pop("cleaning", None)
     if data.get("grading", "strict") == "strict":
@@ -67,22 +69,30 @@ def _from_outside(config: DictConfig) -> dict[str, Any]:
 
 def base_identity(config: DictConfig) -> str:
     """Identify the model that reinforcement learning starts from."""
+    shipped = shipped_base(config)
+    return digest({"data": data_identity(config), "weights": shipped.sha256}) if shipped else base_recipe(config)
+
+
+def shipped_base(config: DictConfig) -> shipped_bases.Shipped | None:
+    """Return the base model of ``config`` that comes with the suite; None where it is trained here, or pretrained."""
+    if config.model.kind != "scratch" or config.base.source == "train":
+        return None
+    return shipped_bases.index().get(base_recipe(config))
+
+
+def base_recipe(config: DictConfig) -> str:
+    """Identify what a base model is trained from and how, or which pretrained one it is."""
     # about the checkpoint; they do not change it
     facts = ("name", "title", "parameters", "context_length", "from_files", "code")
     content = {"data": data_identity(config), "model": {**_without(config.model, *facts), **_family(config)}}
     if config.model.kind == "scratch":
         content |= {
             "revision": REVISIONS["base"],
-            "base": _base(config),
+            "base": _without(config.base, "source"),
+            "documents": config.data.split_sizes.get("base"),
             "sampling": _without(config.sampling, "temperature", "top_p", "top_k", "stop_tokens"),
         }
     return digest(content)
-
-
-def _base(config: DictConfig) -> dict[str, Any]:
-    """Return what the training of a base model depends on, ``identity_threads`` in the place of its threads."""
-    base = _without(config.base, "identity_threads")
-    return base | {"threads": config.base.identity_threads or base["threads"]}
 
 
 def _family(config: DictConfig) -> dict[str, Any]:

@@ -75,10 +75,10 @@ class ModelConfig:
 class BaseConfig:
     """Supervised training of a scratch model, before any reinforcement learning."""
 
+    #: suite: the weights that come with the suite where these very settings made them (experiments/base/), else train
+    source: str = setting("suite", one_of("suite", "train"))
     seed: int = 0
     threads: int = setting(1, ONE)
-    #: in the base model's identity in the place of ``threads``, where models made with so many before stay valid
-    identity_threads: int | None = setting(None, ONE)
     iterations: int = 0
     batch_size: int = setting(64, ONE)
     learning_rate: float = 3e-3

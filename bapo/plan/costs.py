@@ -17,6 +17,7 @@ from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.cells import Cell
 from bapo.experiments.hardware import on_gpus
+from bapo.experiments.identity import shipped_base
 from bapo.experiments.settings import Settings
 from bapo.plan import estimates
 
@@ -84,9 +85,9 @@ def data(config: DictConfig) -> Cost:
 
 
 def base(config: DictConfig) -> Cost:
-    """Estimate a base model's training; a pretrained model costs nothing, as its job only notes it."""
+    """Estimate a base model's training; one that comes with the suite, or from the hub, is only written down."""
     count = parameters(config)
-    if config.model.kind != "scratch":
+    if config.model.kind != "scratch" or shipped_base(config):
         return Cost(cpu_hours=measured()["start"] / 3600)
     disk = 4 * (count or 0)
     if on_gpus(config) or config.task.name not in measured()["iteration"]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from bapo.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
 
@@ -36,13 +37,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Document:
-    """One text of supervised training: a response to the prompt of the problem called ``id``, with its form."""
+    """One text of supervised training: a response to the prompt of the problem called ``id``."""
 
     id: str
     prompt: str
     response: str
     images: tuple[bytes, ...] = ()
-    form: str = ""
 
 
 class Task:
@@ -97,12 +97,19 @@ class Task:
         return None
 
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
-        """Write ``<split>.parquet`` for every split of ``config.data.split_sizes``. Returns counts by split.
+        """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
 
         Each file appears whole or not at all, with the same bytes for the same ``config.data``.
         Raises UserError naming the key and the cure.
         """
         raise self.lacks("write_data")
+
+    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        """Generate the ``data.split_sizes.base`` documents that a base model is trained on, where it is trained here.
+
+        Returns them with their counts. Raises UserError naming the key and the cure.
+        """
+        raise self.lacks("documents")
 
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
         """Build the tokenizer of a model trained from scratch. Raises UserError where the task has none."""

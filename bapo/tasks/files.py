@@ -1,18 +1,14 @@
-"""Problems and documents on disk: parquet files in verl's schema, which both engines read."""
+"""Problems on disk: parquet files in verl's schema, which both engines read."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
 from bapo.store.files import atomic, read_table
-from bapo.tasks.base import Document, Problem
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from bapo.tasks.base import Problem
 
 #: Stands in a prompt for each of its images.
 PLACEHOLDER = "<image>"
@@ -26,6 +22,7 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
     Raises UserError if the file cannot be written.
     """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     text = pa.string()
     fields = {
@@ -45,19 +42,19 @@ def write_problems(path: Path, problems: Sequence[Problem], data_source: str, ab
         }
         for index, problem in enumerate(problems)
     ]
-    _write(path, fields, rows, problems)
-
-
-def write_documents(path: Path, documents: Sequence[Document]) -> None:
-    """Write supervised documents: id (of the problem in the prompt), prompt and response, a row a document.
-
-    Images and forms as in :func:`write_problems`. Raises UserError if the file cannot be written.
-    """
-    import pyarrow as pa
-
-    fields = dict.fromkeys(("id", "prompt", "response"), pa.string())
-    rows = [{"id": d.id, "prompt": d.prompt, "response": d.response} for d in documents]
-    _write(path, fields, rows, documents)
+    if any(problem.images for problem in problems):
+        fields["images"] = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))
+        for row, problem in zip(rows, problems, strict=True):
+            row["images"] = [{"bytes": image, "path": None} for image in problem.images]
+    if any(problem.form for problem in problems):
+        fields["form"] = pa.string()
+        for row, problem in zip(rows, problems, strict=True):
+            row["form"] = problem.form
+    try:
+        with atomic(path) as temporary:
+            pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), temporary, compression="zstd")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror or error}); free space or change paths") from None
 
 
 def read_problems(path: Path) -> list[Problem]:
@@ -106,25 +103,3 @@ def check_images(problem: Problem, where: str) -> None:
         except Exception as error:  # what is raised depends on the format and on the damage
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:120]
             raise UserError(f"{where}: image {number} is no readable picture ({reason})") from None
-
-
-def _write(
-    path: Path, fields: Mapping[str, pa.DataType], rows: Sequence[dict[str, Any]], sources: Sequence[Problem | Document]
-) -> None:
-    """Write rows, with the images and the forms of the problems or documents that they come from."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if any(source.images for source in sources):
-        fields = {**fields, "images": pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()}))}
-        for row, source in zip(rows, sources, strict=True):
-            row["images"] = [{"bytes": image, "path": None} for image in source.images]
-    if any(source.form for source in sources):
-        fields = {**fields, "form": pa.string()}
-        for row, source in zip(rows, sources, strict=True):
-            row["form"] = source.form
-    try:
-        with atomic(path) as temporary:
-            pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(fields)), temporary, compression="zstd")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}); free space or change paths") from None

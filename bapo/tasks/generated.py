@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bapo import seeds
 from bapo.tasks import files
-from bapo.tasks.base import Document, Problem, Progress, Task
+from bapo.tasks.base import Problem, Progress, Task
 from bapo.validate import wrong
 
 if TYPE_CHECKING:
@@ -21,16 +21,11 @@ class GeneratedTask(Task):
 
     ability: ClassVar[str]  #: goes into the column of this name that verl reads
     prompts: ClassVar[Collection[str]]  #: values of ``data.prompt`` for generated problems
-    splits: ClassVar[Collection[str]]  #: that can be generated; "base" holds documents, the others problems
-    noise: ClassVar[str]  #: how a noisy document differs from others, for the progress line
+    splits: ClassVar[Collection[str]]  #: that can be generated; "base" counts documents, the others problems
 
     def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         """Generate the problems of ``split``. Returns them with their counts for the summary."""
         raise self.lacks("problems")
-
-    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        """Generate the documents of the base split. Returns them with their counts, "noisy" among them."""
-        raise self.lacks("documents")
 
     def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         """Write the splits from public sets, as :meth:`Task.write_data` does."""
@@ -43,15 +38,11 @@ class GeneratedTask(Task):
         check_data(data, data.source, self.prompts, self.splits)
         counts = {}
         for split, size in data.split_sizes.items():
-            path, rng = folder / f"{split}.parquet", seeds.generator(data.seed, self.name, split)
-            if split == "base":
-                documents, counts[split] = self.documents(data, rng)
-                files.write_documents(path, documents)
-                say(f"base: {size} documents, {counts[split]['noisy']} {self.noise}")
-            else:
-                problems, counts[split] = self.problems(data, split, rng)
-                files.write_problems(path, problems, self.name, self.ability, split)
-                say(f"{split}: {size} problems")
+            if split == "base":  # the base job draws its documents, if it trains at all
+                continue
+            problems, counts[split] = self.problems(data, split, seeds.generator(data.seed, self.name, split))
+            files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
+            say(f"{split}: {size} problems")
         return counts
 
 

@@ -68,7 +68,7 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
             counts = task.write_data(config, folder, progress)
         except (ConfigKeyError, ConfigAttributeError) as error:
             raise _lacking(config, str(error.full_key)) from None
-        files = sorted(f"{name}.parquet" for name in config.data.split_sizes)
+        files = sorted(f"{name}.parquet" for name in config.data.split_sizes if name != "base")
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
         benchmarks = {n: folder / f"{n}.parquet" for n in config.data.split_sizes if n in task.benchmarks}

@@ -7,7 +7,6 @@ import operator
 import random
 from collections import Counter
 from fractions import Fraction
-from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -24,6 +23,7 @@ from bapo.tasks.mathematics.splits import Tier
 from bapo.tasks.mathematics.terms import Node
 
 SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(splits.BENCHMARKS, 60)
+WRITTEN = [split for split in SIZES if split != "base"]  #: by the data job
 GENERATOR = {"value_max": 64, "answer_min": 2, "noise": 0.25, "slip_max": 9}
 mathematics = tasks.get("mathematics")
 ALL_TIERS = sorted({tier for tiers in splits.TIERS.values() for tier in tiers})
@@ -43,10 +43,14 @@ def data(tmp_path_factory):
     return folder, mathematics.write_data(configured(), folder)
 
 
-def documents(folder: Path) -> list[dict]:
-    import pyarrow.parquet as pq
+def base_documents(config) -> tuple[list[dict], dict]:
+    """The base model's documents as (fields, counts)."""
+    made, counts = mathematics.documents(config.data, seeds.generator(config.data.seed, "mathematics", "base"))
+    return [vars(document) for document in made], counts
 
-    return pq.read_table(folder / "base.parquet").to_pylist()
+
+def documents() -> list[dict]:
+    return base_documents(configured())[0]
 
 
 def drawn(count: int, **options):
@@ -188,7 +192,7 @@ def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
 def test_splits_are_disjoint_and_hold_their_tiers(data):
     folder, counts = data
     seen = {}
-    for split in [name for name in SIZES if name != "base"]:
+    for split in WRITTEN:
         problems = files.read_problems(folder / f"{split}.parquet")
         ids = {problem.id for problem in problems}
         assert len(problems) == len(ids) == SIZES[split] == counts[split]["problems"]
@@ -214,7 +218,7 @@ def test_splits_are_disjoint_and_hold_their_tiers(data):
             else:
                 assert 0.85 < share < 1.15, (split, found)
         seen[split] = ids
-    seen["base"] = {row["id"] for row in documents(folder)}
+    seen["base"] = {row["id"] for row in documents()}
     for one, other in itertools.combinations(seen, 2):
         assert not seen[one] & seen[other], (one, other)
     # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
@@ -238,7 +242,7 @@ def _shape(prompt: str) -> Tier:
 
 def test_guessing_pays_nothing(data):
     folder, _ = data
-    for split in [name for name in SIZES if name != "base"]:
+    for split in WRITTEN:
         answers = Counter(
             json.loads(p.ground_truth)["answer"] for p in files.read_problems(folder / f"{split}.parquet")
         )
@@ -268,10 +272,10 @@ def test_too_many_problems_is_a_clear_error(tmp_path):
 # ------------------------------------------------------------------------------------------------ documents
 
 
-def test_documents_without_noise_are_the_worked_solutions(tmp_path):
-    config = configured({"base": 2000}, generator=GENERATOR | {"noise": 0.0})
-    assert mathematics.write_data(config, tmp_path)["base"]["noisy"] == 0
-    for row in documents(tmp_path):
+def test_documents_without_noise_are_the_worked_solutions():
+    rows, counts = base_documents(configured({"base": 2000}, generator=GENERATOR | {"noise": 0.0}))
+    assert counts["noisy"] == 0
+    for row in rows:
         answer = chain.final_answer(row["response"])
         assert holds(row["prompt"], answer), row
         for step in row["response"].split(" , "):
@@ -279,9 +283,8 @@ def test_documents_without_noise_are_the_worked_solutions(tmp_path):
             assert value(left) == int(right), row
 
 
-def test_slips_are_as_frequent_as_asked_and_stay_in_the_vocabulary(data):
-    folder, counts = data
-    rows = documents(folder)
+def test_slips_are_as_frequent_as_asked_and_stay_in_the_vocabulary():
+    rows, counts = base_documents(configured())
     steps = [step.split(" = ") for row in rows for step in row["response"].split(" , ")]
     wrong = 0
     for left, right in steps:
@@ -290,13 +293,12 @@ def test_slips_are_as_frequent_as_asked_and_stay_in_the_vocabulary(data):
         wrong += int(right) != min(max(terms.compute(int(a), sign, int(b)), 0), 64)
     # a slip beyond the bounds is cut back to them, sometimes onto the right result
     assert 0.85 * 0.25 < wrong / len(steps) < 1.1 * 0.25
-    assert counts["base"]["noisy"] == sum(not holds(row["prompt"], chain.final_answer(row["response"])) for row in rows)
-    assert 0.35 < counts["base"]["noisy"] / len(rows) < 0.65
+    assert counts["noisy"] == sum(not holds(row["prompt"], chain.final_answer(row["response"])) for row in rows)
+    assert 0.35 < counts["noisy"] / len(rows) < 0.65
 
 
-def test_steps_after_a_slip_go_on_from_it(data):
-    folder, _ = data
-    for row in documents(folder)[:500]:
+def test_steps_after_a_slip_go_on_from_it():
+    for row in documents()[:500]:
         given = set(_numbers(row["prompt"]))
         for step in row["response"].split(" , "):
             left, right = step.split(" = ")
@@ -312,9 +314,9 @@ def test_the_same_configuration_gives_the_same_bytes(data, tmp_path):
     folder, counts = data
     messages = []
     assert mathematics.write_data(configured(), tmp_path, messages.append) == counts
-    assert [message.partition(":")[0] for message in messages] == list(SIZES)
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"{split}.parquet" for split in SIZES)
-    for split in SIZES:
+    assert [message.partition(":")[0] for message in messages] == WRITTEN
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(f"{split}.parquet" for split in WRITTEN)
+    for split in WRITTEN:
         assert (tmp_path / f"{split}.parquet").read_bytes() == (folder / f"{split}.parquet").read_bytes(), split
 
 
@@ -441,11 +443,11 @@ def tokenizers(tmp_path_factory):
 
 
 @pytest.mark.parametrize("which", ["built", "loaded"])
-def test_tokenizer_takes_one_token_a_word_and_back(tokenizers, which, data):
+def test_tokenizer_takes_one_token_a_word_and_back(tokenizers, which):
     tokenizer = tokenizers[which]
     assert len(tokenizer) == 65 + 9 + 5
     assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1)
-    for row in documents(data[0])[:200]:
+    for row in documents()[:200]:
         for text in (row["prompt"], row["response"]):
             ids = tokenizer(text)["input_ids"]
             assert tokenizer.convert_ids_to_tokens(ids) == text.split()
@@ -474,7 +476,7 @@ def test_settings_make_problems_that_fit(scale, tmp_path):
         config.data.split_sizes[split] = min(config.data.split_sizes[split], 200)
     mathematics.write_data(config, tmp_path)
     tokenizer = mathematics.build_tokenizer(config)
-    for row in documents(tmp_path):
+    for row in base_documents(config)[0]:
         assert len(tokenizer(row["prompt"])["input_ids"]) <= config.sampling.max_prompt_tokens
         assert len(tokenizer(row["response"])["input_ids"]) < config.sampling.max_response_tokens  # and the end
     for split in splits.BENCHMARKS:

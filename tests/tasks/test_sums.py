@@ -78,7 +78,6 @@ def test_answers_are_compared_as_numbers():
     [
         ("data.split_sizes.sum2=5000", "data.split_sizes.sum2: 5000 distinct sums are wanted but only 1163"),
         ("+data.split_sizes.nested_3=5", "data.split_sizes.nested_3.*few-shot has no such split.*sum2, sum3"),
-        ("+data.split_sizes.base=5", "data.split_sizes.base|data.prompt.*pretrained"),
         ("data.generator.kind=chain", "data.generator.kind.*must be sums"),
     ],
 )

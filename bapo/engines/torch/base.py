@@ -1,31 +1,38 @@
-"""The base model of the small scales: supervised training from scratch on generated documents."""
+"""The base model of the small scales: the suite's own weights, or supervised training on generated documents."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
+from safetensors.torch import load_model
 
 from bapo import seeds, tasks
 from bapo.engines.shared import images, models, pretrained
 from bapo.errors import UserError
-from bapo.experiments.identity import base_identity, data_identity
+from bapo.experiments.identity import base_identity, data_identity, shipped_base
 from bapo.experiments.places import base_directory
-from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, read_table, require_space, write_json, write_text
+from bapo.experiments.shipped_bases import Shipped
+from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, require_space, sha256, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
-from bapo.tasks.job import data_folder
+from bapo.tasks.base import Document
 
 
 def train_base(config: DictConfig) -> dict[str, Any]:
-    """Train the base model of ``config`` (or fetch the pretrained one) and write its folder. Returns the summary."""
+    """Write the folder of the base model of ``config``: the suite's weights, trained, or a pretrained one's record.
+
+    Returns the summary.
+    """
     folder = base_directory(config)
     identity = base_identity(config)
     with locked(folder):
@@ -35,7 +42,10 @@ def train_base(config: DictConfig) -> dict[str, Any]:
         if config.model.kind == "pretrained":
             summary = {"identity": identity, **pretrained.fetch(config)}
         else:
-            summary = {"identity": identity, **_train_scratch(config)}
+            models.prepare_process(config.base.threads)
+            shipped = shipped_base(config)
+            made = _copy_shipped(config, shipped) if shipped else _train_scratch(config)
+            summary = {"identity": identity, **made}
             names = sorted(p.relative_to(folder) for p in (folder / "checkpoint").iterdir())
             summary["files"] = fingerprints(folder, [str(n) for n in names])
         write_json(folder / SUMMARY, summary)
@@ -43,15 +53,23 @@ def train_base(config: DictConfig) -> dict[str, Any]:
     return summary
 
 
-def _train_scratch(config: DictConfig) -> dict[str, Any]:
-    models.prepare_process(config.base.threads)
-    device = models.device_of(config)
-    base, folder = config.base, base_directory(config)
+def _copy_shipped(config: DictConfig, shipped: Shipped) -> dict[str, Any]:
+    """Write the weights that come with the suite as a checkpoint. Raises UserError where their file is not whole."""
+    if not shipped.path.is_file() or sha256(shipped.path) != shipped.sha256:
+        raise UserError(f"{shipped.path}: missing or damaged; restore it from the repository, or add base.source=train")
     model, tokenizer = models.build_scratch(config)
-    require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
+    load_model(model, shipped.path)  # float16 values, kept in the model's own type
+    _save(config, model, tokenizer)
+    print(f"{config.model.title}: the base model that comes with the suite, {shipped.path.name}", file=sys.stderr)
+    return {"weights": shipped.sha256, "parameters": models.parameter_count(model)}
+
+
+def _train_scratch(config: DictConfig) -> dict[str, Any]:
+    device = models.device_of(config)
+    base = config.base
+    model, tokenizer = models.build_scratch(config)
     model.to(device).train()
-    processor = tasks.get(config.task.name).build_processor(config, tokenizer)
-    buckets = _documents(config, tokenizer, processor)
+    buckets = _buckets(config, draw_documents(config), tokenizer)
     shares = np.array([len(b.ids) for b in buckets], dtype=np.float64)
     shares /= shares.sum()
     parameters = list(model.parameters())
@@ -83,13 +101,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
         progress.update(iteration + 1, f"loss {losses[-1]:.3f}")
     if not np.isfinite(losses[-1:]).all():
         raise UserError("base.learning_rate: the loss of the base model is not finite; lower it")
-    temporary = folder / f".checkpoint.{os.getpid()}.tmp"
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    with explained(temporary):
-        models.save(model, processor or tokenizer, temporary)
-    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
-    os.replace(temporary, folder / "checkpoint")
+    _save(config, model, tokenizer)
     return {
         "iterations": base.iterations,
         "documents": base.iterations * base.batch_size,
@@ -97,6 +109,20 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
         "seconds": time.perf_counter() - begun,
         "parameters": models.parameter_count(model),
     }
+
+
+def _save(config: DictConfig, model: Any, tokenizer: Any) -> None:
+    """Write a checkpoint into the base model's folder, whole or not at all."""
+    folder = base_directory(config)
+    require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
+    processor = tasks.get(config.task.name).build_processor(config, tokenizer)
+    temporary: Path = folder / f".checkpoint.{os.getpid()}.tmp"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir()
+    with explained(temporary):
+        models.save(model, processor or tokenizer, temporary)
+    shutil.rmtree(folder / "checkpoint", ignore_errors=True)
+    os.replace(temporary, folder / "checkpoint")
 
 
 @dataclass
@@ -109,29 +135,37 @@ class Bucket:
     images: list[images.Images]
 
 
-def _documents(config: DictConfig, tokenizer: Any, processor: Any | None) -> list[Bucket]:
+def draw_documents(config: DictConfig) -> list[Document]:
+    """Return the documents that the base model of ``config`` is trained on.
+
+    Raises UserError where the configuration asks for none, or where the task has none.
+    """
+    task = tasks.get(config.task.name)
+    if not config.data.split_sizes.get("base"):
+        raise UserError("data.split_sizes.base: a base model is trained on at least one document; say how many")
+    documents, counts = task.documents(config.data, seeds.generator(config.data.seed, task.name, "base"))
+    print(f"base documents: {', '.join(f'{n} {kind}' for kind, n in counts.items())}", file=sys.stderr)
+    return documents
+
+
+def _buckets(config: DictConfig, documents: list[Document], tokenizer: Any) -> list[Bucket]:
     """Return tokenised documents by shape."""
-    path = data_folder(config) / "base.parquet"
-    table = read_table(path)
     images_of: list[Any] = []
-    if "images" in table:
-        if processor is None:
-            raise UserError(f"{path}: the documents have images, which model={config.model.name} cannot read")
+    if any(d.images for d in documents):
+        processor = tasks.get(config.task.name).build_processor(config, tokenizer)
         texts = [
-            tokenizer.apply_chat_template(images.to_messages([{"role": "user", "content": text}]), tokenize=False)
-            for text in table["prompt"]
+            tokenizer.apply_chat_template(images.to_messages([{"role": "user", "content": d.prompt}]), tokenize=False)
+            for d in documents
         ]
-        prepared = images.prepare(processor, texts, [[i["bytes"] for i in each] for each in table["images"]])
+        prepared = images.prepare(processor, texts, [list(d.images) for d in documents])
         prompts, images_of = [tokens for tokens, _ in prepared], [pictures for _, pictures in prepared]
     else:
-        prompts = tokenizer(table["prompt"].tolist(), add_special_tokens=False)["input_ids"]
-    responses = tokenizer(table["response"].tolist(), add_special_tokens=False)["input_ids"]
+        prompts = tokenizer([d.prompt for d in documents], add_special_tokens=False)["input_ids"]
+    responses = tokenizer([d.response for d in documents], add_special_tokens=False)["input_ids"]
     buckets: dict[tuple[int, int], Bucket] = {}
     for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
         bucket = buckets.setdefault((len(prompt), len(response)), Bucket([], len(prompt), []))
         bucket.ids.append([*prompt, *response, tokenizer.eos_token_id])
         bucket.images += images_of[row : row + 1]
-    if not buckets:
-        raise UserError(f"{path}: no documents in it; make the data again with `python -m bapo data`")
     ordered = [bucket for _, bucket in sorted(buckets.items(), key=lambda item: item[0])]
     return [Bucket(np.array(b.ids, dtype=np.int64), b.start, b.images) for b in ordered]

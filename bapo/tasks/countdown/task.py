@@ -78,7 +78,6 @@ class Countdown(GeneratedTask):
     ability = "planning"
     prompts = tuple(FORMATS)
     splits = tuple(dict.fromkeys((*SPLITS, *EASY_SPLITS)))
-    noise = "with another target than their own"
     benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4", "cd2": "CD-2", "cd3": "CD-3"}
     fields = ("numbers", "target", "response")
 

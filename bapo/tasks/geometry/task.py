@@ -36,7 +36,6 @@ class Geometry(BoxedTask):
     images = True
     roles: ClassVar[Mapping[str, str]] = {"diagrams_val": "geo3k_val", "diagrams_test": "geo3k_test"}
     splits = generator.SHARES
-    noise = "with the steps of another diagram"
     sets = hub.SETS
     no_number, wrong_number = "no number", "wrong answer"
     gold_chain = "{}"
@@ -81,7 +80,7 @@ class Geometry(BoxedTask):
         instances = [instance for instance, _, _ in worked]
         images = render.render([instance.diagram for instance in instances], diagrams.canvas)
         documents = [
-            Document(instance.name, instance.prompt, steps, (image,), instance.triple)
+            Document(instance.name, instance.prompt, steps, (image,))
             for (instance, steps, _), image in zip(worked, images, strict=True)
         ]
         noisy = sum(noisy for _, _, noisy in worked)

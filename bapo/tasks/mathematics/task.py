@@ -43,7 +43,6 @@ class Mathematics(BoxedTask):
     }
     prompts = ("chain", "few-shot")
     splits = tuple(dict.fromkeys((*splits.TIERS, *sums.DIGITS)))
-    noise = "with a wrong answer"
     sets = hub.SETS
 
     is_chain = staticmethod(chain.is_chain)

@@ -19,8 +19,8 @@ from analysis.text import MISSING
 from bapo.experiments import compose as configuration
 from bapo.experiments.places import options
 from bapo.store.files import fingerprints, write_json, write_parquet
-from bapo.tasks.base import Document, Problem
-from bapo.tasks.files import write_documents, write_problems
+from bapo.tasks.base import Problem
+from bapo.tasks.files import write_problems
 
 
 def rows_of(markdown: str, title: str) -> dict[str, list[str]]:
@@ -289,13 +289,11 @@ def test_forms_that_two_splits_share_are_counted(loaded: Path, tmp_path: Path) -
     for split, forms in made.items():
         rows = [Problem(f"{split}{i}", "x", '{"answer": 1}', form=form) for i, form in enumerate(forms)]
         write_problems(folder / f"{split}.parquet", rows, "countdown", "planning", split)
-    write_documents(folder / "base.parquet", [Document("d", "x", "1", form="d")])
-    files = fingerprints(folder, ["base.parquet", "train.parquet", "cd34.parquet"])
+    files = fingerprints(folder, ["train.parquet", "cd34.parquet"])
     write_json(folder / "summary.json", {"identity": "x", "problems": {}, "files": files})
     assert main(["table4", "--study", str(loaded), "--out", str(tmp_path / "out")]) == 0
     shared = pd.read_csv(tmp_path / "out" / "table4_overlap.csv").set_index(["first", "second"])
     assert shared.loc[("train", "cd34"), ["same_id", "same_form"]].tolist() == [0, 2]
-    assert shared.loc[("base", "cd34"), ["same_id", "same_form"]].tolist() == [0, 0]  # shown, although none is shared
 
 
 def test_a_task_without_problems_is_an_error(used: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

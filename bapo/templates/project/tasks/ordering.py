@@ -27,7 +27,6 @@ class Ordering(GeneratedTask):
     benchmarks = {"ordering_test": "Ordering"}  # noqa: RUF012
     prompts = ("plain",)
     splits = tuple(SHARES)
-    noise = "with two numbers swapped"
     fields = ("gold", "response")
 
     def verify(self, response: str, ground_truth: str) -> Verdict:

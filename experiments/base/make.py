@@ -1,0 +1,52 @@
+"""Train the laptop's base models anew and make them the ones that come with the suite.
+
+    python experiments/base/make.py [TASK ...]
+
+The weights are rounded to float16, and index.yaml gets their digest and the recipe that made them. Runs that start from
+these models then have other identities, and train again.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import yaml
+from omegaconf import DictConfig
+from safetensors.torch import save_model
+
+from bapo.engines.shared import models
+from bapo.engines.torch.base import train_base
+from bapo.experiments.compose import compose_config
+from bapo.experiments.identity import base_recipe
+from bapo.experiments.places import base_directory
+from bapo.experiments.shipped_bases import index_file
+from bapo.store.files import sha256
+
+HEADER = "# Written by make.py. recipe: bapo/experiments/identity.py, base_recipe; sha256: of the file.\n"
+
+
+def trained(task: str, results: Path) -> DictConfig:
+    """Train the base model of ``task`` in a folder for results. Returns its configuration."""
+    config = compose_config([f"task={task}", "base.source=train", "tracking=none", f"paths.results={results}"])
+    train_base(config)
+    return config
+
+
+def ship(config: DictConfig) -> None:
+    """Write the weights of a trained base model, and name them in the index."""
+    model, _ = models.load(base_directory(config) / "checkpoint", config, torch.device("cpu"))
+    index = index_file()
+    weights = index.with_name(f"{config.scale.name}_{config.task.name}.safetensors")
+    save_model(model.half(), weights)
+    entries = yaml.safe_load(index.read_text(encoding="utf-8")) if index.exists() else {}
+    entries[weights.name] = {"recipe": base_recipe(config), "sha256": sha256(weights)}
+    index.write_text(HEADER + yaml.safe_dump(entries), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        for name in sys.argv[1:] or ("countdown", "geometry", "mathematics"):
+            ship(trained(name, Path(folder)))
