@@ -88,7 +88,7 @@ def base_recipe(config: DictConfig) -> str:
     if config.model.kind == "scratch":
         content |= {
             "revision": REVISIONS["base"],
-            "base": _without(config.base, "source"),
+            "base": _without(config.base, "source", "threads"),
             "documents": config.data.split_sizes.get("base"),
             "sampling": _without(config.sampling, "temperature", "top_p", "top_k", "stop_tokens"),
         }
