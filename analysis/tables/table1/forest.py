@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,10 +54,10 @@ def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
         if (REFERENCE, METHOD) not in pairs.index:
             continue
         methods, pair = methods.set_index("method"), pairs.loc[(REFERENCE, METHOD)]
-        place = {"task": task, "model": model}
-        seeds = int(methods["seeds"][METHOD])
-        rows.append({"set": HERE, **place, "seeds": seeds, **_numbers(methods["mean"], *_interval(pair))})
-        rows.append({"set": PAPER, **place, **_numbers(methods["paper"])})
+        place, printed = {"task": task, "model": model}, methods["paper"].astype(float)
+        here = (-pair["difference"], *_interval(pair))
+        rows.append({"set": HERE, **place, "seeds": int(methods["seeds"][METHOD]), **_numbers(methods["mean"], *here)})
+        rows.append({"set": PAPER, **place, **_numbers(printed, printed[METHOD] - printed[REFERENCE])})
     frame = pd.DataFrame(rows, columns=[*KEYS, "seeds", "gain", *(name for names in PANELS for name in names)])
     return frame[frame["points"].notna()].astype({"seeds": "Int64"})
 
@@ -67,14 +68,13 @@ def _interval(pair: pd.Series) -> tuple[float, float]:
     return -pair[f"high_{suffix}"], -pair[f"low_{suffix}"]
 
 
-def _numbers(accuracy: pd.Series, low: float = np.nan, high: float = np.nan) -> dict[str, float]:
-    """Return the difference and GRPO's gain, both in points, and the difference as a share of it, in percent."""
-    points = accuracy[METHOD] - accuracy[REFERENCE]
+def _numbers(accuracy: pd.Series, *points: float) -> dict[str, float]:
+    """Return GRPO's gain over the base, and a difference with its interval in points and as shares of that gain."""
     gain = accuracy[REFERENCE] - accuracy.get(BASE, np.nan)
-    values = dict(zip(next(iter(PANELS)), (points, low, high), strict=True))
     scale = 100 / gain if gain > 0 else np.nan
-    shares = {name: scale * value for name, value in zip(list(PANELS)[1], values.values(), strict=True)}
-    return {"gain": gain, **values, **shares}
+    in_points, in_shares = PANELS
+    shares = [scale * value for value in points]
+    return {"gain": gain, **dict(zip(in_points, points, strict=False)), **dict(zip(in_shares, shares, strict=False))}
 
 
 def write(frame: pd.DataFrame, out: Path, note: str = "") -> list[Path]:
@@ -97,7 +97,10 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
         f"{' and new training seeds' if seeds.min() > 1 else ''}. Crosses: the paper. {note}"
     )
     end = rows["y"].max() + LINE + GAP
-    fig, [panels] = style.panels(caption, (1, len(PANELS)), end, 0, top=0.3, left=0.85, wspace=0.06)
+    models = Counter(task for task, _ in places)
+    names = [f"{task.capitalize()}\n{model}" if models[task] > 1 else task.capitalize() for task, model in places]
+    left = 1.2 if max(models.values()) > 1 else 0.85
+    fig, [panels] = style.panels(caption, (1, len(PANELS)), end, 0, top=0.3, left=left, wspace=0.06)
     for axes, (columns, title) in zip(panels, PANELS.items(), strict=True):
         axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
         for name in sets:
@@ -110,11 +113,9 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
         axes.set_yticks([])
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(title)
-    several = len({task for task, _ in places}) < len(places)
-    names = [f"{task.capitalize()}\n{model}" if several else task.capitalize() for task, model in places]
     panels[0].set_yticks(rows.groupby("place")["y"].mean(), names)
     panels[0].tick_params(axis="y", length=0)
-    legend_above(fig, panels, left=0.85)
+    legend_above(fig, panels, left=left)
     return fig
 
 
