@@ -56,10 +56,6 @@ def test_the_index_lists_every_page_once() -> None:
     assert sorted(listed) == sorted(p.removeprefix("docs/") if "/" in p else f"../{p}" for p in pages)
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
-
-
 def test_the_readmes_averages_are_those_of_the_whole_table() -> None:
     def rows(page: str) -> list[list[str]]:
         table = [line for line in prose(ROOT / page).splitlines() if line.startswith("| ")]

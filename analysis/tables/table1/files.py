@@ -1,4 +1,4 @@
-"""Table 1 of the paper from finished runs: table1.csv (long), table1.md, table1.tex and table1_differences.csv.
+"""Table 1 of the paper from finished runs: table1.csv (long), .md, .tex, table1_differences.csv and a forest plot.
 
 (a) mathematics, (b) planning and visual geometry side by side; in each, blocks by model. Accuracies are in percent, as
 the paper prints them; a row is a method, averaged over its training seeds, with the paper's own row in italics below it
@@ -20,7 +20,7 @@ from analysis.reading import Outcomes
 from analysis.results import AVERAGE, BASE, Result
 from analysis.statistics import mean_over_seeds
 from analysis.study import Study, row_order
-from analysis.tables.table1 import numbers
+from analysis.tables.table1 import forest, numbers
 from analysis.tables.table1.numbers import Section
 from analysis.tables.table1.text import notes, sentences
 
@@ -134,4 +134,6 @@ def write(study: Study, out: Path) -> list[Path]:
     sections = [Section.of(block, study) for block in study.blocks]
     tables = [_table(title, halves) for title, halves in _parts(sections)]
     page = Page(at_scale("Table 1", study.scale), tables, notes(sections, study))
-    return page.write(out, "table1", numbers.long_table(sections), differences=numbers.differences(sections))
+    averages, differences = numbers.long_table(sections), numbers.differences(sections)
+    files = page.write(out, "table1", averages, differences=differences)
+    return [*files, *forest.write(forest.data(averages, differences), out, study.note)]

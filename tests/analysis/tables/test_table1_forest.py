@@ -1,0 +1,78 @@
+"""The forest plot of Table 1: its numbers by hand, several sets of base models, and what it draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.table_runs import place, write_run, write_study
+
+from analysis.__main__ import main
+from analysis.tables.table1 import forest
+
+NAMES = ("cd34", "cd4")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Countdown: the base, two seeds of GRPO and BAPO; two benchmarks of four problems with two samples."""
+    root = tmp_path_factory.mktemp("forest")
+    base = {"task": "countdown", "model": "tiny", "run": str(write_run(root / "base", {n: _bits(2) for n in NAMES}))}
+    right = {  # correct answers of eight on each benchmark
+        ("grpo", 1): (4, 2),
+        ("grpo", 2): (4, 4),
+        ("bapo", 1): (6, 4),
+        ("bapo", 2): (6, 8),
+    }
+    cells = []
+    for (method, seed), counts in right.items():
+        bits = {name: _bits(count) for name, count in zip(NAMES, counts, strict=True)}
+        write_run(place(root, method, seed), bits)
+        cells.append(("tiny", method, seed))
+    study = write_study(root, cells, NAMES, bases=[base])
+    assert main(["table1", "--study", str(study), "--out", str(root / "tables")]) == 0
+    return root / "tables"
+
+
+def _bits(correct: int) -> list[list[int]]:
+    return [[int(2 * i < correct), int(2 * i + 1 < correct)] for i in range(4)]
+
+
+def test_the_numbers_by_hand(written: Path) -> None:
+    """Base: 4 of 16 right; GRPO: 4 + 2 + 4 + 4 of 32; BAPO: 6 + 4 + 6 + 8 of 32. The paper: 60.25 - 49.41."""
+    frame = pd.read_csv(written / "table1_forest.csv").set_index("set")
+    assert list(frame.index) == ["here", "the paper"]
+    assert frame.points["here"] == pytest.approx(31.25) and frame.seeds["here"] == 2
+    assert frame.gain["here"] == pytest.approx(18.75) and frame.share["here"] == pytest.approx(500 / 3, rel=1e-5)
+    assert frame.points["the paper"] == pytest.approx(10.84)
+    assert frame.gain["the paper"] == pytest.approx(49.41 - 0.75)
+    assert frame.share["the paper"] == pytest.approx(100 * 10.84 / 48.66, rel=1e-5)
+    pairs = pd.read_csv(written / "table1_differences.csv").query("benchmark == 'avg'")
+    (pair,) = pairs[(pairs.a == "grpo") & (pairs.b == "bapo")].itertuples()
+    ends = -pair.high_problems_and_seeds, -pair.low_problems_and_seeds
+    assert (frame.low["here"], frame.high["here"]) == pytest.approx(ends, rel=1e-5) and ends[0] < 31.25 < ends[1]
+    assert {p.suffix for p in written.glob("table1_forest.*")} == {".csv", ".pdf", ".png", ".svg"}
+    assert frame.share_high["here"] == pytest.approx(100 * ends[1] / 18.75, rel=1e-5)
+
+
+def test_a_later_file_replaces_its_own_set_and_the_paper_comes_last(
+    written: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    earlier = pd.read_csv(written / "table1_forest.csv")
+    earlier["points"] += 1
+    other = earlier[earlier.set == "here"].assign(set="other bases")
+    pd.concat([earlier, other]).to_csv(tmp_path / "earlier.csv", index=False)
+    legends = []
+    monkeypatch.setattr(forest, "legend_above", lambda fig, panels, left: legends.append(panels[0]))
+    forest.main([str(tmp_path / "earlier.csv"), str(written / "table1_forest.csv"), str(tmp_path)])
+    frame = pd.read_csv(tmp_path / "table1_forest.csv").set_index("set")
+    assert frame.points.round(2).to_dict() == {"other bases": 32.25, "here": 31.25, "the paper": 10.84}
+    assert legends[0].get_legend_handles_labels()[1] == ["here", "other bases", "the paper"]
+
+
+def test_a_task_that_the_paper_lacks_and_a_study_without_bapo(written: Path, tmp_path: Path) -> None:
+    averages, differences = (pd.read_csv(written / f"table1{name}.csv") for name in ("", "_differences"))
+    assert list(forest.data(averages.assign(paper=None), differences).set) == ["here"]
+    nothing = forest.data(averages, differences[differences.b != "bapo"])
+    assert nothing.empty and len(forest.write(nothing, tmp_path)) == 4
