@@ -68,9 +68,12 @@ def _from_outside(config: DictConfig) -> dict[str, Any]:
 
 
 def base_identity(config: DictConfig) -> str:
-    """Identify the model that reinforcement learning starts from."""
-    shipped = shipped_base(config)
-    return digest({"data": data_identity(config), "weights": shipped.sha256}) if shipped else base_recipe(config)
+    """Identify the model that reinforcement learning starts from, with the problems that it is put to."""
+    content: dict[str, Any] = {"data": data_identity(config)}
+    if config.model.kind == "scratch":
+        shipped = shipped_base(config)
+        return digest(content | {"weights": shipped.sha256 if shipped else base_recipe(config)})
+    return digest(content | {"model": _model(config)})
 
 
 def shipped_base(config: DictConfig) -> shipped_bases.Shipped | None:
@@ -81,18 +84,22 @@ def shipped_base(config: DictConfig) -> shipped_bases.Shipped | None:
 
 
 def base_recipe(config: DictConfig) -> str:
-    """Identify what a base model is trained from and how, or which pretrained one it is."""
-    # about the checkpoint; they do not change it
+    """Identify what a base model is trained from and how; it sees documents and none of the problems."""
+    data = _without(config.data, "split_sizes", "hub", "cleaning", "grading", *CHAT)
+    content = {
+        "documents": {**data, "count": config.data.split_sizes.get("base"), "task": config.task.name},
+        "model": _model(config),
+        "base": _without(config.base, "source", "threads"),
+        "sampling": _without(config.sampling, "temperature", "top_p", "top_k", "stop_tokens"),
+        "revision": [REVISIONS["data"], REVISIONS["base"]],
+    }
+    return digest(content | _from_outside(config))
+
+
+def _model(config: DictConfig) -> dict[str, Any]:
+    """Return what a model is, without the facts about it that do not change it."""
     facts = ("name", "title", "parameters", "context_length", "from_files", "code")
-    content = {"data": data_identity(config), "model": {**_without(config.model, *facts), **_family(config)}}
-    if config.model.kind == "scratch":
-        content |= {
-            "revision": REVISIONS["base"],
-            "base": _without(config.base, "source", "threads"),
-            "documents": config.data.split_sizes.get("base"),
-            "sampling": _without(config.sampling, "temperature", "top_p", "top_k", "stop_tokens"),
-        }
-    return digest(content)
+    return {**_without(config.model, *facts), **_family(config)}
 
 
 def _family(config: DictConfig) -> dict[str, Any]:
