@@ -1,6 +1,7 @@
 # The whole study: problems -> base models -> training -> evaluation -> tables and figures.
 #
 #   snakemake --cores all table1                          at the laptop scale (the default)
+#   snakemake --cores all first_look                      four of its rows with one seed, in minutes; also `bapo demo`
 #   snakemake --cores all table1 --config scale=paper     the paper's own runs
 #   snakemake --cores all figures tables claims report    every table and figure of the paper, the ledger, the report
 #   snakemake --cores all regimes                         a study beyond the paper; also offpolicy, fidelity, controls
@@ -22,6 +23,7 @@ report: "workflows/report/workflow.rst"
 
 
 include: "workflows/common.smk"
+include: "workflows/progress.smk"
 include: "workflows/data.smk"
 include: "workflows/model.smk"
 include: "workflows/train.smk"
@@ -36,11 +38,14 @@ onstart:
     check_claims()
     start_warm_process()
     unlimited_starts()
+    show_progress()
 
 
 onsuccess:
+    end_progress()
     print(closing_message())
 
 
 onerror:
-    print(failure_message(log))
+    end_progress()
+    print(failure_message(log), closing_message(), sep="\n")

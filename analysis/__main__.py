@@ -12,10 +12,12 @@ from analysis.made import Made, listed
 from bapo.commands import OF_ANALYSIS
 from bapo.errors import UserError, unknown
 from bapo.experiments import places, products
-from bapo.experiments.products import ALSO, FIGURES, LEDGER, PAGE, TABLES, Product
+from bapo.experiments.products import ALSO, FIGURES, FIRST_LOOK, LEDGER, PAGE, TABLES, Product
 from bapo.store import provenance
 from bapo.store.files import sha256
 
+#: the command for the rows of Table 1 while it is being made
+SO_FAR = "table1-so-far"
 #: formats of training logs (analysis/imports/formats.py)
 LOGS = ("histories", "tracking", "verl", "openrlhf", "trl")
 
@@ -58,8 +60,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     def for_people(name: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=OF_ANALYSIS[name], description=OF_ANALYSIS[name])
 
-    for table in TABLES.values():
+    for table in (FIRST_LOOK, *TABLES.values()):
         of_study(*table.command, _described(table))
+    of_study(SO_FAR, "the rows of Table 1 that can be made already: table1_so_far.md")
     compared = _names(products.comparison("STUDY"))
     special = f"of the study {products.REGIMES} also {products.REGIMES}.csv, .md, .tex and a figure"
     of_study("comparison", f"every method of a study beside its reference: {compared}; {special}")
@@ -274,7 +277,10 @@ def _of_study(options: argparse.Namespace) -> Made:
     else:
         names = [options.name] if options.command == "figure" else figures.of_study(read.name)
         files = [path for name in names for path in figures.draw(name, read, options.out, options.method)]
-    return Made(listed(files), files, provenance.inputs_of_studies([options.study]))
+    if options.command == SO_FAR:  # a page that is written again a minute later has no record of its origin
+        return Made(listed(files))
+    said = files[0].read_text(encoding="utf-8") if options.command in FIRST_LOOK.command else ""
+    return Made(listed(files), files, provenance.inputs_of_studies([options.study]), said)
 
 
 #: commands that do not read one study

@@ -10,7 +10,7 @@ from typing import Any
 
 from bapo import validate
 from bapo.errors import UserError
-from bapo.store.files import read_json
+from bapo.store.files import SUMMARY, read_json
 from bapo.validate import NOT_EMPTY, REQUIRED, setting, wrong
 
 #: the paper's row order; a method that it does not name comes before BAPO's own variants
@@ -135,6 +135,22 @@ class Study:
             known = sorted({m for b in self.blocks for m in b.methods})
             raise UserError(f"method {method}: the study has no run of it; it has {', '.join(known)}")
         return blocks
+
+
+def evaluated(study: Study) -> Study:
+    """Return what is evaluated of a study already: a method with the seeds that it has, the base if it has one."""
+
+    def of_block(block: Block) -> Block:
+        base = block.base if block.base and _evaluated(block.base) else None
+        methods = {m: tuple(c for c in cells if _evaluated(c)) for m, cells in block.methods.items()}
+        return replace(block, base=base, methods={m: cells for m, cells in methods.items() if cells})
+
+    blocks = [of_block(block) for block in study.blocks]
+    return replace(study, blocks=tuple(b for b in blocks if b.base or b.methods))
+
+
+def _evaluated(start: Cell | Base) -> bool:
+    return (start.run / "eval" / SUMMARY).exists()
 
 
 def workflow_command(targets: Sequence[str], config: Sequence[str]) -> str:

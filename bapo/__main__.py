@@ -70,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FOLDER",
         help="where to write (default: in the run's folder, eval/, curve/, or eval_shuffled_images/ for the control)",
     )
+    demo = command("demo", _demo, "Show four rows of Table 1 with one seed, and a picture of them, in minutes.")
+    demo.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
     grade = command("grade", _grade, "Grade the responses in a JSONL file; print one JSON verdict per line.")
     grade.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
     grade.add_argument(
@@ -264,6 +266,12 @@ def _grade(arguments: Any) -> int:
 
     grade_file(arguments.task, arguments.file)
     return 0
+
+
+def _demo(arguments: Any) -> int:
+    from bapo import demo
+
+    return demo.main(arguments.config)
 
 
 def _plan(arguments: Any) -> int:

@@ -110,7 +110,8 @@ def show_lines(folder: Path, rounds: int) -> None:
 def lines(folder: Path) -> dict[str, tuple[float, float]]:
     """Return wall and CPU seconds of one command to each of LINES. The workflow's profile is read as everywhere."""
     words = ["-s", str(ROOT / "Snakefile"), "--workflow-profile", str(ROOT / "workflows" / "profiles" / "default")]
-    command = [sys.executable, "-m", "snakemake", *words, "--cores", "2", "table1", "--config", "results=none"]
+    command = [sys.executable, "-m", "snakemake", *words, "--cores", "2", "table1"]
+    command += ["--config", "results=none", "progress=plain"]
     begun, found = time.perf_counter(), {}
     process = subprocess.Popen(
         command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -330,6 +330,8 @@ def runs_of(study, curves):
 
 def runs_of_product(product):
     """List all runs that a product shows."""
+    if product.first:
+        return lambda wildcards: study_of(*product.studies).first_look(SCALE)
     if product.sweep:
         return lambda wildcards: sweep_runs(product)
     return lambda wildcards: [f for study in product.studies for f in study_of(study).summaries(SCALE, product.curves)]
@@ -342,19 +344,3 @@ def outputs_of_product(product):
         return report(SCALE / file, caption=caption, category=product.category) if caption else SCALE / file
 
     return [output(*item) for item in product.files.items()]
-
-
-def closing_message():
-    """Name the results that exist."""
-    shown = {"Table 1": "tables/table1.md", "Figures": "figures", "Claims": "claims.md", "Report": "report.html"}
-    own = targets.own_studies(SETTINGS.scale)
-    shown = {f"Comparison of {study}": next(iter(products.comparison(study).files)) for study in own} | shown
-    return "\n".join(f"{name}: {SCALE / place}" for name, place in shown.items() if (SCALE / place).exists())
-
-
-def failure_message(log):
-    """Which log to read: Snakemake's own log names that of the job which failed; the last, as a retry may have helped."""
-    text = "".join(Path(name).read_text(encoding="utf-8") for name in log)
-    failed = re.findall(r"^ {4}log: (\S+)", text, re.MULTILINE)
-    where = f"{failed[-1]} says why" if failed else "the first error above says why"
-    return f"Not finished: {where}. The same command goes on where this one stopped."

@@ -6,7 +6,7 @@ rule data:
         DATA / "summary.json",
     log:
         LOGS / "data" / "{task}.log",
-    priority: 40
+    priority: lambda wildcards: priorities().of_data(wildcards.task)
     group:
         together("start")
     resources:

@@ -20,6 +20,7 @@ rule evaluate:
         RUN / "eval" / "summary.json",
     log:
         LOGS / "evaluate" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
+    priority: AT_ONCE
     group:
         together("runs", resources.evaluation)
     threads: of_job(lambda config: config.threads)
@@ -42,6 +43,7 @@ rule evaluate_base:
         BASE / "eval" / "summary.json",
     log:
         LOGS / "evaluate" / "{task}" / "{model}" / "base.log",
+    priority: AT_ONCE
     group:
         together("start", resources.evaluation)
     threads: of_job(lambda config: config.threads)

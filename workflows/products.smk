@@ -19,9 +19,8 @@ rule study:
         SCALE / products.study_file("{study}"),
     log:
         LOGS / "analysis" / "{study}_runs.log",
-    priority: 40  # `bapo watch` knows the jobs from it
-    group:
-        together("analysis")
+    priority: AT_ONCE  # `bapo watch` and the table so far know the runs from it
+    localrule: True  # a second, which on a cluster must not wait for the other jobs of a group
     params:
         identity=study_identity,
         call=python("bapo.experiments.studies", "--settings", SETTINGS.as_json()),
@@ -43,8 +42,9 @@ for product in PRODUCTS:
             [outputs_of_product(product)],
         log:
             LOGS / "analysis" / f"{product.name}.log",
+        priority: AT_ONCE if product.first else 0
         group:
-            together("analysis")
+            None if product.first else together("analysis")
         resources:
             mem_mb=lambda wildcards, attempt: attempt * resources.LITTLE,
         params:

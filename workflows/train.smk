@@ -11,7 +11,7 @@ rule train:
         RUN / "summary.json",
     log:
         LOGS / "train" / "{task}" / "{model}" / "{method}" / "seed{seed}.log",
-    priority: of_job(resources.priority)
+    priority: run_priority
     group:
         together("runs", resources.training)
     threads: of_job(lambda config: config.threads)

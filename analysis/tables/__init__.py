@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 #: command of ``python -m analysis`` -> the module here that writes the table
 MODULES = {
     "table1": "table1.files",
+    "table1-so-far": "table1.so_far",
+    "first-look": "first_look",
     "table2": "overhead",
     "table3": "hyperparameters",
     "table4": "data_sets",
@@ -25,12 +27,15 @@ MODULES = {
     "tuning": "tuning",
 }
 
+#: commands that say themselves what is missing, or can do without
+SPARING = ("table1", "table1-so-far", "first-look", "checkpoint-choice", "theory")
+
 
 def write(command: str, study: Study, out: Path) -> list[Path]:
     """Write one of MODULES into the folder ``out``; returns the files. Raises UserError naming missing runs."""
     from analysis.reading import require_runs
 
-    if command not in ("table1", "checkpoint-choice", "theory"):  # these say what is missing themselves
+    if command not in SPARING:
         require_runs(study)
     modules = [MODULES[command]]
     if command == "comparison" and study.name == products.REGIMES:

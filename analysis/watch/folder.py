@@ -129,7 +129,7 @@ def sweeps(folder: Path) -> list[str]:
 def _state(folder: Path, log: Path, held: Mapping[int, int] | None, now: float) -> dict[str, Any]:
     """Return the state of a job's folder; a file that is half written, or gone meanwhile, says nothing."""
     if (folder / SUMMARY).exists():
-        return {"state": DONE, "seconds": _took(folder)}
+        return {"state": DONE, "seconds": took(folder)}
     manifest = content_of(folder / MANIFEST)
     begun = _time(manifest.get("started")) if manifest.get("ended") is None else None
     if _runs(folder / ".lock", [log, folder / MANIFEST], held, now):
@@ -137,7 +137,7 @@ def _state(folder: Path, log: Path, held: Mapping[int, int] | None, now: float) 
     return {"state": STOPPED if log.exists() or manifest else WAITING}
 
 
-def _took(folder: Path) -> float | None:
+def took(folder: Path) -> float | None:
     """Return the seconds that a finished job took: from start to end, else, where it was resumed, its own count."""
     manifest = content_of(folder / MANIFEST)
     started, ended = _time(manifest.get("started")), _time(manifest.get("ended"))

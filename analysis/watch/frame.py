@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis import text
+from analysis.left import Left, Times, duration, left
 from analysis.watch import folder
 from analysis.watch.curves import Curves, Logged, Reader, mean_curve
 from analysis.watch.folder import DONE, KINDS, RUNNING, STOPPED, WAITING, Job
@@ -57,16 +59,6 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Left:
-    """seconds: until all is done with as many jobs at a time as run now; None: not known. unknown: jobs of a kind
-    of which none is done yet, which are not in it."""
-
-    seconds: float | None
-    at_once: int
-    unknown: int
-
-
-@dataclass(frozen=True)
 class Frame:
     """counts: kind -> state -> jobs."""
 
@@ -100,8 +92,10 @@ def look(place: Path, reader: Reader, now: float) -> Frame:
         states = counts.setdefault(job.kind, dict.fromkeys((DONE, RUNNING, STOPPED, WAITING), 0))
         states[job.state] += 1
     logs = {job.log: reader.logged(job.log) for job in jobs if job.state in (RUNNING, STOPPED)}
-    left = {job.log: _left(job, logs[job.log], jobs, now) for job in jobs if job.state == RUNNING}
-    active = [_active(job, logs[job.log], left.get(job.log), reader) for job in jobs if job.log in logs]
+    times = _times(jobs)
+    running = {job.log: _left(job, logs[job.log], times, now) for job in jobs if job.state == RUNNING}
+    waiting = Counter((job.kind, job.group) for job in jobs if job.state in (WAITING, STOPPED))
+    active = [_active(job, logs[job.log], running.get(job.log), reader) for job in jobs if job.log in logs]
     active.sort(key=lambda a: a.state != RUNNING)
     counted = {kind: counts[kind] for kind in KINDS if kind in counts}
     return Frame(
@@ -110,7 +104,7 @@ def look(place: Path, reader: Reader, now: float) -> Frame:
         counted,
         tuple(active),
         _groups(jobs, reader),
-        _all_left(jobs, left),
+        left([*running.values()], waiting, times),
         tuple(problems),
         tuple(map(plain, folder.sweeps(place))),
     )
@@ -166,65 +160,38 @@ def _mean(values: Sequence[float]) -> float | None:
 # ------------------------------------------------------------------------------------------------ time
 
 
-def usual(job: Job, jobs: Sequence[Job]) -> float | None:
-    """Return what jobs like this one took: of its method, else of its model, else of its task, else of its kind."""
-    done = [j for j in jobs if j.kind == job.kind and j.seconds is not None and j.state == DONE]
-    for length in (3, 2, 1, 0):
-        alike = [j.seconds for j in done if j.group[:length] == job.group[:length]]
-        if alike:
-            return sum(alike) / len(alike)
-    return None
+def _times(jobs: Sequence[Job]) -> Times:
+    times = Times()
+    for job in jobs:
+        if job.state == DONE and job.seconds is not None:
+            times.add(job.kind, job.group, job.seconds)
+    return times
 
 
-def _left(job: Job, logged: Logged, jobs: Sequence[Job], now: float) -> float | None:
+def _left(job: Job, logged: Logged, times: Times, now: float) -> float | None:
     """Return the seconds that a running job still takes: by its own log, else by what jobs like it took."""
     if logged.left is not None and logged.written >= (job.begun or 0.0) - 1.0:
         return max(0.0, logged.left - (now - logged.written))
-    expected = usual(job, jobs)
+    expected = times.usual(job.kind, job.group)
     return None if expected is None else max(0.0, expected - (now - (job.begun or now)))
-
-
-def _all_left(jobs: Sequence[Job], running: dict[Path, float | None]) -> Left:
-    waiting = [job for job in jobs if job.state in (WAITING, STOPPED)]
-    kept: dict[tuple[str, tuple[str, str, str]], float | None] = {}
-    for job in waiting:
-        if (job.kind, job.group) not in kept:
-            kept[job.kind, job.group] = usual(job, jobs)
-    each = [*running.values(), *(kept[job.kind, job.group] for job in waiting)]
-    known = [seconds for seconds in each if seconds is not None]
-    at_once = max(1, len(running))
-    if not each:
-        return Left(0.0, at_once, 0)
-    longest = max((s for s in running.values() if s is not None), default=0.0)
-    seconds = max(longest, sum(known) / at_once) if known else None
-    return Left(seconds, at_once, len(each) - len(known))
 
 
 # ------------------------------------------------------------------------------------------------ in words
 
 
-def duration(seconds: float) -> str:
-    """95 -> "1 min 35 s", 7500 -> "2 h 05 min", 200000 -> "2 d 7 h"."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    hours = whole // 3600
-    return text.minutes(whole) if hours < 48 else f"{hours // 24} d {hours % 24} h"
-
-
 def time_left(frame: Frame) -> str:
     """Say how long it will take, and what that rests on."""
-    left, running = frame.left, frame.having(RUNNING)
+    rest, running = frame.left, frame.having(RUNNING)
     if frame.finished:
         return "all jobs of its studies are done"
     if not frame.jobs:
         return "no study has been asked for yet"
-    if left.seconds is None:
+    if rest.seconds is None:
         return "time left: not known before the first job of a kind is done"
-    how = f"with {left.at_once} at a time" if running else "of work, one job at a time; nothing runs now"
-    jobs = f"{left.unknown} job{'s' * (left.unknown > 1)}"
-    more = f", not counting {jobs} whose kind has not finished once" if left.unknown else ""
-    return f"about {duration(left.seconds)} left {how}{more}" if running else f"{duration(left.seconds)} {how}{more}"
+    how = f"with {rest.at_once} at a time" if running else "of work, one job at a time; nothing runs now"
+    jobs = f"{rest.unknown} job{'s' * (rest.unknown > 1)}"
+    more = f", not counting {jobs} whose kind has not finished once" if rest.unknown else ""
+    return f"about {duration(rest.seconds)} left {how}{more}" if running else f"{duration(rest.seconds)} {how}{more}"
 
 
 def plain(words: str) -> str:

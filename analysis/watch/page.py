@@ -9,8 +9,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from analysis import html
+from analysis.left import duration
 from analysis.watch.folder import DONE, KINDS, RUNNING, STOPPED
-from analysis.watch.frame import Frame, duration, percent, time_left
+from analysis.watch.frame import Frame, percent, time_left
 from bapo.store.files import write_text
 
 FOLDER = Path(__file__).resolve().parent / "templates"

@@ -11,8 +11,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from analysis.left import duration
 from analysis.watch.folder import DONE, KINDS, RUNNING, STOPPED
-from analysis.watch.frame import Active, Frame, Group, duration, percent, plain, time_left
+from analysis.watch.frame import Active, Frame, Group, percent, plain, time_left
 
 BARS = "▁▂▃▄▅▆▇█"
 WIDTH = 72

@@ -28,6 +28,8 @@ CLAIMS = Path(__file__).resolve().parents[2] / "analysis" / "claims"
 TRIALS = "trials.json"
 #: the study whose runs the tables show
 MAIN = "table1"
+#: the rows of its table while the others are being made
+SO_FAR = f"tables/{MAIN}_so_far.md"
 #: where `bapo import` puts other people's results, beside the scales' folders
 IMPORTED = "imported"
 #: the study whose comparison has a page of its own
@@ -43,6 +45,7 @@ class Product:
     files: path in the scale's folder -> its caption in workflows/, "" where Snakemake's own report leaves it out; the
     first file stands for all. untracked: names of files that are written too, which no rule asks for. studies: whose
     runs it shows, with every kept checkpoint's evaluation where ``curves``. sweep, shown: what it shows instead.
+    first: only the runs of the first look (order.py).
     sources: files of a project that it is made from too.
     """
 
@@ -54,6 +57,7 @@ class Product:
     untracked: tuple[str, ...] = ()
     studies: tuple[str, ...] = ()
     curves: bool = False
+    first: bool = False
     sweep: str = ""
     shown: tuple[Product, ...] = ()
     sources: tuple[Path, ...] = ()
@@ -137,6 +141,17 @@ TABLES = {
         ),
     )
 }
+
+#: what a reader sees minutes after the start: four rows of Table 1, with one seed
+FIRST_LOOK = Product(
+    "first_look",
+    "First look",
+    ("first-look",),
+    {"first_look.md": "", "first_look.png": ""},
+    "Tables",
+    studies=(MAIN,),
+    first=True,
+)
 
 
 def _figure(name: str, title: str, curves: bool = False) -> Product:

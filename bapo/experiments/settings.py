@@ -19,7 +19,7 @@ from bapo.experiments.cells import Cell, unknown_name
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, ScaleConfig, TrackingConfig
 from bapo.project import ABOUT
-from bapo.validate import NOT_EMPTY, ONE, Rule, hints_of, parse_yaml, read, rules_of, setting
+from bapo.validate import NOT_EMPTY, ONE, Rule, hints_of, one_of, parse_yaml, read, rules_of, setting
 
 
 def _key(default: Any, meaning: str, *rules: Rule) -> Any:
@@ -29,7 +29,7 @@ def _key(default: Any, meaning: str, *rules: Rule) -> Any:
 
 
 #: keys that only say how the work is done
-_HOW = ("device", "tracking", "storage", "warm", "gpus", "gpu_python")
+_HOW = ("device", "tracking", "storage", "warm", "progress", "gpus", "gpu_python")
 
 
 def _words(text: str) -> list[str]:
@@ -67,6 +67,7 @@ class Settings:
         None, "the URL of an Optuna storage for the sweeps' studies (default a journal file)", NOT_EMPTY
     )
     warm: bool = _key(True, "true or false")  # whether jobs start as children of one process (bapo/warm)
+    progress: str = _key("line", "line or plain (all that the jobs print)", one_of("line", "plain"))
     gpus: tuple[str, ...] = _key(
         (),
         "a list of this machine's GPUs by nvidia-smi's numbers, for example gpus=[0,1] (default all visible ones)",

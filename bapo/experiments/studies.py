@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from bapo import tasks
 from bapo.errors import UserError, unknown
-from bapo.experiments import compose, places, products, tuned
+from bapo.experiments import compose, order, places, products, tuned
 from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import base_directory, options
 from bapo.experiments.settings import Settings, read_settings
@@ -88,6 +88,13 @@ class Study:
     def curved(self) -> list[Cell]:
         """Return the runs whose kept checkpoints are all evaluated."""
         return [cell for cell in self.cells if self.method_of(cell) in self.curves]
+
+    def first_look(self, home: Path) -> list[str]:
+        """Return the evaluations in ``home`` that the first look shows: of its runs and of their base model."""
+        cells = order.first_look(self.cells, self.method_of)
+        folders = [places.base_folder(home, cells[0].task, cells[0].model)]
+        folders += [places.run_folder(home, **vars(cell)) for cell in cells]
+        return [f"{folder}/eval/{SUMMARY}" for folder in folders]
 
     def summaries(self, home: Path, curves: bool) -> list[str]:
         """Return the summary of every run and base model in ``home`` and of its evaluations; curves: of the curves.

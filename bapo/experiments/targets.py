@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bapo import project
 from bapo.experiments import places, products
-from bapo.experiments.products import LEDGER, MAIN, PAGE, PAPERS_LEDGER, TABLES, Product
+from bapo.experiments.products import FIRST_LOOK, LEDGER, MAIN, PAGE, PAPERS_LEDGER, TABLES, Product
 from bapo.store import provenance
 from bapo.validate import parse_yaml
 
@@ -28,14 +28,19 @@ def of_target(target: str, scale: str, sweeps: Iterable[str] = (), home: Path | 
     """
     if target in ("all", "report", "figures", "claims", "comparisons") and own_studies(scale):
         return _of_project(target, scale)
-    if target in ("all", "report"):
+    look = [FIRST_LOOK] if products.at_scale([MAIN], scale) else []
+    if target == "all":
+        return [*look, page(scale, home)]
+    if target == "report":
         return [page(scale, home)]
+    if target == FIRST_LOOK.name:
+        return look
     if target == "claims":
         return [ledger(scale, home)]
     if target == "figures":
         return products.drawn(scale)
     if target == "tables":
-        return list(TABLES.values())
+        return [*look, *TABLES.values()]
     if target == "comparisons":
         return [products.comparison(study) for study in products.beyond(scale)]
     if target == "sweep":
@@ -46,7 +51,7 @@ def of_target(target: str, scale: str, sweeps: Iterable[str] = (), home: Path | 
         return []
     drawn = products.drawn(scale)
     if target == MAIN:  # the figures of the same runs take seconds once the runs exist
-        return [TABLES[MAIN], *(f for f in drawn if f.studies == (MAIN,) and not f.curves)]
+        return [*look, TABLES[MAIN], *(f for f in drawn if f.studies == (MAIN,) and not f.curves)]
     if target == "theory" or target in TABLES:
         return [TABLES["theory_monitor" if target == "theory" else target]]
     return [f for f in drawn if target in f.studies] if products.figures_of(target) else [products.comparison(target)]
@@ -66,7 +71,7 @@ def _of_project(target: str, scale: str) -> list[Product]:
 
 def every(scale: str, sweeps: Iterable[str], home: Path) -> list[Product]:
     """Return all products that have runs at ``scale``, the suite's and a project's, each once."""
-    asked = [*TABLES.values(), *products.drawn(scale)]
+    asked = [*of_target("tables", scale), *products.drawn(scale)]
     asked += [*of_target("claims", scale, home=home), page(scale, home)]
     asked += map(products.comparison, products.beyond(scale))
     return [*asked, *map(products.robustness, sweeps)]

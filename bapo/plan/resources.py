@@ -71,11 +71,6 @@ def problems(config: DictConfig, attempt: int = 1) -> Resources:
     return _resources(LITTLE, 240, 0, attempt)
 
 
-def priority(config: DictConfig) -> int:
-    """Return a training run's priority: longest first, so that no core idles at the end (DAPO generates up to 4x)."""
-    return 20 if config.method.algorithm == "dapo" else 10
-
-
 def _resources(megabytes: int, minutes: int, gpus: int, attempt: int) -> Resources:
     nodes = 1 if gpus else None
     return {"mem_mb": attempt * megabytes, "runtime": attempt * minutes, "gpu": gpus, "nodes": nodes}

@@ -27,6 +27,11 @@ def command() -> list[str]:
     return [sys.executable, "-I", "-S", client.__file__, str(SOCKET)]
 
 
+def environment() -> dict[str, str]:
+    """Return the environment of a job of one thread; in another one the warm process declines it."""
+    return {**os.environ, **{f"{name}_NUM_THREADS": "1" for name in THREADS}, "VECLIB_MAXIMUM_THREADS": "1"}
+
+
 def start() -> subprocess.Popen[bytes] | None:
     """Start the warm process in this folder; it ends with this one. Returns None where no socket can be made."""
     SOCKET.parent.mkdir(parents=True, exist_ok=True)
@@ -35,13 +40,12 @@ def start() -> subprocess.Popen[bytes] | None:
     with socket.socket(socket.AF_UNIX) as listener, contextlib.suppress(OSError):
         listener.bind(str(SOCKET))
         listener.listen(1024)
-        one = {f"{name}_NUM_THREADS": "1" for name in THREADS} | {"VECLIB_MAXIMUM_THREADS": "1"}
         alone = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}  # a thread that pyarrow's import would start
         return subprocess.Popen(
             [sys.executable, "-m", "bapo.warm.server", str(listener.fileno())],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            env={**os.environ, **one, **alone},
+            env=environment() | alone,
             pass_fds=[listener.fileno()],
             process_group=0,
         )

@@ -174,7 +174,7 @@ def python(folder: Path, *words: str) -> None:
         return
     if module == "bapo" and rest[0] in ("data", "base", "train", "evaluate") and "--cfg" not in rest:
         rest += ["--cfg", "job"]
-    if rest[:1] == ["gpu-check"]:  # minutes, with a GPU
+    if rest[:1] in (["gpu-check"], ["demo"]):  # minutes
         rest += ["--help"]
     if rest[:1] == ["watch"] and "--once" not in rest:  # it does not end by itself
         rest += ["--once"]

@@ -64,11 +64,12 @@ def test_the_ledger_asks_the_studies_that_its_entries_name() -> None:
 
 def test_a_target_is_made_of_its_products() -> None:
     assert names(targets.of_target("theory", "smoke")) == ["theory_monitor"]
-    assert names(targets.of_target("table1", "gpu"))[:2] == ["table1", "figure1_accuracy_groups"]
+    assert names(targets.of_target("table1", "gpu"))[:3] == ["first_look", "table1", "figure1_accuracy_groups"]
     assert not any(product.curves for product in targets.of_target("table1", "laptop"))
     assert targets.of_target("runs_figure6", "laptop") == []
     assert targets.of_target("figure6", "gpu") == []  # the study has no runs at this scale
-    (page,) = targets.of_target("all", "paper")
+    look, page = targets.of_target("all", "paper")
+    assert look is products.FIRST_LOOK
     assert {"tables/table1.md", "figures/figure16_ppo.svg", "claims.json"} <= set(page.inputs)
 
 
@@ -113,7 +114,8 @@ def test_the_table_imports_nothing_slow() -> None:
 def test_every_table_has_a_module_that_writes_it() -> None:
     from analysis import tables
 
-    commands = {*(table.command[0] for table in products.TABLES.values()), "comparison", products.TUNING}
+    made = [products.FIRST_LOOK, *products.TABLES.values()]
+    commands = {*(product.command[0] for product in made), "comparison", products.TUNING, "table1-so-far"}
     assert set(tables.MODULES) == commands
     for name in tables.MODULES.values():
         assert callable(importlib.import_module(f"analysis.tables.{name}").write)

@@ -77,12 +77,6 @@ def test_an_evaluation_takes_the_gpus_of_its_backend() -> None:
         assert (asked["gpu"], asked["mem_mb"]) == (gpus, megabytes), override
 
 
-def test_the_longest_runs_start_first() -> None:
-    settings, cell = LAPTOP
-    found = {m: resources.priority(settings.run(Cell(cell.task, cell.model, m, 1))) for m in ("grpo", "bapo", "dapo")}
-    assert found == {"grpo": 10, "bapo": 10, "dapo": 20}
-
-
 def test_a_model_from_scratch_is_asked_nothing_that_builds_its_method(monkeypatch: pytest.MonkeyPatch) -> None:
     """Snakemake asks of every method of a study, also when nothing is to be done."""
     monkeypatch.setattr(resources.methods, "of_run", lambda config: pytest.fail("built a method"))

@@ -123,7 +123,7 @@ STARTED: list[subprocess.Popen] = []
 PROFILE = (
     *("--workflow-profile", str(ROOT / "workflows/profiles/slurm"), "--retries", "1", "--latency-wait", "10"),
     *("--slurm-partition-config", str(ROOT / "workflows/profiles/slurm/partitions.yaml")),
-    *("--slurm-init-seconds-before-status-checks", "2", "--group-components", "start=1", "runs=1", "analysis=1"),
+    *("--slurm-init-seconds-before-status-checks", "2", "--group-components", "start=1", "runs=1", "analysis=100"),
 )
 
 #: one job with both GPUs that ends when Snakemake in it does

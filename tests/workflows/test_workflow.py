@@ -72,7 +72,7 @@ def kinds(jobs: list[str]) -> dict[str, int]:
 def test_the_laptops_table_is_81_runs_and_84_evaluations(workflow: Workflow) -> None:
     """Three tasks, each with a base model, nine methods and three seeds."""
     jobs = workflow.jobs("table1")
-    made = {"Table": 1, "Figure": len(FIGURES), "table1": 1, "Runs": 1}
+    made = {"Table": 1, "Figure": len(FIGURES), "table1": 1, "Runs": 1, "First": 1}
     assert kinds(jobs) == made | {"Problems": 3, "Base": 3, "Train": 81, "Evaluate": 84}
     assert len(set(jobs)) == len(jobs)
 
@@ -114,7 +114,7 @@ def papers_curves(study: str) -> set[str]:
 
 
 def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) -> None:
-    products = {"Table 1", "Runs of table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
+    products = {"First look", "Table 1", "Runs of table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
     wanted = papers_jobs("table1") | products
     assert sorted(workflow.jobs("table1", "--config", "scale=paper")) == sorted(wanted)
 
@@ -184,7 +184,7 @@ def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
     (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
     assert sentence == (
         "error: --config scal: no such key (did you mean 'scale'?); allowed: data_folder, device, engine, "
-        "gpu_python, gpus, methods, results, scale, seeds, set, storage, tracking, trials, warm"
+        "gpu_python, gpus, methods, progress, results, scale, seeds, set, storage, tracking, trials, warm"
     )
     assert "Traceback" not in result.stderr
 
@@ -192,7 +192,7 @@ def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
 # ------------------------------------------------------------------------------------------------ what an edit does
 
 SMOKE = ("table1", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")
-PRODUCTS = {"Table 1", "table1", *(f"Figure: {name}" for name in FIGURES)}
+PRODUCTS = {"First look", "Table 1", "table1", *(f"Figure: {name}" for name in FIGURES)}
 
 
 #: (model, task) of the smoke scale
@@ -209,8 +209,8 @@ def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     """A workflow whose outputs exist, as :func:`make_up` leaves them."""
     workflow = Workflow(tmp_path_factory.mktemp("finished"))
-    # problems, study, bases, runs, evaluations, table, figures
-    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 4 + 4 * len(FIGURES)
+    # problems, study, bases, runs, evaluations, first look, table, figures
+    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 2 + 4 + 4 * len(FIGURES)
     return workflow
 
 

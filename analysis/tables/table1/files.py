@@ -61,7 +61,7 @@ class Half:
         return "l" + "r" * (len(self.header) - 2) + "l"
 
 
-def _parts(sections: Sequence[Section]) -> Iterator[tuple[str, list[Half]]]:
+def parts(sections: Sequence[Section]) -> Iterator[tuple[str, list[Half]]]:
     """Yield (title, halves) of every part that has runs."""
     by_task: dict[str, list[Section]] = {}
     for section in sections:
@@ -73,7 +73,8 @@ def _parts(sections: Sequence[Section]) -> Iterator[tuple[str, list[Half]]]:
             yield title, halves
 
 
-def _table(title: str, halves: Sequence[Half]) -> Table:
+def page_table(title: str, halves: Sequence[Half], said: bool = True) -> Table:
+    """Return a part of the page. said: with sentences about each block below it."""
     rows: list[Sequence[str | Cell]] = []
     for block in zip_longest(*(half.sections for half in halves)):
         rows += [*([RULE] if rows else []), *_rows(halves, block)]
@@ -82,7 +83,7 @@ def _table(title: str, halves: Sequence[Half]) -> Table:
         [column for half in halves for column in half.header],
         rows,
         " ".join(half.align for half in halves),
-        {s.block.title: sentences(s) for half in halves for s in half.sections},
+        {s.block.title: sentences(s) for half in halves for s in half.sections if said},
         [role for half in halves for role in half.roles],
         f"{title}: accuracy in percent, with the 95% interval and (small) the spread between seeds.",
     )
@@ -109,7 +110,7 @@ def _ours(section: Section, row: Result) -> list[Cell]:
     for name, _ in section.columns:
         mean = row.mean(name)
         spread = text.number(100 * mean.seed_sd) if np.isfinite(mean.seed_sd) else ""
-        cells.append(Cell(text.percent(mean.problems), spread, section.marks[name].get(row.method, "")))
+        cells.append(Cell(text.percent(mean.problems), spread, section.marks.get(name, {}).get(row.method, "")))
     error = text.number(100 * row.mean(AVERAGE).problems.se, 2)
     asked = [_asked(outcomes[row.method]) for outcomes in section.asked.values()]
     return [*cells, Cell(error), *asked, Cell(text.thousands(row.costs["rollouts"])), Cell(row.kind or text.MISSING)]
@@ -132,7 +133,7 @@ def _papers(section: Section, method: str) -> list[Cell]:
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     sections = [Section.of(block, study) for block in study.blocks]
-    tables = [_table(title, halves) for title, halves in _parts(sections)]
+    tables = [page_table(title, halves) for title, halves in parts(sections)]
     page = Page(at_scale("Table 1", study.scale), tables, notes(sections, study))
     averages, differences = numbers.long_table(sections), numbers.differences(sections)
     files = page.write(out, "table1", averages, differences=differences)

@@ -28,13 +28,15 @@ class Section:
     asked: dict[str, dict[str, reading.Outcomes]]  # by column, by method, of what stands outside the average
 
     @staticmethod
-    def of(block: Block, study: Study) -> Section:
+    def of(block: Block, study: Study, compared: bool = True) -> Section:
+        """compared: with what is said of rows beside each other; not of rows that are to change."""
         rows, columns = results.collect(block, study), results.columns(block)
-        comparisons = {name: results.compare(rows, name) for name, _ in columns}
-        marks = {name: results.marks(rows, name, comparisons[name]) for name, _ in columns}
+        comparisons = {name: results.compare(rows, name) for name, _ in columns if compared}
+        marks = {name: results.marks(rows, name, pairs) for name, pairs in comparisons.items()}
         printed = paper.match(block.task, block.model, block.paper_model)
         asked = {name: _asked(block, name, study) for name, _ in block.asked}
-        return Section(block, rows, columns, comparisons, marks, printed, replays(block, study), asked)
+        replayed = replays(block, study) if compared else {}
+        return Section(block, rows, columns, comparisons, marks, printed, replayed, asked)
 
     def comparison(self, column: str, a: str, b: str) -> Comparison | None:
         """a minus b, whichever way round the pair is kept."""

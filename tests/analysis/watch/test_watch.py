@@ -21,9 +21,10 @@ from support.paths import ROOT
 from support.table_runs import place, write_evaluation, write_run, write_study
 
 from analysis.__main__ import main
+from analysis.left import duration
 from analysis.watch import folder, page, terminal
 from analysis.watch.curves import Reader, mean_curve
-from analysis.watch.frame import Frame, duration, look, time_left
+from analysis.watch.frame import Frame, look, time_left
 from bapo.errors import UserError
 from bapo.store.files import MANIFEST, SUMMARY, write_json
 from bapo.store.lock import locked

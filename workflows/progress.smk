@@ -1,0 +1,109 @@
+# What a reader sees first, while jobs run (analysis/live) and at the end: results that exist, the log that says why.
+
+from snakemake.logging import logger
+from snakemake.settings.enums import Quietness
+from snakemake.shell import shell
+
+from bapo.experiments.cells import Cell
+from bapo.plan.priorities import AT_ONCE
+from bapo.plan.priorities import Priorities
+
+#: handlers of Snakemake's log that end with the jobs
+SHOWN = []
+
+
+@cache
+def priorities():
+    known = products.at_scale([products.MAIN], SETTINGS.scale)
+    return Priorities(study_of(products.MAIN) if known else None)
+
+
+def run_priority(wildcards):
+    names, seed = cell_of(wildcards)
+    return priorities().of_run(Cell(**names, seed=seed), run_configuration(**names))
+
+
+def show_progress():
+    """Show one line of progress instead of all that the jobs print, and Table 1 as far as it is. Logs have the rest."""
+    from analysis.live.jobs import Jobs
+    from analysis.live.line import Line
+
+    if workflow.touch or not workflow.is_main_process:
+        return
+    dag = workflow.dag
+    todo = {dag.jobid(job): live_job(job) for job in dag.needrun_jobs()}
+    keep_table_so_far(todo)
+    usual = next((h for h in logger.handlers if h.name == "DefaultStreamHandler"), None)
+    asked_less = {Quietness.ALL, Quietness.PROGRESS} & set(workflow.output_settings.quiet or ())
+    if SETTINGS.progress == "plain" or usual is None or asked_less:
+        return
+    # what jobs print would stand between two lines; `tee` in each rule still writes its log
+    shell.prefix("set -euo pipefail; exec > /dev/null; ")
+    earlier = [live_job(job) for job in dag.jobs if not dag.needrun(job)]
+    looked = {Path(f) for job in dag.needrun_jobs() if job.rule.name == products.FIRST_LOOK.name for f in job.input}
+    first = {number for number, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in looked}
+    logger.removeHandler(usual)
+    add_handler(Line(usual, Jobs(todo, earlier), first))
+
+
+def live_job(job):
+    from analysis.live.jobs import Job
+
+    wildcards = dict(job.wildcards.items())
+    group = tuple(wildcards[name] for name in ("task", "model", "method") if name in wildcards)
+    return Job(job.rule.name, group, tuple(map(Path, job.output)))
+
+
+def keep_table_so_far(todo):
+    """Have table1_so_far.md written where Table 1 is being made."""
+    from analysis.live.so_far import SoFar
+
+    table = products.TABLES[products.MAIN]
+    made = next((n for n, job in todo.items() if SCALE / next(iter(table.files)) in job.outputs), None)
+    if made is None:
+        return
+    shown = {Path(file) for file in study_of(products.MAIN).summaries(SCALE, curves=False)}
+    evaluations = {n for n, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in shown}
+    words = ["analysis", "table1-so-far", "--study", str(SCALE / table.inputs[0]), "--out", str(SCALE / "tables")]
+    start = launch.command() if warm() else PYTHON
+    page, log = SCALE / products.SO_FAR, LOGS / "analysis" / "table1_so_far.log"
+    add_handler(SoFar([*start, "-m", *words], launch.environment(), page, log, evaluations, made))
+
+
+def add_handler(handler):
+    logger.addHandler(handler)
+    SHOWN.append(handler)
+    atexit.register(handler.end)  # where Snakemake ends without its hooks
+
+
+def end_progress():
+    for handler in reversed(SHOWN):
+        handler.end()
+
+
+def closing_message():
+    """Name what is there to open: three things, the most readable first."""
+    shown = {
+        "Report": "report.html",
+        "Table 1": "tables/table1.md",
+        "Table 1 so far": products.SO_FAR,
+        "Figures": "figures",
+        "Claims": "claims.md",
+        "First look": "first_look.md",
+        "Picture": "first_look.png",
+    }
+    own = targets.own_studies(SETTINGS.scale)
+    shown = {f"Comparison of {study}": next(iter(products.comparison(study).files)) for study in own} | shown
+    there = [f"{name}: {SCALE / place}" for name, place in shown.items() if (SCALE / place).exists()]
+    return "\n".join(there[:3])
+
+
+def failure_message(log):
+    """Which log to read: Snakemake's own log names that of the job which failed; the last, as a retry may have helped."""
+    from analysis.live.line import INTERRUPTED
+
+    text = "".join(Path(name).read_text(encoding="utf-8") for name in log)
+    failed = re.findall(r"^ {4}log: (\S+)", text, re.MULTILINE)
+    where = f"{failed[-1]} says why" if failed else "the first error above says why"
+    said = "Stopped" if INTERRUPTED in text else f"Not finished: {where}"
+    return f"{said}. The same command goes on where this one stopped."
