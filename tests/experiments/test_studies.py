@@ -190,7 +190,11 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
     [
         (
             {"scal": "paper"},
-            ["scal", "did you mean 'scale'?", "methods, results, scale, seeds, set, storage, tracking, trials"],
+            [
+                "scal",
+                "did you mean 'scale'?",
+                "methods, progress, results, scale, seeds, set, storage, tracking, trials",
+            ],
         ),
         ({"scale": "papr"}, ["scale=papr", "did you mean 'paper'?", "laptop, paper, pocket"]),
         ({"methods": ["grpo", "bpo"]}, ["methods=bpo", "did you mean 'bapo'?", "dapo"]),

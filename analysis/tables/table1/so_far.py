@@ -23,7 +23,7 @@ def write(study: Study, out: Path) -> list[Path]:
     sections = [_section(block, asked[block.task, block.model], there) for block in there.blocks]
     runs, of = (sum(len(cells) for b in s.blocks for cells in b.methods.values()) for s in (there, study))
     introduction = [
-        f"Unfinished: {runs} of {of} runs are evaluated. The table in table1.md takes the place of this page.",
+        f"Unfinished: {runs} of {of} runs are evaluated. At the end table1.md replaces this page.",
         "A row says which seeds it has. Do not compare rows before all have theirs.",
     ]
     tables = [page_table(title, halves, said=False) for title, halves in parts(sections)]
