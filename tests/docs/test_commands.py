@@ -140,7 +140,7 @@ def run(folder: Path, *words: str, **variables: str) -> str:
     """The standard output of a command in ``folder``, which must succeed."""
     path = os.pathsep.join([str(folder / "site"), str(folder)])
     known = {**os.environ, "PYTHONPATH": path, "BAPO_EXPERIMENTS": str(folder / "experiments"), **variables}
-    done = subprocess.run(words, cwd=folder, env=known, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=folder, env=known, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
 

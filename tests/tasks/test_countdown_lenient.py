@@ -6,10 +6,10 @@ import ast
 import operator
 import random
 import re
-import time
 from fractions import Fraction
 
 import pytest
+from support.linear import linear_time
 
 from bapo import tasks
 from bapo.engines.verl.reward import compute_score
@@ -279,10 +279,9 @@ def test_whatever_the_strict_grading_reads_has_the_same_verdict() -> None:
 )
 @pytest.mark.parametrize("form", ["expression", "answer"])
 def test_large_hostile_texts_get_a_quick_refusal(text: str, form: str) -> None:
-    started = time.process_time()
-    assert not lenient(text, form).correct
-    assert not lenient(f"<answer>{text}</answer>", form).correct
-    assert time.process_time() - started < 0.5
+    with linear_time():
+        assert not lenient(text, form).correct
+        assert not lenient(f"<answer>{text}</answer>", form).correct
 
 
 # ------------------------------------------------------------------------------------------------ the option

@@ -26,7 +26,7 @@ sys.exit(0)
 
 def snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "snakemake", "-n", *words], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "snakemake", "-n", *words], cwd=folder, capture_output=True, text=True, timeout=900
     )
 
 

@@ -40,7 +40,7 @@ class Workflow:
             env={**os.environ, "BAPO_EXPERIMENTS": str(self.experiments)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=900,
         )
 
     def jobs(self, *words: str) -> list[str]:

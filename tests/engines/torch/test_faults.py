@@ -153,7 +153,7 @@ def in_a_namespace(script: str, folder: Path) -> subprocess.CompletedProcess[str
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("mounts of its own need `unshare -rm`, which is not allowed here")
     command = ["unshare", "-rm", "sh", "-ec", script, "sh", sys.executable, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
 
 
 WRITE = """
@@ -257,9 +257,9 @@ def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path)
         command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--directory", str(tmp_path)]
         command += ["--cores", "1", str(tmp_path / "out" / "smoke" / "studies" / "table1.json")]
         command += ["--config", "scale=smoke", f"results={tmp_path / 'out'}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
         assert done.returncode != 0
         assert "another process (process " in done.stderr and "is working here; wait for it or stop it" in done.stderr
         assert not (tmp_path / "out").exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

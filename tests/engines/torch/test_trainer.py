@@ -150,7 +150,7 @@ def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturb
     while not (folder / "checkpoints").exists() and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=900)
     if not (folder / SUMMARY).exists():  # else it was through before the signal came
         assert process.returncode == 130, errors
         assert "the same command goes on there" in errors
@@ -219,7 +219,7 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
             if "waiting for process" in line:
                 break
         assert process.poll() is None and not (folder / STEPS).exists()
-    process.communicate(timeout=60)
+    process.communicate(timeout=900)
     assert process.returncode == 0 and (folder / SUMMARY).exists()
 
 

@@ -8,7 +8,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -120,10 +119,8 @@ def test_a_worker_that_dies_is_noticed(worker: Any) -> None:
     with pytest.raises(RuntimeError, match="vLLM died"):
         send(handle, look)
     process.join(timeout=SOON)
-    begun = time.monotonic()
     with pytest.raises(RuntimeError, match="vLLM died"):  # nobody will ever connect
         send(handle, look)
-    assert time.monotonic() - begun < SOON
 
 
 def test_the_first_error_of_a_job_is_one_line() -> None:
