@@ -1,28 +1,45 @@
-"""What the tests share: a tiny world (data and base model) that the product's own commands make once a session."""
+"""What the tests share: a tiny world, data and base model, that one worker makes for all by the product's commands."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
+from filelock import FileLock
+from support import late
 from support.world import TINY
 
-#: files that take minutes: with ``--dist loadfile`` one that begins last leaves the other workers idle
-LONG = ("test_slurm.py", "test_pocket.py", "test_verl_runs.py")
+#: tests run side by side, one thread each; torch reads it when it is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+def pytest_collection_finish() -> None:
+    late.note_imports()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    late.run(item.module)
 
 
 @pytest.fixture(scope="session")
-def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder that this run's workers share."""
+    folder = tmp_path_factory.getbasetemp()
+    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
+
+
+@pytest.fixture(scope="session")
+def tiny_world(of_all_workers: Path) -> list[str]:
     """Hydra overrides of a world whose data and base model exist."""
     from bapo.engines.torch.base import train_base
     from bapo.experiments.compose import compose_config
     from bapo.tasks.job import make_data
 
-    overrides = [*TINY, f"paths.results={tmp_path_factory.mktemp('results')}"]
+    overrides = [*TINY, f"paths.results={of_all_workers / 'tiny_world'}"]
     config = compose_config(overrides)
-    make_data(config)
-    train_base(config)
+    with FileLock(of_all_workers / "tiny_world.lock"):
+        make_data(config)  # both return at once where another worker has made them
+        train_base(config)
     return overrides

@@ -8,14 +8,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import gpu_check_job
+from support.late import LATE
 from support.paths import ROOT
 
 from bapo.__main__ import main
 from bapo.gpu import devices
 from bapo.gpu.environment import Check
-from bapo.gpucheck import command, engine, rows, world
+from bapo.gpucheck import command, rows, world
 from bapo.gpucheck.rows import FINE, SKIPPED, WRONG, Row
+
+if LATE:
+    from support import gpu_check_job
+
+    from bapo.gpucheck import engine
+
 
 GOOD = Row("vllm", FINE, "can be imported")
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import ast
+import sys
 from pathlib import Path
 from types import ModuleType
 
 #: Statements under ``if LATE:`` at the top of a test file are run before the file's first test.
 LATE = False
 
+#: what is slow to import and was imported all the same while tests were collected
+EARLY: set[str] = set()
+
 _RUN: set[str] = set()
+
+
+def note_imports() -> None:
+    EARLY.update({"torch", "transformers", "scipy", "lm_eval", "datasets", "wandb"} & set(sys.modules))
 
 
 def run(module: ModuleType) -> None:

@@ -9,16 +9,20 @@ import re
 from fractions import Fraction
 
 import pytest
+from support.late import LATE
 from support.linear import linear_time
 
 from bapo import tasks
 from bapo.engines.verl.reward import compute_score
 from bapo.errors import UserError
-from bapo.evaluation.lm_eval_tasks.utils import Extract
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity, evaluation_identity, train_identity
 from bapo.tasks import files
 from bapo.tasks.countdown import grammar, notation
+
+if LATE:
+    from bapo.evaluation.lm_eval_tasks.utils import Extract
+
 
 countdown = tasks.get("countdown")
 NUMBERS, TARGET = (12, 3, 7, 4), 24

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-import pytest
 from omegaconf import OmegaConf
 
 from bapo.engines.shared.clock import PARTING, JobClock, end_of_job

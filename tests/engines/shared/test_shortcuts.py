@@ -8,14 +8,19 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
+from support.late import LATE
 
-from bapo.engines.shared import models
 from bapo.engines.shared.imports import load_transformers
-from bapo.engines.shared.rows import Rows
-from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.engines.shared.shortcuts import shortcut
-from bapo.engines.torch.critic import values_of, with_value_head
+
+if LATE:
+    import torch
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.rows import Rows
+    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.engines.torch.critic import values_of, with_value_head
+
 
 WITHOUT = """
 import importlib.abc, json, sys

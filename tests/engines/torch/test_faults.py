@@ -17,10 +17,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.late import LATE
 from support.paths import ROOT
 
-from bapo.engines.torch import checkpoints
-from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.store.files import (
@@ -36,6 +35,11 @@ from bapo.store.files import (
     write_json,
 )
 from bapo.store.lock import locked
+
+if LATE:
+    from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.trainer import train
+
 
 BUSY = ("method=bapo", "method.v=2", "method.m=2", "seed=71")
 

@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.resumed import assert_same, weights
+from support.late import LATE
 
-from bapo.engines.torch import checkpoints
-from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
@@ -35,6 +33,13 @@ from bapo.store.files import (
     verify_files,
 )
 from bapo.store.lock import locked
+
+if LATE:
+    from support.resumed import assert_same, weights
+
+    from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.trainer import train
+
 
 METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo", "bapo_without_x2", "bapo_without_x3"]
 #: BAPO with v, m and a window for X3 that matter within six steps

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+
+import torch
 
 from bapo.engines.verl import job
 from bapo.engines.verl.transfer.watched import Watched
