@@ -12,10 +12,17 @@ from support.world import TINY
 
 #: tests run side by side, one thread each; torch reads it when it is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+#: files that take minutes: one that begins last leaves the other workers idle
+LONG = ("test_end_to_end.py", "test_slurm.py", "test_pocket.py", "test_verl_runs.py")
 
 
 def pytest_collection_finish() -> None:
     late.note_imports()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest."""
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -232,6 +232,7 @@ def test_the_command(
 # ------------------------------------------------------------------------------------------------ vLLM
 
 
+@pytest.mark.system
 def test_vllm_evaluates_a_checkpoint_in_a_process_of_its_own(
     config: DictConfig, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_small_gpu_is_told_and_checked_all_the_same(machine, monkeypatch: pyte
     assert row.state == FINE and row.found.startswith("17 GB; under 24 GB no model of the paper can be trained")
 
 
+@pytest.mark.system
 def test_every_job_takes_the_one_gpu_that_was_free(machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The check itself holds no lock, which its own jobs would wait for; another user's GPU is let be."""
     machine(3)
@@ -103,6 +104,7 @@ def test_every_job_takes_the_one_gpu_that_was_free(machine, monkeypatch: pytest.
     assert seen == ["data  0", "base 1 1", "engine 1 1", "train 1 1", "train 1 1", "evaluate 1 1", ""]
 
 
+@pytest.mark.system
 def test_a_job_is_killed_by_force_when_it_says_so(tmp_path: Path) -> None:
     script = f"import time; print('step 2/4', flush=True); time.sleep(600); open({str(tmp_path / 'through')!r}, 'w')"
     place = command.Place(tmp_path, "cpu")
@@ -111,6 +113,7 @@ def test_a_job_is_killed_by_force_when_it_says_so(tmp_path: Path) -> None:
     assert not command._job(place, "short", [sys.executable, "-c", "pass"], "training", until="step 2/")
 
 
+@pytest.mark.system
 def test_a_job_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     script = "import time; time.sleep(600)"
     with pytest.raises(command.Failed) as failed:

@@ -22,6 +22,8 @@ from bapo.graders.extract import boxed
 from bapo.graders.pool import Pool
 from bapo.graders.verdict import DIFFERENT, EQUAL, TIME_LIMIT, UNREADABLE
 
+pytestmark = pytest.mark.system
+
 ROOT = (r"\sqrt{8}", r"2\sqrt{2}")
 
 

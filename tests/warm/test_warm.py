@@ -19,7 +19,7 @@ from support.paths import ROOT
 from bapo.warm import launch
 from bapo.warm.server import Declined, Request, Server, state_of
 
-pytestmark = pytest.mark.skipif(not launch.supported(), reason="Linux without a GPU only")
+pytestmark = [pytest.mark.system, pytest.mark.skipif(not launch.supported(), reason="Linux without a GPU only")]
 
 JOB = """
 import gc, os, random, signal, sys, tempfile, threading

@@ -36,6 +36,8 @@ if LATE:
     from bapo.engines.shared.data import chat
     from bapo.engines.shared.sampler import SamplingParameters, sample
 
+pytestmark = pytest.mark.system
+
 
 MODEL = "smollm2-135m-instruct"
 TASKS, METHODS, SEEDS = ("mathematics", "countdown"), ("grpo", "dapo", "bapo"), (1,)

@@ -53,7 +53,7 @@ def reason() -> str:
     return "this machine has its own Slurm" if SLURM.exists() and not SLURM.is_symlink() else ""
 
 
-pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
+pytestmark = [pytest.mark.system, pytest.mark.skipif(bool(reason()), reason=reason() or "-")]
 
 
 def call(*words: object) -> str:

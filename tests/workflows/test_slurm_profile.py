@@ -14,6 +14,8 @@ from support.paths import ROOT
 
 from bapo.experiments.studies import load_study
 
+pytestmark = pytest.mark.system
+
 #: writes what the functions that the rules ask say of a cell
 ASK = """
 cell = {cell}  # its items() are all that they ask for

@@ -98,6 +98,7 @@ def test_caption_says_how_many_seeds_and_what_the_scale_shows(name: str, drawn: 
 # ------------------------------------------------------------------------------------------------ files
 
 
+@pytest.mark.slow
 def test_all_figures_of_a_study_by_one_command_and_again_with_the_same_bytes(
     files: dict[str, Path], tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 from support.late import LATE
 
 from bapo.engines.shared.imports import load_transformers
@@ -67,6 +68,7 @@ def numbers() -> dict[str, list]:
     }
 
 
+@pytest.mark.system
 def test_the_folder_of_the_fast_forward_can_be_deleted() -> None:
     command = [sys.executable, "-c", WITHOUT, str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

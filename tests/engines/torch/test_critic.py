@@ -281,6 +281,7 @@ def test_a_ba_ppo_run_records_its_critic(undisturbed: Path) -> None:
     assert pd.read_parquet(undisturbed / STEPS)["backward_flops"][~trained].eq(0).all()
 
 
+@pytest.mark.system
 def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path) -> None:
     overrides = [*tiny_world, *BUSY, "method.name=ba_ppo_killed"]
     folder = run_directory(compose_config(overrides))

@@ -255,6 +255,7 @@ def test_a_run_directory_of_an_older_version(
 # ------------------------------------------------------------------------------------------------ two at once
 
 
+@pytest.mark.system
 def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path) -> None:
     """The lock that `onstart` takes (workflows/common.smk) is the kernel's: it ends with kill -9 too."""
     with locked(tmp_path / ".snakemake" / "bapo"):

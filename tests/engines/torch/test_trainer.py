@@ -123,7 +123,10 @@ def test_same_seed_same_numbers_and_other_seed_others(tiny_world: list[str], und
     assert weights(run_directory(other)) != weights(undisturbed)
 
 
-@pytest.mark.parametrize("moment", ["at the start", "after a checkpoint", "while writing one", "late"])
+OTHERS = (pytest.param(moment, marks=pytest.mark.system) for moment in ("at the start", "while writing one", "late"))
+
+
+@pytest.mark.parametrize("moment", ["after a checkpoint", *OTHERS])
 def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, moment: str) -> None:
     name = "killed-" + moment.replace(" ", "-")
     overrides, folder = twin(tiny_world, undisturbed, name)
@@ -149,6 +152,7 @@ def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, m
     assert not list((folder / "checkpoints").glob(".step_*.tmp"))
 
 
+@pytest.mark.system
 def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturbed: Path) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "interrupted")
     process = start(overrides)
@@ -212,6 +216,7 @@ def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> 
     assert json.loads((folder / SUMMARY).read_text())["steps"] == 2
 
 
+@pytest.mark.system
 def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
     overrides = [*tiny_world, "method=grpo", "seed=31", "train.steps=1"]
     folder = run_directory(compose_config(overrides))

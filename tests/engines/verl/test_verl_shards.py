@@ -73,6 +73,7 @@ def two_ranks(rank: int, folder: str, offloaded: bool) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("offloaded", [False, True], ids=["", "offload_policy"])
 def test_alpha_is_pushed_and_taken_back_on_two_ranks(tmp_path: Path, offloaded: bool) -> None:
     torch.multiprocessing.spawn(two_ranks, args=(str(tmp_path), offloaded), nprocs=RANKS)
