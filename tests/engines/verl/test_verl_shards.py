@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
+from support import late
 from support.late import LATE
 
 if LATE:
@@ -37,6 +39,7 @@ def sharded(offloaded: bool) -> nn.Module:
 
 
 def two_ranks(rank: int, folder: str, offloaded: bool) -> None:
+    late.run(sys.modules[__name__])  # this process runs no test
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
     model = sharded(offloaded)
