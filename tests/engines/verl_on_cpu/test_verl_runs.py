@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.torch import load_file
 from support.paths import ROOT
 
 pytestmark = [
@@ -274,6 +273,8 @@ def test_a_killed_bapo_run_on_two_ranks_goes_on_as_if_nothing_had_happened(resul
     process.communicate()
     assert_gone(process)  # the job notices that its parent is gone
     killed = process
+    from safetensors.torch import load_file
+
     shards = [load_file(saved / "bapo" / f"rollout_policy_rank{rank}_of_2.safetensors") for rank in (0, 1)]
     half = sum(t.numel() for t in shards[0].values())
     assert half < 0.6 * sum(t.numel() for s in shards for t in s.values())
