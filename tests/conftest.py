@@ -42,11 +42,13 @@ def tiny_world(of_all_workers: Path) -> list[str]:
     """Hydra overrides of a world whose data and base model exist."""
     from bapo.engines.torch.base import train_base
     from bapo.experiments.compose import compose_config
-    from bapo.tasks.job import make_data
+    from bapo.store.files import SUMMARY
+    from bapo.tasks.job import base_folder, make_data
 
     overrides = [*TINY, f"paths.results={of_all_workers / 'tiny_world'}"]
     config = compose_config(overrides)
     with FileLock(of_all_workers / "tiny_world.lock"):
-        make_data(config)  # both return at once where another worker has made them
-        train_base(config)
+        if not (base_folder(config) / SUMMARY).exists():  # else another worker has made it
+            make_data(config)
+            train_base(config)
     return overrides
