@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import shutil
 
 import pytest
 from filelock import FileLock
@@ -31,24 +31,20 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(scope="session")
-def of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that this run's workers share."""
-    folder = tmp_path_factory.getbasetemp()
-    return folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder
-
-
-@pytest.fixture(scope="session")
-def tiny_world(of_all_workers: Path) -> list[str]:
-    """Hydra overrides of a world whose data and base model exist."""
+def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Hydra overrides of a world whose data and base model exist: a worker's own copy of the one that is made once."""
     from bapo.engines.torch.base import train_base
     from bapo.experiments.compose import compose_config
-    from bapo.store.files import SUMMARY
-    from bapo.tasks.job import base_folder, make_data
+    from bapo.tasks.job import make_data
 
-    overrides = [*TINY, f"paths.results={of_all_workers / 'tiny_world'}"]
-    config = compose_config(overrides)
-    with FileLock(of_all_workers / "tiny_world.lock"):
-        if not (base_folder(config) / SUMMARY).exists():  # else another worker has made it
+    home = tmp_path_factory.getbasetemp()
+    home = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
+    with FileLock(home / "tiny_world.lock"):
+        if not (home / "tiny_world").exists():
+            config = compose_config([*TINY, f"paths.results={home / 'tiny_world.part'}"])
             make_data(config)
             train_base(config)
-    return overrides
+            (home / "tiny_world.part").rename(home / "tiny_world")
+    results = tmp_path_factory.mktemp("results")
+    shutil.copytree(home / "tiny_world", results, dirs_exist_ok=True)
+    return [*TINY, f"paths.results={results}"]
