@@ -1,12 +1,23 @@
-"""What the tests share: a tiny world (data and base model) that the product's own commands make once a session."""
+"""What the tests share: a tiny world, data and base model, that one worker makes for all by the product's commands."""
 
 from __future__ import annotations
 
+import os
+import shutil
+
 import pytest
+from filelock import FileLock
+from support import late
 from support.world import TINY
 
-#: files that take minutes: with ``--dist loadfile`` one that begins last leaves the other workers idle
-LONG = ("test_slurm.py", "test_pocket.py", "test_verl_runs.py")
+#: tests run side by side, one thread each; torch reads it when it is imported
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+#: files that take minutes: one that begins last leaves the other workers idle
+LONG = ("test_end_to_end.py", "test_slurm.py", "test_pocket.py", "test_verl_runs.py")
+
+
+def pytest_collection_finish() -> None:
+    late.note_imports()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -14,15 +25,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    late.run(item.module)
+
+
 @pytest.fixture(scope="session")
 def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Hydra overrides of a world whose data and base model exist."""
+    """Hydra overrides of a world whose data and base model exist: a worker's own copy of the one that is made once."""
     from bapo.engines.torch.base import train_base
     from bapo.experiments.compose import compose_config
     from bapo.tasks.job import make_data
 
-    overrides = [*TINY, f"paths.results={tmp_path_factory.mktemp('results')}"]
-    config = compose_config(overrides)
-    make_data(config)
-    train_base(config)
-    return overrides
+    home = tmp_path_factory.getbasetemp()
+    home = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
+    with FileLock(home / "tiny_world.lock"):
+        if not (home / "tiny_world").exists():
+            config = compose_config([*TINY, f"paths.results={home / 'tiny_world.part'}"])
+            make_data(config)
+            train_base(config)
+            (home / "tiny_world.part").rename(home / "tiny_world")
+    results = tmp_path_factory.mktemp("results")
+    shutil.copytree(home / "tiny_world", results, dirs_exist_ok=True)
+    return [*TINY, f"paths.results={results}"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.late import LATE
 from support.paths import ROOT
 
 #: what every room may import
@@ -107,12 +108,13 @@ def _imports(node: ast.AST, typing: bool = False) -> Iterator[tuple[str, bool]]:
         yield from _imports(child, below)
 
 
-IMPORTS = [
-    Import(name, imported, typing)
-    for name, path in MODULES.items()
-    for imported, typing in _imports(ast.parse(path.read_text(encoding="utf-8")))
-]
-OURS = [i for i in IMPORTS if i.imported in MODULES and i.imported != i.importer and not i.typing]
+if LATE:
+    IMPORTS = [
+        Import(name, imported, typing)
+        for name, path in MODULES.items()
+        for imported, typing in _imports(ast.parse(path.read_text(encoding="utf-8")))
+    ]
+    OURS = [i for i in IMPORTS if i.imported in MODULES and i.imported != i.importer and not i.typing]
 
 
 def room(module: str) -> str:

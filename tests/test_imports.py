@@ -26,6 +26,7 @@ print(sklearn.metrics.accuracy_score([1, 0], [1, 1]), scipy.stats.norm.cdf(0.0))
 """
 
 
+@pytest.mark.system
 def test_the_unused_packages_stay_out_and_remain_usable():
     pytest.importorskip("sklearn", reason="scikit-learn is what stays out here")
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
+from support.late import LATE
 
 from analysis import admission
 from analysis.admission import admissions, expected, fit, passing, tries_of, windows
+
+if LATE:
+    from scipy.stats import binom
 
 
 def test_the_distribution_and_what_follows_from_it() -> None:

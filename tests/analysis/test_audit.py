@@ -244,12 +244,12 @@ def test_broken_files_are_named(tmp_path):
 
 def test_the_command_writes_its_findings(tmp_path):
     command = [sys.executable, "-m", "bapo", "audit", "--out", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=True)
     assert "the mean of 28.80, 62.90" in done.stdout
     assert done.stdout.strip() == (tmp_path / "audit.md").read_text(encoding="utf-8").strip()
     content = json.loads((tmp_path / "audit.json").read_text(encoding="utf-8"))
     assert len(content) == len(audit(load(SETUP))) and content[0]["check"] == "average"
-    wrong = subprocess.run([*command[:4], "nowhere.yaml"], capture_output=True, text=True, timeout=60)
+    wrong = subprocess.run([*command[:4], "nowhere.yaml"], capture_output=True, text=True, timeout=900)
     assert wrong.returncode == 2 and wrong.stderr.startswith("error: nowhere.yaml")
 
 

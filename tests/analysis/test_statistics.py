@@ -6,9 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
+from support.late import LATE
 
 from analysis import statistics as s
+
+if LATE:
+    from scipy import stats
 
 
 def bits(seed: int, n: int = 25, k: int = 8) -> np.ndarray:

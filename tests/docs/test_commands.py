@@ -140,7 +140,7 @@ def run(folder: Path, *words: str, **variables: str) -> str:
     """The standard output of a command in ``folder``, which must succeed."""
     path = os.pathsep.join([str(folder / "site"), str(folder)])
     known = {**os.environ, "PYTHONPATH": path, "BAPO_EXPERIMENTS": str(folder / "experiments"), **variables}
-    done = subprocess.run(words, cwd=folder, env=known, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(words, cwd=folder, env=known, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return done.stdout
 
@@ -254,6 +254,7 @@ def run_command(folder: Path, words: Sequence[str]) -> None:
     RUNNERS[program](folder, *rest if program not in ("grep", "squeue") else (program, *rest))
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_a_block_runs(block: Block, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkout)
@@ -303,7 +304,7 @@ def dry_runs() -> dict[tuple[str, ...], set[str]]:
 DRY_RUNS = dry_runs()
 
 
-@pytest.mark.slow
+@pytest.mark.system
 @pytest.mark.parametrize("options", DRY_RUNS, ids=" ".join)
 def test_a_dry_run_finds_the_targets(options: tuple[str, ...], checkout: Path) -> None:
     listed = run(checkout, sys.executable, "-m", "snakemake", "-n", *sorted(DRY_RUNS[options]), *options)

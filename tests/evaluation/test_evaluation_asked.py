@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from omegaconf import DictConfig, open_dict
+from support.late import LATE
 
-from bapo.engines.shared import chats, models
-from bapo.engines.torch.base import train_base
+from bapo.engines.shared import chats
 from bapo.errors import UserError
-from bapo.evaluation import asked, lm_model, run
+from bapo.evaluation import asked, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import curve_identity, data_identity, evaluation_identity, train_identity
 from bapo.experiments.schema import AskedConfig
@@ -21,6 +21,12 @@ from bapo.tasks.countdown.task import to_prompt
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import data_folder, make_data
 from bapo.tasks.tokenizers import CHAT_TEMPLATE
+
+if LATE:
+    from bapo.engines.shared import models
+    from bapo.engines.torch.base import train_base
+    from bapo.evaluation import lm_model
+
 
 OWN = "{% for m in messages %}<|user|>{{ m.content }}{% endfor %}<|model|>"
 POCKET = ("scale=pocket_smoke", "task=countdown", "tracking=none")

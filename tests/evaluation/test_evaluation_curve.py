@@ -9,10 +9,10 @@ from typing import Any
 import pandas as pd
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from support.late import LATE
 from support.standin_vllm import installed
 
 from bapo.__main__ import main
-from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
 from bapo.evaluation import curve
 from bapo.evaluation.run import evaluate
@@ -23,6 +23,10 @@ from bapo.experiments.places import base_directory, data_directory, run_director
 from bapo.experiments.settings import Settings
 from bapo.experiments.studies import load_study, study_content
 from bapo.store.files import damaged_files, read_json
+
+if LATE:
+    from bapo.engines.torch.trainer import train
+
 
 SPLITS = ["cd34", "cd4", "probe"]
 
@@ -228,6 +232,7 @@ def test_the_command(
 # ------------------------------------------------------------------------------------------------ vLLM
 
 
+@pytest.mark.system
 def test_vllm_evaluates_a_checkpoint_in_a_process_of_its_own(
     config: DictConfig, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,24 +17,29 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import torch
 import yaml
-from lm_eval import simple_evaluate
 from omegaconf import DictConfig
-from support.scripted_lm import manager
+from support.late import LATE
 from support.vllm_cpu import make_world, needs_vllm
 
 from bapo import tasks
-from bapo.engines.shared import models
-from bapo.engines.shared.data import read_prompts
-from bapo.engines.torch.base import train_base
-from bapo.engines.torch.trainer import train
 from bapo.evaluation import backends, curve, prompts, run
 from bapo.evaluation.lm_eval_tasks import FOLDER
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.gpucheck.world import PROMPTS
 from bapo.tasks.job import data_folder, make_data
+
+if LATE:
+    import torch
+    from lm_eval import simple_evaluate
+    from support.scripted_lm import manager
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.torch.base import train_base
+    from bapo.engines.torch.trainer import train
+
 
 pytestmark = [pytest.mark.slow, needs_vllm]
 

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.late import LATE
 from support.paths import needs_shared
-from support.scripted_lm import Scripted, evaluate, manager
 
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation import scores
+
+if LATE:
+    from support.scripted_lm import Scripted, evaluate, manager
+
 
 REAL = {"aime24": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiad": 675, "geo3k_val": 300}
 

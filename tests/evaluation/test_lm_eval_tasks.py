@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from lm_eval import simple_evaluate
-from lm_eval.tasks import TaskManager
-from lm_eval.tasks._yaml_loader import load_yaml
 from omegaconf import DictConfig, OmegaConf
-from support.scripted_lm import Scripted, evaluate, manager
+from support.late import LATE
 from support.standin_server import serving
 from support.standin_vllm import installed
 
@@ -25,6 +22,13 @@ from bapo.evaluation import backends, scores
 from bapo.evaluation.backends import SERVER_ARGUMENTS
 from bapo.evaluation.lm_eval_tasks import FOLDER
 from bapo.experiments.compose import compose_config
+
+if LATE:
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+    from lm_eval.tasks._yaml_loader import load_yaml
+    from support.scripted_lm import Scripted, evaluate, manager
+
 
 TITLES = {
     "bapo_aime24": "AIME24",

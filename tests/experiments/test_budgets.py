@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from omegaconf import OmegaConf
+from support.late import LATE
 
-from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments.budgets import Budget
@@ -14,6 +14,10 @@ from bapo.experiments.identity import base_identity, train_identity
 from bapo.experiments.places import options, run_directory
 from bapo.experiments.settings import read_settings
 from bapo.store.files import PROBE, STEPS, read_table
+
+if LATE:
+    from bapo.engines.torch.trainer import train
+
 
 ROWS = [
     {"fresh_rollouts": 64, "regenerated_rollouts": 16, "updates": 2, "forward_flops": 10.0, "backward_flops": 5.0},

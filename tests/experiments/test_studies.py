@@ -126,7 +126,7 @@ def test_methods_and_seeds_replace_those_of_the_file() -> None:
     assert found == [(task, model, "bapo", s) for task, model in load_study("table1", "laptop").models for s in (7, 8)]
 
 
-@pytest.mark.parametrize("scale", ["laptop", "paper"])
+@pytest.mark.parametrize("scale", [pytest.param("laptop", marks=pytest.mark.slow), "paper"])
 def test_every_cell_has_a_complete_configuration_and_a_meaning_of_its_own(scale: str) -> None:
     """Over all studies: runs that two studies share are the same cell, and no two cells are the same run."""
     settings = Settings(scale=scale)

@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.linear import linear_time
 
 from bapo.errors import UserError
 from bapo.graders import geometry, mathematics, pool, worker
 from bapo.graders.extract import boxed
 from bapo.graders.pool import Pool
 from bapo.graders.verdict import DIFFERENT, EQUAL, TIME_LIMIT, UNREADABLE
+
+pytestmark = pytest.mark.system
 
 ROOT = (r"\sqrt{8}", r"2\sqrt{2}")
 
@@ -57,7 +60,7 @@ def _end(checker: pool._Checker) -> None:
 
 
 def _gone(*pids: int) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while any(map(_alive, pids)) and time.monotonic() < deadline:
         time.sleep(0.05)
     return not any(map(_alive, pids))
@@ -72,17 +75,16 @@ def test_a_stuck_checker_is_killed_and_replaced(made: Pool) -> None:
     assert made.judge(*ROOT) == EQUAL and made.judge(ROOT[0], r"3\sqrt{2}") == DIFFERENT
     assert made._helper.pid == helper  # it was forked, not started anew
     assert made.judge("8", "10000000!") == TIME_LIMIT and made.judge("8", r"\frac{}{") == UNREADABLE
-    assert time.process_time() - start < 1.0  # none of it happened here
+    assert time.process_time() - start < worker.CPU_SECONDS  # none of it happened here
 
 
 def test_the_wall_limit(made: Pool) -> None:
     (checker,) = made._idle
     os.kill(checker.pid, signal.SIGSTOP)  # it uses no CPU time at all
     made.wall_seconds = 0.3
-    start = time.monotonic()
     with pytest.raises(pool.Overloaded):
         made.judge(*ROOT)
-    assert time.monotonic() - start < 5 and _gone(checker.pid)
+    assert _gone(checker.pid)
     made.wall_seconds = 60.0
     assert made.judge(*ROOT) == EQUAL
 
@@ -140,7 +142,7 @@ def test_the_wait_for_a_checker_is_limited(made: Pool) -> None:
     finally:
         for _ in range(made.workers):
             made._slots.release()
-    assert 0.15 < time.monotonic() - start < 3
+    assert time.monotonic() - start >= 0.2
     made.wall_seconds = 60.0
     assert made.judge(*ROOT) == EQUAL
 
@@ -296,35 +298,30 @@ NASTY = {
 }
 
 
-def _limit() -> float:
-    """Two seconds; a busy machine may need longer to notice that they are over."""
-    return 2.0 if os.getloadavg()[0] < (os.cpu_count() or 1) else 3.0
-
-
 @pytest.mark.parametrize("answer", NASTY.values(), ids=NASTY)
 def test_no_input_takes_long_or_raises(answer: str) -> None:
     pool.shared().warm()
     for gold in ("8", r"\sqrt{2}+x"):
-        start, spent = time.perf_counter(), time.process_time()
+        start = time.process_time()
         verdict = mathematics.grade(f"so \\boxed{{{answer}}}", [gold])
-        assert not verdict.correct and time.perf_counter() - start < _limit()
-        assert time.process_time() - spent < 0.3  # what is slow is elsewhere, where it can be stopped
+        assert not verdict.correct
+        assert time.process_time() - start < worker.CPU_SECONDS  # what is slow is elsewhere, where it can be stopped
 
 
 def test_several_golds_have_one_limit() -> None:
     pool.shared().warm()
     mathematics.outcome_of.cache_clear()
     answer, golds = r"\binom{10^9}{10^8}", ["8", "9", r"\sqrt{2}", "x+1", r"\pi"]
-    start = time.perf_counter()
+    kills = pool.shared().kills
     verdict = mathematics.grade(boxed(answer), golds)
     # on a busy machine the wall limit strikes before the first gold has used up its CPU time
     assert not verdict.correct and verdict.reason in ("time_limit", "overloaded")
-    assert time.perf_counter() - start < _limit()
+    assert pool.shared().kills <= kills + 2  # one by its CPU time, one by the verdict's wall time
     assert mathematics.outcome_of.cache_info().currsize <= 2  # those that were not tried are tried another time
-    start = time.perf_counter()
+    kills = pool.shared().kills
     choices = [*golds, answer]
     assert not geometry.grade(boxed(rf"{answer}}}, \boxed{{{answer}+0"), golds, choices).correct
-    assert time.perf_counter() - start < _limit()
+    assert pool.shared().kills <= kills + 2
 
 
 @pytest.mark.parametrize(
@@ -342,6 +339,5 @@ def test_several_golds_have_one_limit() -> None:
     ],
 )
 def test_a_megabyte(response: str) -> None:
-    start = time.perf_counter()
-    assert not mathematics.grade(response, ["8"]).correct
-    assert time.perf_counter() - start < 1.0
+    with linear_time():
+        assert not mathematics.grade(response, ["8"]).correct

@@ -55,7 +55,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def command(environment, *words, **options):
     return subprocess.run(
-        [sys.executable, "-m", "bapo", *words], env=environment, capture_output=True, text=True, timeout=300, **options
+        [sys.executable, "-m", "bapo", *words], env=environment, capture_output=True, text=True, timeout=900, **options
     )
 
 

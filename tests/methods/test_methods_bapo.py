@@ -10,17 +10,22 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Prompt
 from bapo.methods import MethodError
 from bapo.methods.bapo import BAPO
 from bapo.methods.bapo_without_x2 import BAPOWithoutX2
 from bapo.methods.bapo_without_x3 import BAPOWithoutX3
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
+
 
 B = 6
 MIXED = [0, 1, 3, 4, 8, 8]  # a .. f: X1 = b c d, B_bad gains a b, B_high gains c

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
 from bapo.methods.bapo import BAPO
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
+
 
 ALL_RIGHT = [8] * 6  # nothing for X1
 

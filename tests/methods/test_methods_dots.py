@@ -6,24 +6,29 @@ import math
 
 import numpy as np
 import pytest
-import torch
-from support.resumed import assert_resumes_bit_for_bit
+from support.late import LATE
 from support.scripted import ScriptedSampler, fresh, group, ids
 
 from bapo import methods
 from bapo.algorithm.rollouts import REPLAYED, Prompt
-from bapo.engines.shared import models
-from bapo.engines.shared.data import read_prompts
-from bapo.engines.shared.embeddings import Embedder
 from bapo.engines.shared.records import Ledger
-from bapo.engines.torch.rollout import StepSampler
-from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.methods import MethodError
 from bapo.methods.dots import DOTS, agreement, attend, calibrated, fit_platt, standardised
 from bapo.store.files import STEPS, read_table
 from bapo.tasks.job import data_folder
+
+if LATE:
+    import torch
+    from support.resumed import assert_resumes_bit_for_bit
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.embeddings import Embedder
+    from bapo.engines.torch.rollout import StepSampler
+    from bapo.engines.torch.trainer import train
+
 
 B = 4
 

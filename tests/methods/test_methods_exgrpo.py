@@ -6,15 +6,20 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 from support.scripted import G, NoSampler, ScriptedSampler, ids, rewards
 
 from bapo import methods
-from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
 from bapo.engines.shared.records import Ledger, step_row
 from bapo.methods import MethodError
 from bapo.methods.exgrpo import allocate
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
+
 
 B = 4
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
+from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.algorithm.losses import LossInputs
 from bapo.methods import MethodError
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
+
 
 # two sequences: the first has two tokens with ratios 1.5 and 0.9, the second one token with ratio 0.5
 NOW = [[0.75, 0.45], [0.25, 0.9]]

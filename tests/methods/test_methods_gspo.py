@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
+from support.late import LATE
 
 from bapo import methods
-from bapo.algorithm import losses
-from bapo.algorithm.losses import LossInputs
 from bapo.methods import MethodError
 
-MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+if LATE:
+    import torch
+
+    from bapo.algorithm import losses
+    from bapo.algorithm.losses import LossInputs
+
+    MASK = torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
 
 
 def inputs(logprobs, behaviour, advantages=(1.0, -1.0)):

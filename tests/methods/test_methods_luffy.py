@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 from support.scripted import ExpertSampler, group
 
 from bapo import methods
-from bapo.algorithm.losses import LossInputs, shaped_ratio
 from bapo.algorithm.rollouts import FRESH, Prompt
 from bapo.errors import UserError
 from bapo.methods import MethodError
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs, shaped_ratio
 
 
 def luffy(**options):

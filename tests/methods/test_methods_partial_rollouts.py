@@ -7,23 +7,28 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.resumed import assert_resumes_bit_for_bit
+from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, group, ids
-from transformers import GenerationConfig
 
 from bapo import methods, seeds, tasks
 from bapo.algorithm.rollouts import FRESH, Prompt, Samples
-from bapo.engines.shared import models
-from bapo.engines.shared.data import read_prompts
 from bapo.engines.shared.records import Ledger
-from bapo.engines.shared.sampler import SamplingParameters, unfinished
-from bapo.engines.torch.rollout import Generator, StepSampler
-from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.methods import MethodError
 from bapo.store.files import GROUPS, STEPS, read_table
 from bapo.tasks.job import data_folder
+
+if LATE:
+    from support.resumed import assert_resumes_bit_for_bit
+    from transformers import GenerationConfig
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.sampler import SamplingParameters, unfinished
+    from bapo.engines.torch.rollout import Generator, StepSampler
+    from bapo.engines.torch.trainer import train
+
 
 B, G = 4, 3
 

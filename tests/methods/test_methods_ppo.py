@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, fresh, ids
 
 from bapo import methods
 from bapo.algorithm.advantages import explained_variance, gae, whiten
-from bapo.algorithm.losses import LossInputs, ValueInputs, clipped_value_loss
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED
 from bapo.experiments.compose import compose_config
 from bapo.methods import MethodError
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs, ValueInputs, clipped_value_loss
+
 
 B = 4
 

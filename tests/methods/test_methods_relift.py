@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from omegaconf import OmegaConf
+from support.late import LATE
 from support.scripted import ExpertSampler, fresh, group, ids
 
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
-from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, Prompt
 from bapo.errors import UserError
 from bapo.methods import MethodError
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
+
 
 B = 4
 TRAIN = OmegaConf.create({"batch_size": B, "mini_batch_size": 2, "underfilled": "fewer-updates"})

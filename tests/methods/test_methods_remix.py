@@ -5,19 +5,25 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from safetensors.torch import load_file
-from support.resumed import assert_resumes_bit_for_bit
+from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.algorithm import batch, losses
-from bapo.algorithm.losses import LossInputs
+from bapo.algorithm import batch
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.methods import MethodError
 from bapo.store.files import STEPS
+
+if LATE:
+    import torch
+    from safetensors.torch import load_file
+    from support.resumed import assert_resumes_bit_for_bit
+
+    from bapo.algorithm import losses
+    from bapo.algorithm.losses import LossInputs
+
 
 B = 5
 

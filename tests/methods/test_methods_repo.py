@@ -7,14 +7,18 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 from support.scripted import NoSampler, group, ids, rewards
 
 from bapo import methods
-from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
 from bapo.methods import MethodError
 from bapo.methods.repo import STRATEGIES, choose
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
 
 
 def repo(**options):

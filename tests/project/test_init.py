@@ -35,6 +35,7 @@ def snakemake(folder: Path, path: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.system
 def test_a_project_lists_its_own_study_and_knows_the_suites(tmp_path: Path) -> None:
     init.write(tmp_path / "mine")
     listed = snakemake(tmp_path / "mine", ROOT, "-n", "--quiet", "rules")
@@ -43,6 +44,7 @@ def test_a_project_lists_its_own_study_and_knows_the_suites(tmp_path: Path) -> N
     assert "write_table1" in listed
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("target", ["report", "figures", "claims", "comparisons"])
 def test_a_project_never_asks_for_the_papers_runs(target: str, tmp_path: Path) -> None:
     init.write(tmp_path / "mine")
@@ -128,7 +130,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_the_pages_commands_run_in_a_new_environment(environment: Path, tmp_path: Path) -> None:
     """All of them, at the smallest scale, away from any checkout."""
     known = {**CLEAN, "OMP_NUM_THREADS": "1", "PATH": f"{environment.parent}{os.pathsep}{CLEAN['PATH']}"}

@@ -5,15 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
+from support.late import LATE
 from support.pages import example
 
 from bapo.__main__ import main
-from bapo.engines.shared import models
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.identity import base_identity, evaluation_identity
 from bapo.store.files import read_json
+
+if LATE:
+    import torch
+
+    from bapo.engines.shared import models
+
 
 SCRATCH, PRETRAINED = "experiments/model/gpt-neox-tiny.yaml", "experiments/model/mine.yaml"
 FAMILY, CODE = "experiments/model/gru-tiny.yaml", "models/gru.py"

@@ -33,7 +33,7 @@ def data(project: Path, *places: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, [*places, ROOT]))
     command = [sys.executable, "-m", "bapo", "data", "scale=smoke", "task=ordering"]
     known = {**os.environ, "PYTHONPATH": path}
-    return subprocess.run(command, cwd=project, env=known, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, cwd=project, env=known, capture_output=True, text=True, timeout=900)
 
 
 def test_its_problems_are_written(project: Path) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import wandb
+from support.late import LATE
 
 from bapo.experiments.compose import compose_config
 from bapo.store import tracking
+
+if LATE:
+    import wandb
 
 
 def test_the_summary_is_written_once(tmp_path: Path) -> None:

@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
-from bapo.engines.shared import images
-from bapo.engines.shared.imports import load_transformers
 from bapo.tasks.geometry import tokenizer as geometry_tokenizer
-
-hf = load_transformers()
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +21,11 @@ def processor(tokenizer):
 
 def build(tokenizer, text: dict | None = None, vision: dict | None = None):
     """A small Qwen2.5-VL whose biases and norm weights are drawn too, since the library starts them at 0 and 1."""
+    import torch
+
+    from bapo.engines.shared.imports import load_transformers
+
+    hf = load_transformers()
     token = tokenizer.convert_tokens_to_ids
     torch.manual_seed(3)
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 2, 1]}
@@ -93,6 +93,8 @@ SIZES = [(48, 48), (48, 48), (32, 64)]  # the last one's patches differ
 
 def prepared(processor, name: str, sizes=SIZES[:1]):
     """(prompts, images) with different pictures everywhere."""
+    from bapo.engines.shared import images
+
     texts, number, pictures = TEXTS[name], 0, []
     for text in texts:
         pictures.append([])
@@ -105,6 +107,8 @@ def prepared(processor, name: str, sizes=SIZES[:1]):
 
 def rows(prompts: list[list[int]], own: list, picks: list[int], lengths: list[int]):
     """(ids, starts, lengths, width, pictures, mask) of random responses to the prompts with these numbers."""
+    import torch
+
     rng = np.random.default_rng(0)
     starts = [len(prompts[p]) for p in picks]
     ids = np.zeros((len(picks), max(s + n for s, n in zip(starts, lengths, strict=True))), dtype=np.int64)

@@ -295,6 +295,7 @@ def test_parameters_that_exclude_each_other_are_a_failed_trial(world: SweepWorld
 # ------------------------------------------------------------------------------------------------ real training
 
 
+@pytest.mark.system
 def test_a_worker_killed_in_its_trial_goes_on_with_it_and_the_total_is_exact(world: SweepWorld):
     """Two workers of one study train for real; one is killed with -9 in the middle of a run."""
     given = (o for o in world.settings.set if not o.startswith("train.steps"))

@@ -54,6 +54,7 @@ def server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.mark.system
 def test_a_study_in_postgresql_is_shared_resumed_and_exact(
     server: str, tmp_path: Path, tiny_world: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

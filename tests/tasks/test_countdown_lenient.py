@@ -6,19 +6,23 @@ import ast
 import operator
 import random
 import re
-import time
 from fractions import Fraction
 
 import pytest
+from support.late import LATE
+from support.linear import linear_time
 
 from bapo import tasks
 from bapo.engines.verl.reward import compute_score
 from bapo.errors import UserError
-from bapo.evaluation.lm_eval_tasks.utils import Extract
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity, evaluation_identity, train_identity
 from bapo.tasks import files
 from bapo.tasks.countdown import grammar, notation
+
+if LATE:
+    from bapo.evaluation.lm_eval_tasks.utils import Extract
+
 
 countdown = tasks.get("countdown")
 NUMBERS, TARGET = (12, 3, 7, 4), 24
@@ -279,10 +283,9 @@ def test_whatever_the_strict_grading_reads_has_the_same_verdict() -> None:
 )
 @pytest.mark.parametrize("form", ["expression", "answer"])
 def test_large_hostile_texts_get_a_quick_refusal(text: str, form: str) -> None:
-    started = time.process_time()
-    assert not lenient(text, form).correct
-    assert not lenient(f"<answer>{text}</answer>", form).correct
-    assert time.process_time() - started < 0.5
+    with linear_time():
+        assert not lenient(text, form).correct
+        assert not lenient(f"<answer>{text}</answer>", form).correct
 
 
 # ------------------------------------------------------------------------------------------------ the option

@@ -1,9 +1,9 @@
 """Countdown's verifiers against cases worked out by hand, real rows and responses made to fool a grader."""
 
 import json
-import time
 
 import pytest
+from support.linear import linear_time
 from support.paths import SHARED
 
 from bapo import tasks
@@ -140,10 +140,9 @@ def test_parentheses_up_to_the_limit_are_read():
 )
 @pytest.mark.parametrize("form", ["expression", "answer", "chain"])
 def test_large_hostile_texts_get_a_quick_refusal(text, form):
-    started = time.perf_counter()
-    plain = grammar.VERIFIERS[form](text, (12, 3, 7, 4), 24)
-    wrapped = grammar.VERIFIERS[form](f"<answer>{text}</answer>", (12, 3, 7, 4), 24)
-    assert time.perf_counter() - started < 0.5
+    with linear_time():
+        plain = grammar.VERIFIERS[form](text, (12, 3, 7, 4), 24)
+        wrapped = grammar.VERIFIERS[form](f"<answer>{text}</answer>", (12, 3, 7, 4), 24)
     assert not plain.correct and not plain.parsed
     assert not wrapped.correct and not wrapped.parsed
 
@@ -159,9 +158,8 @@ def test_values_stay_exact_where_floats_are_not():
 def test_numbers_of_the_largest_size_are_quick():
     numbers = (999_983,) * 16
     text = "/".join(map(str, numbers))
-    started = time.perf_counter()
-    assert grammar.verify_expression(text, numbers, 24).reason == "wrong-value"
-    assert time.perf_counter() - started < 0.1
+    with linear_time(passes=1):
+        assert grammar.verify_expression(text, numbers, 24).reason == "wrong-value"
 
 
 # ------------------------------------------------------------------------------------------------ answers
@@ -264,13 +262,9 @@ def test_chain_verification_is_fast():
     truth = grammar.to_ground_truth((12, 3, 7, 4), 24, "chain")
     text = "12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24"
 
-    def microseconds() -> float:
-        started = time.perf_counter()
+    with linear_time(passes=7):
         for _ in range(5000):
             countdown.verify(text, truth)
-        return (time.perf_counter() - started) * 1e6 / 5000
-
-    assert min(microseconds() for _ in range(5)) < 15
 
 
 # ------------------------------------------------------------------------------------------------ real rows

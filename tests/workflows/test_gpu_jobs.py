@@ -37,7 +37,7 @@ def snakemake(folder: Path, *words: str, gpus: int = 8, node: int = 8, **variabl
     )
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_no_gpu_is_given_twice(tmp_path: Path) -> None:
     """Two runs of 8 GPUs, a base model and evaluations of one, with cores for all of them at once."""
     wanted = [f"{RUNS}/{method}/seed1/{part}" for method in ("grpo", "bapo") for part in ("eval/summary.json",)]
@@ -72,7 +72,7 @@ def executable(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_jobs_on_gpus_run_in_the_image_and_the_others_do_not(tmp_path: Path) -> None:
     image = tmp_path / "an image"
     executable(tmp_path / "bin/apptainer", APPTAINER)
@@ -95,6 +95,7 @@ def test_jobs_on_gpus_run_in_the_image_and_the_others_do_not(tmp_path: Path) -> 
     assert (tmp_path / "results/smoke-verl/countdown/data/summary.json").exists()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("gpus", "said"),
     [
@@ -112,6 +113,7 @@ def test_too_few_gpus_are_told_before_anything_starts(tmp_path: Path, gpus: int,
     assert not (tmp_path / "results").exists()
 
 
+@pytest.mark.system
 def test_a_command_that_does_not_exist_is_told(tmp_path: Path) -> None:
     target = f"{RUNS}/grpo/seed1/summary.json"
     done = snakemake(tmp_path, "--cores", "2", target, gpus=8, gpu_python="nowhere/apptainer exec --nv x.sif python")

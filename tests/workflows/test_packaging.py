@@ -93,6 +93,7 @@ def test_the_licence_is_the_whole_apache_text() -> None:
 
 
 def test_the_test_job_runs_what_the_readme_says() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     for command in (
         "-e '.[test,benchmark]'",  # all that the README asks for, and TRL, without which a test is skipped
@@ -100,7 +101,8 @@ def test_the_test_job_runs_what_the_readme_says() -> None:
         "ruff format --check",
         "snakefmt --check",
         "snakemake --lint",
-        "pytest",
+        re.search(r"&& (pytest .*)$", readme, re.MULTILINE)[1] + "\n",
+        'pytest -n auto --dist loadfile -m "system or slow"',  # what that leaves out
     ):
         assert command in script
     assert script.rstrip().splitlines()[-1].startswith("pytest")  # its closing line is the last that is printed

@@ -53,12 +53,12 @@ def reason() -> str:
     return "this machine has its own Slurm" if SLURM.exists() and not SLURM.is_symlink() else ""
 
 
-pytestmark = pytest.mark.skipif(bool(reason()), reason=reason() or "-")
+pytestmark = [pytest.mark.system, pytest.mark.skipif(bool(reason()), reason=reason() or "-")]
 
 
 def call(*words: object) -> str:
     """The output of one of Slurm's commands."""
-    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([str(w) for w in words], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, f"{words}: {done.stderr}"
     return done.stdout
 
@@ -145,14 +145,14 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     fcntl.flock(alone, fcntl.LOCK_EX)  # a machine has one /etc/slurm: two checkouts' tests come one after the other
     try:
         up = subprocess.run(
-            [ROOT / "tests/support/slurm/up", folder / "daemons"], capture_output=True, text=True, timeout=120
+            [ROOT / "tests/support/slurm/up", folder / "daemons"], capture_output=True, text=True, timeout=900
         )
         assert up.returncode == 0, up.stderr
         yield folder
     finally:
         for process in STARTED:
             process.terminate()
-        subprocess.run([ROOT / "tests/support/slurm/down", folder / "daemons"], timeout=120)
+        subprocess.run([ROOT / "tests/support/slurm/down", folder / "daemons"], timeout=900)
         for process in STARTED:
             process.kill()
         alone.close()

@@ -14,6 +14,8 @@ from support.paths import ROOT
 
 from bapo.experiments.studies import load_study
 
+pytestmark = pytest.mark.system
+
 #: writes what the functions that the rules ask say of a cell
 ASK = """
 cell = {cell}  # its items() are all that they ask for
@@ -26,7 +28,7 @@ sys.exit(0)
 
 def snakemake(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "snakemake", "-n", *words], cwd=folder, capture_output=True, text=True, timeout=300
+        [sys.executable, "-m", "snakemake", "-n", *words], cwd=folder, capture_output=True, text=True, timeout=900
     )
 
 

@@ -40,7 +40,7 @@ class Workflow:
             env={**os.environ, "BAPO_EXPERIMENTS": str(self.experiments)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=900,
         )
 
     def jobs(self, *words: str) -> list[str]:
@@ -156,6 +156,7 @@ def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) 
     assert all(sys.executable in call for call in calls)
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not launch.supported(), reason="Linux without a GPU only")
 def test_jobs_are_children_of_the_warm_process_unless_asked_not_to_be(
     workflow: Workflow, monkeypatch: pytest.MonkeyPatch
@@ -243,6 +244,7 @@ def comments_and_notes(workflow: Workflow) -> None:
     (workflow.folder / "README.md").write_text("a note\n", encoding="utf-8")
 
 
+@pytest.mark.system
 def test_what_has_no_meaning_brings_nothing_back(undisturbed: Workflow) -> None:
     comments_and_notes(undisturbed)
     assert undisturbed.jobs(*SMOKE, "tracking=none", "device=cpu") == []
@@ -268,6 +270,7 @@ COUNTDOWN = jobs_of("grpo", "bapo", "bapo_without_x2", places=["qwen2-112k, coun
 BASE_EVALUATION = {"Evaluate: qwen2-112k before training, countdown"}
 
 
+@pytest.mark.system
 @pytest.mark.parametrize(
     ("edit", "wanted"),
     [
@@ -287,6 +290,7 @@ def test_an_edit_brings_back_the_jobs_whose_meaning_it_changes(
     assert set(undisturbed.jobs(*SMOKE)) == wanted
 
 
+@pytest.mark.system
 def test_the_report_shows_sweeps_and_starts_none(workflow: Workflow) -> None:
     words = ("report", "--config", "scale=smoke", "methods=[grpo,bapo]", "seeds=[1]")
     folder = workflow.folder / "results" / "smoke" / "sweeps"

@@ -16,7 +16,7 @@ from analysis.page import markdown_table
 from analysis.report import files, write
 from analysis.text import MISSING
 
-pytestmark = needed
+pytestmark = [pytest.mark.system, needed]
 SHOWN = "[...document.querySelectorAll('{} > tbody:not([hidden])')]"
 
 

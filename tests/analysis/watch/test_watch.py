@@ -232,7 +232,7 @@ def test_curves_and_durations() -> None:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_a_run_that_is_at_work_is_killed_and_finishes(tmp_path: Path) -> None:
     """A real one of the smoke scale, watched by the command in a process of its own until that is ended."""
     names = ["scale=smoke", "task=countdown", "base.iterations=10", "data.split_sizes.base=200"]

@@ -6,14 +6,18 @@ import copy
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 
-from bapo.engines.fast import scoring
-from bapo.engines.fast.layout import Sums, lay_out
-from bapo.engines.shared import models
 from bapo.engines.shared.imports import load_transformers
 
-hf = load_transformers()
+if LATE:
+    import torch
+
+    from bapo.engines.fast import scoring
+    from bapo.engines.fast.layout import Sums, lay_out
+    from bapo.engines.shared import models
+
+    hf = load_transformers()
 
 
 def build(family: str = "Qwen2", **changes):

@@ -11,17 +11,22 @@ import pandas as pd
 import pytest
 from omegaconf import DictConfig
 from support import hub_server
+from support.late import LATE
 
 from bapo import tasks
 from bapo.__main__ import main
-from bapo.engines.shared import architectures, models
-from bapo.engines.torch.base import train_base
+from bapo.engines.shared import architectures
 from bapo.engines.verl import memory, verl_config
 from bapo.errors import UserError
 from bapo.experiments import identity, model_files
 from bapo.experiments.compose import compose_config, composed, run_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import read_json
+
+if LATE:
+    from bapo.engines.shared import models
+    from bapo.engines.torch.base import train_base
+
 
 #: a run of seconds on a CPU
 RUN = [

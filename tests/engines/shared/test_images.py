@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 from support.vision import SIZES, TEXTS, build, picture, prepared, rows
 
-from bapo.engines.fast import sampler as sampler_qwen2
-from bapo.engines.fast import scoring as scoring_qwen2
-from bapo.engines.fast import vision as vision_qwen2_5
-from bapo.engines.shared import images, models, processors
+from bapo.engines.shared import processors
 from bapo.engines.shared.imports import load_transformers
-from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.errors import UserError
 
-hf = load_transformers()
-SETTINGS = SamplingParameters(max_tokens=7, eos_ids=(1,))
+if LATE:
+    import torch
+
+    from bapo.engines.fast import sampler as sampler_qwen2
+    from bapo.engines.fast import scoring as scoring_qwen2
+    from bapo.engines.fast import vision as vision_qwen2_5
+    from bapo.engines.shared import images, models
+    from bapo.engines.shared.sampler import SamplingParameters, sample
+
+    hf = load_transformers()
+    SETTINGS = SamplingParameters(max_tokens=7, eos_ids=(1,))
 
 
 def librarys_logits(model, tokens: list[int], own) -> torch.Tensor:

@@ -25,6 +25,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.system
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="mallopt is glibc's")
 @pytest.mark.parametrize("elements", [1_000_000, 16_000_000])  # 4 MB, 64 MB: above what glibc's heap takes by itself
 def test_steps_fault_their_pages_in_once(elements):

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from transformers import AutoConfig
+from support.late import LATE
 
-from bapo.engines.shared import models
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import options
+
+if LATE:
+    from transformers import AutoConfig
+
+    from bapo.engines.shared import models
+
 
 VISION = ["task=geometry", "model=qwen2.5-vl-325k"]
 

@@ -8,14 +8,19 @@ from pathlib import Path
 import pytest
 from omegaconf import DictConfig
 from support import hub_server
+from support.late import LATE
 
-from bapo.engines.shared import models, pretrained
-from bapo.engines.torch.base import train_base
+from bapo.engines.shared import pretrained
 from bapo.engines.verl import verl_config
 from bapo.errors import UserError
 from bapo.evaluation.prompts import revision_of
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory
+
+if LATE:
+    from bapo.engines.shared import models
+    from bapo.engines.torch.base import train_base
+
 
 NAME = "owner/tiny"
 FILES = {"config.json": b'{"model_type": "qwen2"}', "model.safetensors": b"weights", "tokenizer.json": b"{}"}

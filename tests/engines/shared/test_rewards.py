@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from support.late import LATE
 
 from bapo import tasks
 from bapo.engines.shared import rewards
-from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.graders import mathematics, pool
@@ -16,6 +16,10 @@ from bapo.graders.extract import boxed
 from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, Verdict
 from bapo.store.files import STEPS, read_table
 from bapo.tasks.countdown.task import Countdown
+
+if LATE:
+    from bapo.engines.torch.trainer import train
+
 
 GOLD, ANSWER = r"\sqrt{8}", r"2\sqrt{2}"
 TRUTH = json.dumps({"format": "boxed", "answers": [GOLD]})

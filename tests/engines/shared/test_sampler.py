@@ -8,21 +8,26 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
+from support.late import LATE
 
-from bapo.engines.fast import sampler as by_hand
-from bapo.engines.shared import kv_cache
 from bapo.engines.shared.imports import load_transformers
-from bapo.engines.shared.sampler import SamplingParameters, draw, sample
 from bapo.errors import UserError
 from bapo.seeds import key64, uniforms
 
+if LATE:
+    import torch
+    from torch import nn
+
+    from bapo.engines.fast import sampler as by_hand
+    from bapo.engines.shared import kv_cache
+    from bapo.engines.shared.sampler import SamplingParameters, draw, sample
+
+    hf = load_transformers()
+    PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31), pad_id=0)
+
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-hf = load_transformers()
-
 SIZES = {
     "vocab_size": 40,
     "hidden_size": 32,
@@ -46,7 +51,6 @@ CONFIGS = {
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [3], [4, 4, 4], [20, 21, 22, 23, 24, 25, 26, 27]]
 KEYS = np.array([key64("prompt", i) for i in range(len(PROMPTS))], dtype=np.uint64)
 KEY = key64(1, "rollout", 3)
-PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31), pad_id=0)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -98,17 +102,17 @@ def filtered(logits: np.ndarray, parameters: SamplingParameters) -> np.ndarray:
     return p / p.sum()
 
 
-@torch.no_grad()
-def plain_loop(model, parameters=PARAMETERS, count: int = 3):
+def plain_loop(model, parameters=None, count: int = 3):
     """One sequence at a time, the whole of it through the model for each token, no cache."""
-    result = []
+    parameters, result = parameters or PARAMETERS, []
     for prompt, prompt_key in zip(PROMPTS, KEYS, strict=True):
         group = []
         for number in range(count):
             u = uniforms(KEY, np.array([prompt_key]), np.array([number]), parameters.max_tokens)[0]
             tokens, logprobs = [], []
             while len(tokens) < parameters.max_tokens and not set(tokens[-1:]) & set(parameters.eos_ids):
-                logits = model(torch.tensor([list(prompt) + tokens])).logits[0, -1].double().numpy()
+                with torch.no_grad():
+                    logits = model(torch.tensor([list(prompt) + tokens])).logits[0, -1].double().numpy()
                 p = filtered(logits, parameters)
                 token = int(np.searchsorted(p.cumsum(), u[len(tokens)], side="right"))
                 tokens.append(token)
@@ -409,8 +413,9 @@ def test_bfloat16_goes_through_the_librarys_forward(qwen2):
     np.testing.assert_allclose(logprobs, expected.numpy(), atol=0.15)  # 8 bits of mantissa on logits up to 10
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_cuda_gives_what_the_cpu_gives(qwen2):
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
     expected = rows(sample(qwen2, PROMPTS, 4, KEYS, KEY, PARAMETERS))
     assert_same(rows(sample(copy.deepcopy(qwen2).cuda(), PROMPTS, 4, KEYS, KEY, PARAMETERS)), expected, 1e-3)
 

@@ -8,14 +8,20 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import torch
+import pytest
+from support.late import LATE
 
-from bapo.engines.shared import models
 from bapo.engines.shared.imports import load_transformers
-from bapo.engines.shared.rows import Rows
-from bapo.engines.shared.sampler import SamplingParameters, sample
 from bapo.engines.shared.shortcuts import shortcut
-from bapo.engines.torch.critic import values_of, with_value_head
+
+if LATE:
+    import torch
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.rows import Rows
+    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.engines.torch.critic import values_of, with_value_head
+
 
 WITHOUT = """
 import importlib.abc, json, sys
@@ -62,6 +68,7 @@ def numbers() -> dict[str, list]:
     }
 
 
+@pytest.mark.system
 def test_the_folder_of_the_fast_forward_can_be_deleted() -> None:
     command = [sys.executable, "-c", WITHOUT, str(Path(__file__).parent)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -12,26 +12,31 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from omegaconf import OmegaConf
-from support import vision
+from support.late import LATE
 from support.training import SECTION
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from bapo import methods
 from bapo.algorithm.advantages import gae
 from bapo.algorithm.rollouts import Group, Prompt, Samples
-from bapo.engines.fast import scoring as scoring_qwen2
-from bapo.engines.shared.data import Row
-from bapo.engines.shared.rows import Rows, collate, index_of
-from bapo.engines.torch import checkpoints
-from bapo.engines.torch.critic import Critic, values_of, with_value_head
-from bapo.engines.torch.learner import Learner
-from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.store.files import MANIFEST, STEPS, SUMMARY, TABLES, TIME_COLUMNS, read_json, sha256
+
+if LATE:
+    import torch
+    from support import vision
+    from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
+
+    from bapo.engines.fast import scoring as scoring_qwen2
+    from bapo.engines.shared.data import Row
+    from bapo.engines.shared.rows import Rows, collate, index_of
+    from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.critic import Critic, values_of, with_value_head
+    from bapo.engines.torch.learner import Learner
+    from bapo.engines.torch.trainer import train
+
 
 TRAIN = SECTION | {"mini_batch_size": 2}
 
@@ -276,6 +281,7 @@ def test_a_ba_ppo_run_records_its_critic(undisturbed: Path) -> None:
     assert pd.read_parquet(undisturbed / STEPS)["backward_flops"][~trained].eq(0).all()
 
 
+@pytest.mark.system
 def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path) -> None:
     overrides = [*tiny_world, *BUSY, "method.name=ba_ppo_killed"]
     folder = run_directory(compose_config(overrides))

@@ -17,10 +17,9 @@ import time
 from pathlib import Path
 
 import pytest
+from support.late import LATE
 from support.paths import ROOT
 
-from bapo.engines.torch import checkpoints
-from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.store.files import (
@@ -36,6 +35,11 @@ from bapo.store.files import (
     write_json,
 )
 from bapo.store.lock import locked
+
+if LATE:
+    from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.trainer import train
+
 
 BUSY = ("method=bapo", "method.v=2", "method.m=2", "seed=71")
 
@@ -153,7 +157,7 @@ def in_a_namespace(script: str, folder: Path) -> subprocess.CompletedProcess[str
     if not shutil.which("unshare") or subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("mounts of its own need `unshare -rm`, which is not allowed here")
     command = ["unshare", "-rm", "sh", "-ec", script, "sh", sys.executable, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=900)
 
 
 WRITE = """
@@ -251,15 +255,16 @@ def test_a_run_directory_of_an_older_version(
 # ------------------------------------------------------------------------------------------------ two at once
 
 
+@pytest.mark.system
 def test_a_second_snakemake_is_refused_while_the_first_one_works(tmp_path: Path) -> None:
     """The lock that `onstart` takes (workflows/common.smk) is the kernel's: it ends with kill -9 too."""
     with locked(tmp_path / ".snakemake" / "bapo"):
         command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--directory", str(tmp_path)]
         command += ["--cores", "1", str(tmp_path / "out" / "smoke" / "studies" / "table1.json")]
         command += ["--config", "scale=smoke", f"results={tmp_path / 'out'}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
         assert done.returncode != 0
         assert "another process (process " in done.stderr and "is working here; wait for it or stop it" in done.stderr
         assert not (tmp_path / "out").exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

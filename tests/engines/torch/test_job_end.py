@@ -7,14 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.resumed import assert_same
+from support.late import LATE
 
-from bapo.engines.torch import checkpoints
-from bapo.engines.torch.trainer import train
 from bapo.errors import Interrupted
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import run_directory
+
+if LATE:
+    from support.resumed import assert_same
+
+    from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.trainer import train
+
 
 BAPO = ["method=bapo", "method.v=2", "method.m=2", "seed=21"]
 

@@ -9,21 +9,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from omegaconf import OmegaConf
+from support.late import LATE
 from support.training import SECTION
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Group, Prompt, Samples
-from bapo.engines.fast import scoring
-from bapo.engines.shared import models
-from bapo.engines.shared.data import Row
-from bapo.engines.shared.rows import Rows, collate, index_of
 from bapo.engines.shared.shortcuts import shortcut
-from bapo.engines.torch import micro
-from bapo.engines.torch.learner import Learner
 from bapo.errors import UserError
+
+if LATE:
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from bapo.engines.fast import scoring
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import Row
+    from bapo.engines.shared.rows import Rows, collate, index_of
+    from bapo.engines.torch import micro
+    from bapo.engines.torch.learner import Learner
+
 
 VOCABULARY, LAYERS, HEAD = 400, 6, [7, 3, 9, 4, 4, 8]
 #: gigabytes of the hand-written forward and of the library's, into which a few responses fit
@@ -170,12 +175,12 @@ def score(model: LlamaForCausalLM, rows: Rows, fast: bool) -> models.Scored:
     return models.score(model, rows.ids, rows.starts, rows.width, 0.9, True, rows.lengths if fast else None)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_recomputed_layers_of_the_library(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_recomputed_layers_of_the_library(dtype: str) -> None:
     """The same gradients, a third of what is kept at most, and never more than what was estimated."""
     groups, found = groups_of((8, 8, 8, 8)), []
     for recomputed in (False, True):
-        model = llama(fast=False).to(dtype)
+        model = llama(fast=False).to(getattr(torch, dtype))
         if recomputed:
             micro.recompute_layers(model)
         rows = collate(groups, index_of(groups), 0, "cpu")

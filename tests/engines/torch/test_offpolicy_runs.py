@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from support.resumed import assert_resumes_bit_for_bit
+from support.late import LATE
 
-from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
 from bapo.store.files import GROUPS, MANIFEST, STEPS, read_json, read_table
+
+if LATE:
+    from support.resumed import assert_resumes_bit_for_bit
+
+    from bapo.engines.torch.trainer import train
+
 
 #: so that in six steps of eight prompts each does what it is for
 OPTIONS = {"luffy": [], "exgrpo": ["method.start_reward=0.0"], "relift": ["method.buffer_share=0.75"]}

@@ -8,24 +8,29 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from omegaconf import OmegaConf
-from safetensors.torch import load_file
-from support.resumed import assert_resumes_bit_for_bit
+from support.late import LATE
 from support.training import SECTION
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from bapo import methods
 from bapo.algorithm.rollouts import Group, Prompt, Samples
-from bapo.engines.shared import models
-from bapo.engines.shared.data import Row
-from bapo.engines.torch import masters
-from bapo.engines.torch.learner import Learner
-from bapo.engines.torch.trainer import train
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import STEPS
+
+if LATE:
+    import torch
+    from safetensors.torch import load_file
+    from support.resumed import assert_resumes_bit_for_bit
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import Row
+    from bapo.engines.torch import masters
+    from bapo.engines.torch.learner import Learner
+    from bapo.engines.torch.trainer import train
+
 
 TRAIN = SECTION | {"micro_batch_size": 5, "betas": [0.9, 0.99], "grad_clip": 1.0}
 

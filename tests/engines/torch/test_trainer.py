@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.resumed import assert_same, weights
+from support.late import LATE
 
-from bapo.engines.torch import checkpoints
-from bapo.engines.torch.trainer import train
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import train_identity
@@ -35,6 +33,13 @@ from bapo.store.files import (
     verify_files,
 )
 from bapo.store.lock import locked
+
+if LATE:
+    from support.resumed import assert_same, weights
+
+    from bapo.engines.torch import checkpoints
+    from bapo.engines.torch.trainer import train
+
 
 METHODS = ["grpo", "dapo", "grpo_v5", "repo", "bapo", "bapo_without_x2", "bapo_without_x3"]
 #: BAPO with v, m and a window for X3 that matter within six steps
@@ -118,7 +123,10 @@ def test_same_seed_same_numbers_and_other_seed_others(tiny_world: list[str], und
     assert weights(run_directory(other)) != weights(undisturbed)
 
 
-@pytest.mark.parametrize("moment", ["at the start", "after a checkpoint", "while writing one", "late"])
+OTHERS = (pytest.param(moment, marks=pytest.mark.system) for moment in ("at the start", "while writing one", "late"))
+
+
+@pytest.mark.parametrize("moment", ["after a checkpoint", *OTHERS])
 def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, moment: str) -> None:
     name = "killed-" + moment.replace(" ", "-")
     overrides, folder = twin(tiny_world, undisturbed, name)
@@ -144,13 +152,14 @@ def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path, m
     assert not list((folder / "checkpoints").glob(".step_*.tmp"))
 
 
+@pytest.mark.system
 def test_ctrl_c_stops_between_steps_and_resumes(tiny_world: list[str], undisturbed: Path) -> None:
     overrides, folder = twin(tiny_world, undisturbed, "interrupted")
     process = start(overrides)
     while not (folder / "checkpoints").exists() and process.poll() is None:
         time.sleep(0.001)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=900)
     if not (folder / SUMMARY).exists():  # else it was through before the signal came
         assert process.returncode == 130, errors
         assert "the same command goes on there" in errors
@@ -207,6 +216,7 @@ def test_changed_configuration_sets_the_old_run_aside(tiny_world: list[str]) -> 
     assert json.loads((folder / SUMMARY).read_text())["steps"] == 2
 
 
+@pytest.mark.system
 def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
     overrides = [*tiny_world, "method=grpo", "seed=31", "train.steps=1"]
     folder = run_directory(compose_config(overrides))
@@ -219,7 +229,7 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
             if "waiting for process" in line:
                 break
         assert process.poll() is None and not (folder / STEPS).exists()
-    process.communicate(timeout=60)
+    process.communicate(timeout=900)
     assert process.returncode == 0 and (folder / SUMMARY).exists()
 
 

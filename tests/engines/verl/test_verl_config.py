@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 

@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from support.late import LATE
 
 from bapo.algorithm.rollouts import Prompt
-from bapo.engines.shared import models
-from bapo.engines.shared.data import Row
-from bapo.engines.shared.embeddings import Embedder
-from bapo.engines.verl import embeddings
-from bapo.engines.verl.embeddings import FILE, StoredEmbedder
 from bapo.experiments import compose as configuration
+
+if LATE:
+    import torch
+
+    from bapo.engines.shared import models
+    from bapo.engines.shared.data import Row
+    from bapo.engines.shared.embeddings import Embedder
+    from bapo.engines.verl import embeddings
+    from bapo.engines.verl.embeddings import FILE, StoredEmbedder
+
 
 LENGTHS = (3, 9, 4, 7, 5)
 BARE = [Prompt(f"p{i}") for i in range(len(LENGTHS))]

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import torch
-from safetensors.torch import load_file, save_file
+from support.late import LATE
 
-from bapo.engines.verl import export
+if LATE:
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    from bapo.engines.verl import export
 
 
 def folder(tmp_path: Path) -> Path:

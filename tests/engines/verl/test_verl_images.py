@@ -8,12 +8,12 @@ import os
 
 import numpy as np
 import pytest
-import torch
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
+import torch
 from PIL import Image
 
 from bapo.engines.shared import models

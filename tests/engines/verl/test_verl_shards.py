@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+from support import late
+from support.late import LATE
 
-from bapo.engines.verl import shards
+if LATE:
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
+
+    from bapo.engines.verl import shards
+
 
 RANKS = 2
 
@@ -33,6 +39,7 @@ def sharded(offloaded: bool) -> nn.Module:
 
 
 def two_ranks(rank: int, folder: str, offloaded: bool) -> None:
+    late.run(sys.modules[__name__])  # this process runs no test
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
     model = sharded(offloaded)
@@ -69,6 +76,7 @@ def two_ranks(rank: int, folder: str, offloaded: bool) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.system
 @pytest.mark.parametrize("offloaded", [False, True], ids=["", "offload_policy"])
 def test_alpha_is_pushed_and_taken_back_on_two_ranks(tmp_path: Path, offloaded: bool) -> None:
     torch.multiprocessing.spawn(two_ranks, args=(str(tmp_path), offloaded), nprocs=RANKS)

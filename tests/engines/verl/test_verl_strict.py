@@ -7,9 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+
+import torch
 
 from bapo.engines.verl.cpu import rollout, sleeping, strict
 

@@ -8,18 +8,18 @@ import multiprocessing
 import os
 import signal
 import sys
-import time
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
+
+import torch
 
 from bapo.engines.verl import job
 from bapo.engines.verl.transfer.watched import Watched
@@ -120,10 +120,8 @@ def test_a_worker_that_dies_is_noticed(worker: Any) -> None:
     with pytest.raises(RuntimeError, match="vLLM died"):
         send(handle, look)
     process.join(timeout=SOON)
-    begun = time.monotonic()
     with pytest.raises(RuntimeError, match="vLLM died"):  # nobody will ever connect
         send(handle, look)
-    assert time.monotonic() - begun < SOON
 
 
 def test_the_first_error_of_a_job_is_one_line() -> None:

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from support.vllm_cpu import needs_vllm
 
 os.environ.setdefault("VERL_PLATFORM", "cpu")
 os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
+from support.late import LATE
 from test_verl_transfer import SOON, send
+
+if LATE:
+    import torch
+
 
 pytestmark = [pytest.mark.slow, needs_vllm]
 

