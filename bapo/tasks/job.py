@@ -67,7 +67,7 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
         try:
             counts = task.write_data(config, folder, progress)
         except (ConfigKeyError, ConfigAttributeError) as error:
-            raise _lacking(config, str(error.full_key)) from None
+            raise lacking(config, str(error.full_key)) from None
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes if name != "base")
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
@@ -83,7 +83,7 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
     return summary
 
 
-def _lacking(config: DictConfig, key: str) -> UserError:
+def lacking(config: DictConfig, key: str) -> UserError:
     """Return the error of a key that a task reads and its setting does not have."""
     parent, _, name = key.rpartition(".")
     there = list(OmegaConf.select(config, parent) or {})

@@ -92,8 +92,12 @@ def test_what_is_wrong_with_a_class_is_one_sentence(
     assert new in path.read_text()
     monkeypatch.chdir(tmp_path / "mine")
     forget()
+    from bapo.engines.torch.base import draw_documents
+
     with pytest.raises(UserError, match=message) as raised:
-        make_data(compose_config(["scale=smoke", "task=ordering"]))
+        config = compose_config(["scale=smoke", "task=ordering"])
+        make_data(config)
+        draw_documents(config)
     assert "\n" not in str(raised.value)
     forget()
 

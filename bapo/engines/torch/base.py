@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from safetensors.torch import load_model
 
 from bapo import seeds, tasks
@@ -26,6 +27,7 @@ from bapo.store.lock import locked, set_aside
 from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
 from bapo.tasks.base import Document
+from bapo.tasks.job import lacking
 
 
 def train_base(config: DictConfig) -> dict[str, Any]:
@@ -143,7 +145,10 @@ def draw_documents(config: DictConfig) -> list[Document]:
     task = tasks.get(config.task.name)
     if not config.data.split_sizes.get("base"):
         raise UserError("data.split_sizes.base: a base model is trained on at least one document; say how many")
-    documents, counts = task.documents(config.data, seeds.generator(config.data.seed, task.name, "base"))
+    try:
+        documents, counts = task.documents(config.data, seeds.generator(config.data.seed, task.name, "base"))
+    except (ConfigKeyError, ConfigAttributeError) as error:
+        raise lacking(config, str(error.full_key)) from None
     print(f"base documents: {', '.join(f'{n} {kind}' for kind, n in counts.items())}", file=sys.stderr)
     return documents
 
