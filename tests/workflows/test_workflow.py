@@ -210,8 +210,8 @@ def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     """A workflow whose outputs exist, as :func:`make_up` leaves them."""
     workflow = Workflow(tmp_path_factory.mktemp("finished"))
-    # problems, study, bases, runs, evaluations, first look, table, figures
-    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 2 + 4 + 4 * len(FIGURES)
+    # problems, study, bases, runs, evaluations, first look, table with its forest plot, figures
+    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 2 + 8 + 4 * len(FIGURES)
     return workflow
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.late import LATE
+from support.paths import ROOT
 
 from bapo.engines.shared.imports import load_transformers
 from bapo.engines.shared.shortcuts import shortcut
@@ -32,8 +33,10 @@ class Deleted(importlib.abc.MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Deleted())
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[1:]
 import test_shortcuts
+from support import late
+late.run(test_shortcuts)
 print(json.dumps(test_shortcuts.numbers()))
 """
 
@@ -70,7 +73,7 @@ def numbers() -> dict[str, list]:
 
 @pytest.mark.system
 def test_the_folder_of_the_fast_forward_can_be_deleted() -> None:
-    command = [sys.executable, "-c", WITHOUT, str(Path(__file__).parent)]
+    command = [sys.executable, "-c", WITHOUT, str(Path(__file__).parent), str(ROOT / "tests")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     without, expected = json.loads(done.stdout), numbers()
