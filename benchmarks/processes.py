@@ -8,7 +8,6 @@ Snakemake, so this one adopts whatever loses its own (Linux), and waits until no
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -44,29 +43,6 @@ def cost(command: Sequence[str], folder: Path, code: Path | None = None) -> Cost
         if done.returncode:
             raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
         return Cost(**json.loads(file.read_text()), output=done.stdout + done.stderr)
-
-
-def family(pid: int) -> dict[int, float]:
-    """Return the CPU seconds of a process and of all below it that run, each with what it has waited for (Linux)."""
-    parents, seconds = {}, {}
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it ended just now
-            fields = place.read_text().rpartition(")")[2].split()
-            number = int(place.parent.name)
-            parents[number], seconds[number] = int(fields[1]), sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    found = {pid}
-    while below := {child for child, parent in parents.items() if parent in found} - found:
-        found |= below
-    return {number: seconds[number] for number in found if number in seconds}
-
-
-def title(pid: int) -> str:
-    """Return what a process calls itself: of one of Ray's workers its class, of any other its program."""
-    words = b""
-    with contextlib.suppress(OSError):
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
-    first = words.replace(b"\0", b" ").decode(errors="replace").split(" ")[0]
-    return first.removeprefix("ray::").partition(".")[0] if first.startswith("ray::") else Path(first).name
 
 
 def adopt() -> None:

@@ -6,7 +6,7 @@ Only useful tokens count: up to and including the end token, without the padding
 temperature 1 without filters, on one thread, and stop at the end token. Only ours returns log-probabilities with the
 tokens. "general" is our sampler on the library's forward, as for any model; "fast" uses the hand-written forward for
 small Qwen2 models. Ratios are of CPU time, measured in turns and shown as medians and quartiles; above 1 is faster. The
-model is a base (``trained_base.py``). After reinforcement learning responses begin alike more often, and what they have
+model is a base (``world.py``). After reinforcement learning responses begin alike more often, and what they have
 in common is computed once: the ratio is then higher.
 
 Limits: matrix products, near the CPU's peak, are 0.4 of the time, attention over the cache 0.25, the draw and the
@@ -16,7 +16,6 @@ small operations, computes every row to the end of the longest, and each beginni
 
 from __future__ import annotations
 
-import trained_base
 import world
 
 
@@ -30,7 +29,7 @@ def main() -> None:
     from bapo.engines.shared.shortcuts import shortcut
     from bapo.experiments.places import data_directory
 
-    config = trained_base.make(options.results, smallest=options.smallest)
+    config = world.trained_base(options.results, smallest=options.smallest)
     models.prepare_process(1)
     model, tokenizer = models.load_start(config, torch.device("cpu"))
     assert shortcut("sampler", model)

@@ -25,7 +25,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
-import trained_base
 import world
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -48,7 +47,7 @@ def main() -> None:
 
     warnings.filterwarnings("ignore")
     overrides = ("method=grpo", "probe.points=1", f"train.steps={rounds + 2}")
-    config = trained_base.make(options.results, *overrides, smallest=options.smallest)
+    config = world.trained_base(options.results, *overrides, smallest=options.smallest)
     t, s = config.train, config.sampling
     per_step = t.batch_size // t.mini_batch_size
     ours = Trainer(config, Path(mkdtemp(prefix="bapo-benchmark-run-")), "benchmark")

@@ -1,6 +1,6 @@
 """What SmolLM2-135M-Instruct wrote at temperature 1, with verdicts worked out by hand.
 
-real_text.jsonl holds responses sampled by ``benchmarks/real_text.py``: for Countdown with the reasons of the strict and
+real_text.jsonl holds responses with their verdicts: for Countdown with the reasons of the strict and
 of the lenient grading ("" is right), for the other tasks with whether the answer is right, and whether there is one.
 """
 
