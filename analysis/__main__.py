@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis import figures, judging, tables
-from analysis.made import Made, listed
+from analysis.made import Made, inputs_of_report, inputs_of_studies, inputs_of_sweep, listed
 from bapo.commands import OF_ANALYSIS
 from bapo.errors import UserError, unknown
 from bapo.experiments import places, products
@@ -250,14 +250,14 @@ def _robustness(options: argparse.Namespace) -> Made:
     from analysis import robustness
 
     files = robustness.write(options.trials, options.out)
-    return Made(listed(files), files, provenance.inputs_of_sweep(options.trials))
+    return Made(listed(files), files, inputs_of_sweep(options.trials))
 
 
 def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
     page = report.write(options.results, options.out)
-    return Made(str(page), [page.path], provenance.inputs_of_report(options.results))
+    return Made(str(page), [page.path], inputs_of_report(options.results))
 
 
 def _watch(options: argparse.Namespace) -> Made:
@@ -280,7 +280,7 @@ def _of_study(options: argparse.Namespace) -> Made:
     if options.command == SO_FAR:  # a page that is written again a minute later has no record of its origin
         return Made(listed(files))
     said = files[0].read_text(encoding="utf-8") if options.command in FIRST_LOOK.command else ""
-    return Made(listed(files), files, provenance.inputs_of_studies([options.study]), said)
+    return Made(listed(files), files, inputs_of_studies([options.study]), said)
 
 
 #: commands that do not read one study

@@ -6,11 +6,10 @@ import argparse
 from pathlib import Path
 
 from analysis.audit import SETUP
-from analysis.made import Made, listed
+from analysis.made import Made, inputs_of_studies, listed
 from bapo import project
 from bapo.errors import UserError
 from bapo.experiments import places, products
-from bapo.store import provenance
 
 
 def audit(options: argparse.Namespace) -> Made:
@@ -28,7 +27,7 @@ def audit(options: argparse.Namespace) -> Made:
     pairs = beside.pairs(published, list(view.load_studies(studies).values())) if studies else None
     text = files.markdown(found, published.setup.title, published.setup.source, pairs)
     written = files.write(options.out, text, found, pairs) if options.out else []
-    inputs = [place, place.parent / published.setup.table, *provenance.inputs_of_studies(studies)]
+    inputs = [place, place.parent / published.setup.table, *inputs_of_studies(studies)]
     return Made(listed(written), written, inputs, text)
 
 
@@ -46,7 +45,7 @@ def claims(options: argparse.Namespace) -> Made:
         )
         raise UserError(f"{where}; the studies are results/SCALE/studies/*.json")
     studies = view.load_studies(paths)
-    inputs = provenance.inputs_of_studies(paths)
+    inputs = inputs_of_studies(paths)
     if named is None:
         files = writers.write(ledger.ledger(entries.read(), studies), studies, out)
     else:

@@ -1,11 +1,11 @@
-"""Numbers and intervals as text, and CSV files."""
+"""Numbers and intervals as text, flat configurations, and CSV files."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bapo.store.files import write_text
 
@@ -95,3 +95,12 @@ def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "")
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
     """Comma-separated, 6 significant digits: enough for any use, few enough to compare two files by eye."""
     write_text(path, frame.to_csv(index=False, float_format="%.6g", lineterminator="\n"))
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Flatten a configuration: {"train": {"steps": 1}} -> {"train.steps": 1}; an empty mapping is a value."""
+    flattened: dict[str, Any] = {}
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        flattened |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
+    return flattened

@@ -97,11 +97,10 @@ def _parser() -> argparse.ArgumentParser:
         "--keep", metavar="FOLDER", help="where logs and results go and stay (else removed if all is fine)"
     )
     gpu.add_argument("--limit", type=float, metavar="SECONDS", help="that one of its jobs may take (half an hour)")
-    origin = command("provenance", _provenance, "Show what a result was made from and what has changed since.")
+    origin = command("provenance", _provenance, "Print what made a result, as JSON, and what has changed since.")
     origin.add_argument(
         "file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report"
     )
-    origin.add_argument("--json", action="store_true", help="machine-readable")
     for name, text in OF_ANALYSIS.items():
         command(name, _analysis, text, add_help=False)
     return parser
@@ -287,7 +286,7 @@ def _gpu_check(arguments: Any) -> int:
 
 
 def _provenance(arguments: Any) -> int:
-    return provenance.main(arguments.file, arguments.json)
+    return provenance.main(arguments.file)
 
 
 def _init(arguments: Any) -> int:

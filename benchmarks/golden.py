@@ -193,7 +193,7 @@ def processor() -> str:
     """Return what decides how sums are rounded: the processor, its vector instructions and torch."""
     import torch
 
-    from bapo.store.manifest import hardware
+    from bapo.store.provenance import hardware
 
     return f"{hardware()['processor']}, {torch.backends.cpu.get_cpu_capability()}, torch {torch.__version__}"
 

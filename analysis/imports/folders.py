@@ -12,7 +12,6 @@ from analysis.imports import evaluations
 from analysis.imports.formats import Settings, Tables, detect, read_log
 from analysis.imports.lines import NAMED, Log
 from bapo.errors import UserError, unknown
-from bapo.store import manifest
 from bapo.store.files import (
     CONFIG,
     GROUPS,
@@ -27,6 +26,7 @@ from bapo.store.files import (
     write_parquet,
     write_text,
 )
+from bapo.store.provenance import git_state
 
 STUDY = "study.json"
 #: folder of an evaluation in that of its run, as in own runs
@@ -120,7 +120,7 @@ def import_evaluation(
     files = {file: seal for file, seal in files.items() if file in left}
     source = {"file": path.name, "sha256": digest, "format": found.format, "model": found.model, **refusals(log)}
     sources = [*(s for s in sources if s["sha256"] != digest), source]
-    write_json(folder / MANIFEST, {"imported": sources, "code": manifest.git_state()})
+    write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
     content = {"identity": f"imported:{digest[:16]}", "benchmarks": benchmarks, "files": files}
     write_json(folder / SUMMARY, content)
     for file in kept["files"].keys() - files.keys():  # of this file under a name that it no longer has
@@ -147,7 +147,7 @@ def write(folder: Path, tables: Tables, source: dict[str, Any], batch_size: int)
     for file, frame in frames.items():
         write_parquet(folder / file, frame)
     write_text(folder / CONFIG, f"train:\n  batch_size: {batch_size}\n")
-    write_json(folder / MANIFEST, {"imported": source, "notes": tables.notes, "code": manifest.git_state()})
+    write_json(folder / MANIFEST, {"imported": source, "notes": tables.notes, "code": git_state()})
     rollouts = tables.steps.get("fresh_rollouts")
     summary = {
         "identity": f"imported:{source['sha256'][:16]}" if "sha256" in source else "what-if",

@@ -17,8 +17,7 @@ from markupsafe import Markup
 
 from analysis.report import markdown
 from bapo.errors import UserError
-from bapo.experiments.products import FIGURES
-from bapo.store.provenance import robustness_reports
+from bapo.experiments.products import FIGURES, robustness_reports
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from analysis.sharing.places import METADATA
-from bapo.store.provenance import code_in_words
 
 SPECIFICATION = "https://w3id.org/ro/crate/1.1"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
@@ -181,6 +180,15 @@ def _suite(code: Mapping[str, Any]) -> dict[str, Any]:
 
 
 # ------------------------------------------------------------------------------------------------ for people
+
+
+def code_in_words(code: Mapping[str, Any] | None) -> str:
+    """Return "commit abc + uncommitted changes", or why the commit is not known."""
+    if not code:
+        return "not recorded"
+    if not code.get("commit"):
+        return f"version {code.get('version')}, not from a git checkout: the commit is not known"
+    return f"commit {code['commit'][:12]}" + (" + uncommitted changes" if code.get("dirty") else "")
 
 
 def preview(about: About, files: Sequence[File], actions: Sequence[Action]) -> str:

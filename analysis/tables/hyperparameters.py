@@ -10,8 +10,9 @@ from typing import Any
 from analysis import paper, reading
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
+from analysis.text import flat
 from bapo.errors import UserError
-from bapo.store.files import CONFIG, flat
+from bapo.store.files import CONFIG
 
 #: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
 SUBJECTS = ("bapo", "bapo_corrected", "bapo_code")

@@ -16,7 +16,7 @@ from bapo.store.files import PROBE, STEPS, SUMMARY, read_table
 #: bytes of a log that are read, from its end
 TAIL = 1 << 16
 #: a line of bapo.store.progress.Progress
-_LINE = re.compile(r"(?:step|problem|iteration|\w+) (\d+)/(\d+)  (.*?)  ([\d.]+) \w+/s  ([\d:]+) left")
+_LINE = re.compile(r": \w+ (\d+)/(\d+)(.*?), ([\d.]+) \w+/s, ([\d:]+) left")
 _REWARD = re.compile(r"\breward (\d*\.?\d+)")
 
 

@@ -31,8 +31,8 @@ from bapo.evaluation.prompts import draw_key, revision_of
 from bapo.experiments.identity import identity_of_curve
 from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
-from bapo.store.manifest import peak_memory
 from bapo.store.progress import Progress
+from bapo.store.provenance import peak_memory
 from bapo.tasks.job import data_folder, golds_checked
 from bapo.tasks.real import golds
 
@@ -181,7 +181,7 @@ def _torch(
             progress = Progress("curve " + "/".join(run.absolute().parts[-2:]), total, unit="sample")
         counts = {}
         for name, problems in prompts.items():
-            progress.note = f"step {step} {name}"
+            progress.set_postfix_str(f"step {step} {name}", refresh=False)
             correct = _correct(config, task, model, tokenizer, name, problems, progress.add)
             counts[name] = ([p.id for p in problems], correct)
         yield step, counts

@@ -41,8 +41,8 @@ from bapo.store.files import (
     write_parquet,
 )
 from bapo.store.lock import remade
-from bapo.store.manifest import peak_memory
 from bapo.store.progress import Progress
+from bapo.store.provenance import peak_memory
 from bapo.tasks.job import data_folder, golds_checked
 
 if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished evaluation needs none of them
@@ -207,7 +207,8 @@ def _sample(
     model = backends.build(config, checkpoint, limits, progress.add, images=max(b.images for b in benchmarks))
     frames = {}
     for benchmark in benchmarks:
-        name = progress.note = benchmark.task_name
+        name = benchmark.task_name
+        progress.set_postfix_str(name, refresh=False)
         frames[name] = table(config, model, benchmark, identity)
         write_parquet(folder / f"{name}.parquet", frames[name])
     return frames

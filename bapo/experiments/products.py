@@ -318,3 +318,9 @@ def _read(path: Path, kind: type) -> Any:
 @lru_cache(maxsize=64)
 def _parsed(path: Path, text: str) -> Any:
     return KEPT.get(("yaml", text), lambda: parse_yaml(path, text))
+
+
+def robustness_reports(results: Path) -> list[list[Path]]:
+    """Return .md, .svg and .csv of every sweep's finished robustness report; the .csv is written last."""
+    reports = [[p.with_suffix(s) for s in (".md", ".svg", ".csv")] for p in results.glob("sweeps/*/robustness.md")]
+    return sorted(files for files in reports if all(p.exists() for p in files))

@@ -9,7 +9,6 @@ from pathlib import Path
 from bapo import project
 from bapo.experiments import places, products
 from bapo.experiments.products import FIRST_LOOK, LEDGER, MAIN, PAGE, PAPERS_LEDGER, TABLES, Product
-from bapo.store import provenance
 from bapo.validate import parse_yaml
 
 #: targets that are no product's own name
@@ -139,5 +138,5 @@ def page(scale: str, home: Path | None = None) -> Product:
 def unasked(home: Path, scale: str) -> list[Path]:
     """Return the files in ``home`` that the page shows where they exist, but does not ask for."""
     compared = [home / file for study in products.beyond(scale) for file in products.comparison(study).files]
-    reports = [p for files in provenance.robustness_reports(home) for p in files]
+    reports = [p for files in products.robustness_reports(home) for p in files]
     return [p for p in compared if p.exists()] + reports + products.imported(home)

@@ -143,15 +143,6 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         ) from None
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Flatten a configuration: {"train": {"steps": 1}} -> {"train.steps": 1}; an empty mapping is a value."""
-    flattened: dict[str, Any] = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        flattened |= flat(value, f"{name}.") if isinstance(value, Mapping) and value else {name: value}
-    return flattened
-
-
 def sha256(path: Path) -> str:
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -1,23 +1,23 @@
 """Keep a run directory to one process at a time, and move another configuration's run out of the way.
 
-The lock is the kernel's (flock): it ends with its process, also after kill -9, so nothing is left to clean up.
+The lock is the kernel's: it ends with its process, also after kill -9, so nothing is left to clean up.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import errno
 import os
 import platform
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+
+from filelock import FileLock, Timeout
 
 from bapo.errors import UserError
 from bapo.store.files import MANIFEST, SUMMARY, TABLES, explained_error, read_json
-from bapo.store.manifest import end_manifest, start_manifest
+from bapo.store.provenance import end_manifest, start_manifest
 
 
 @contextlib.contextmanager
@@ -27,26 +27,32 @@ def locked(folder: Path, patience: float = 600.0) -> Iterator[None]:
     Waiting matters after a kill -9 of Snakemake, whose jobs continue without it: running the same command again lets
     them finish. Raises UserError when the time is up.
     """
+    place = folder / ".lock"
+    lock = FileLock(place, poll_interval=0.2, fallback_to_soft=False)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = open(folder / ".lock", "a+", encoding="utf-8")  # noqa: SIM115 (held for the whole block)
-    except OSError as error:
-        raise explained_error(error, folder) from error
-    with handle:
         try:
-            _wait_for_lock(handle, folder, patience)
-        except BlockingIOError:
-            handle.seek(0)
-            raise UserError(
-                f"{folder}: another process ({handle.read().strip() or 'unknown'}) is working here; wait for it or "
-                "stop it"
-            ) from None
-        except OSError:  # a file system without locks: each file is still written atomically
-            pass
-        handle.truncate(0)
-        handle.write(f"process {os.getpid()} on {platform.node()}")
-        handle.flush()
+            lock.acquire(timeout=0)
+        except Timeout:
+            if patience:
+                print(f"{folder}: waiting for {_owner(place)}", file=sys.stderr)
+            lock.acquire(timeout=patience)
+    except Timeout:
+        raise UserError(
+            f"{folder}: another process ({_owner(place)}) is working here; wait for it or stop it"
+        ) from None
+    except OSError as error:
+        if error.errno not in (errno.ENOSYS, errno.ENOLCK):  # those of a file system without locks
+            raise explained_error(error, folder) from error
+    try:
+        place.write_text(f"process {os.getpid()} on {platform.node()}", encoding="utf-8")
         yield
+    finally:
+        lock.release()
+
+
+def _owner(place: Path) -> str:
+    return place.read_text(encoding="utf-8").strip() or "unknown"
 
 
 @contextlib.contextmanager
@@ -60,21 +66,6 @@ def remade(folder: Path, identity: str) -> Iterator[None]:
         manifest = start_manifest(folder, identity)
         yield
         end_manifest(folder, manifest)
-
-
-def _wait_for_lock(handle: TextIO, folder: Path, patience: float) -> None:
-    deadline, told = time.monotonic() + patience, False
-    while True:
-        try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                raise
-            if not told:
-                handle.seek(0)
-                print(f"{folder}: waiting for {handle.read().strip() or 'another process'}", file=sys.stderr)
-                told = True
-            time.sleep(0.2)
 
 
 def set_aside(folder: Path, identity: str) -> Path | None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
-from threading import Thread
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -18,14 +17,22 @@ class NoTracking:
         """Record nothing."""
 
 
-class WandbTracking:
+class WandbTracking(NoTracking):
     """A wandb run in the run directory; needs neither account nor network in offline mode."""
 
     def __init__(self, config: DictConfig, folder: Path, identity: str) -> None:
-        _set_environment(config)
+        # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
+        os.environ.setdefault("WANDB_MODE", config.tracking.mode)
+        os.environ.setdefault("WANDB_SILENT", "true")
+        os.environ.setdefault("WANDB__DISABLE_STATS", "true")
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
+        content: Any = OmegaConf.to_container(config, resolve=True)
+        # the packages are in the manifest; listing all takes 0.25 s
+        quiet = wandb.Settings(
+            console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False, save_code=False
+        )
         self.run = wandb.init(
             dir=str(folder),
             mode=config.tracking.mode,
@@ -33,16 +40,9 @@ class WandbTracking:
             group=f"{config.scale.name}/{config.task.name}/{config.model.name}",
             name=f"{config.method.name}-seed{config.seed}",
             tags=[config.scale.name, config.task.name, config.method.name],
-            config={**OmegaConf.to_container(config, resolve=True), "identity": identity},
-            settings=wandb.Settings(
-                console="off",
-                x_disable_stats=True,
-                x_disable_meta=True,
-                x_save_requirements=False,  # they are in the manifest; listing all takes 0.25 s
-                save_code=False,
-            ),
+            config={**content, "identity": identity},
+            settings=quiet,
         )
-
         # wandb would write the summary of all metrics at every step, half of its file: finish() writes the last one
         self.run.define_metric("*", summary="none")
         self.last: dict[str, float] = {}
@@ -57,26 +57,5 @@ class WandbTracking:
         self.run.finish()
 
 
-def _set_environment(config: DictConfig) -> None:
-    # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
-    os.environ.setdefault("WANDB_MODE", config.tracking.mode)
-    os.environ.setdefault("WANDB_SILENT", "true")
-    os.environ.setdefault("WANDB__DISABLE_STATS", "true")
-
-
-def prepare(config: DictConfig) -> None:
-    """Let wandb's service start while models are loaded: :func:`start` alone would sleep 0.2 s for it."""
-    if config.tracking.kind == "wandb":
-        _set_environment(config)
-        Thread(target=_start_service, daemon=True).start()
-
-
-def _start_service() -> None:
-    import wandb
-
-    with contextlib.suppress(Exception):  # start() tries it again, and says what is wrong
-        wandb.setup()
-
-
-def start(config: DictConfig, folder: Path, identity: str) -> NoTracking | WandbTracking:
+def start(config: DictConfig, folder: Path, identity: str) -> NoTracking:
     return WandbTracking(config, folder, identity) if config.tracking.kind == "wandb" else NoTracking()

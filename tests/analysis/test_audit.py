@@ -347,7 +347,7 @@ def test_the_command_puts_them_in_its_files(tmp_path, study, capsys):
     assert "## Beside your runs" in shown.out and "wrote" in shown.err
     content = json.loads((tmp_path / "out" / "audit.json").read_text(encoding="utf-8"))
     assert {line["method"] for line in content["beside"]} == {"new"} and content["findings"]
-    assert provenance.of(tmp_path / "out" / "audit.md")["state"] == "as it was written"
+    assert provenance.main(str(tmp_path / "out" / "audit.md")) == 0
 
 
 def test_nothing_in_common_is_said(tmp_path, study):

@@ -156,7 +156,9 @@ def test_children_draw_other_numbers(folder: Path, server: subprocess.Popen[byte
 
 
 def test_peak_memory_is_the_childs_own(folder: Path, server: subprocess.Popen[bytes]) -> None:
-    text = "import sys; from bapo.store.manifest import peak_memory; x = b'x' * int(sys.argv[1]); print(peak_memory())"
+    text = (
+        "import sys; from bapo.store.provenance import peak_memory as peak; x = b'x' * int(sys.argv[1]); print(peak())"
+    )
     (folder / "size.py").write_text(text)
     large, small = (int(finish(start("size", str(size)))[0]) for size in (300_000_000, 0))
     assert large > 300_000_000 and small < 100_000_000

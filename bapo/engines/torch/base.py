@@ -24,8 +24,8 @@ from bapo.experiments.places import base_directory
 from bapo.experiments.shipped_bases import Shipped
 from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, require_space, sha256, write_json, write_text
 from bapo.store.lock import locked, set_aside
-from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
+from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.base import Document
 from bapo.tasks.job import lacking
 
@@ -100,7 +100,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
         torch.nn.utils.clip_grad_norm_(parameters, base.grad_clip)
         optimizer.step()
         losses.append(float(loss.detach()))
-        progress.update(iteration + 1, f"loss {losses[-1]:.3f}")
+        progress.add(1, f"loss {losses[-1]:.3f}")
     if not np.isfinite(losses[-1:]).all():
         raise UserError("base.learning_rate: the loss of the base model is not finite; lower it")
     _save(config, model, tokenizer)

@@ -34,8 +34,8 @@ from bapo.methods import Method
 from bapo.store import tracking
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, require_space, write_json, write_text
 from bapo.store.lock import locked, set_aside
-from bapo.store.manifest import end_manifest, start_manifest
 from bapo.store.progress import Progress
+from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import data_folder
 
 
@@ -45,7 +45,6 @@ def train(config: DictConfig) -> dict[str, Any]:
     identity = budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
-        tracking.prepare(config)
         return Trainer(config, folder, identity).run()
 
 
@@ -124,7 +123,7 @@ class Trainer:
                     row = self._train_step(self.step + 1)
                     clock.step_ended()
                     batch = f"{row['x1']}+{row['x2']}+{row['x3']}"
-                    progress.update(self.step, f"reward {row['reward_mean']:.3f}  batch {batch}")
+                    progress.add(1, f"reward {row['reward_mean']:.3f}, batch {batch}")
                     tracker.log({k: v for k, v in row.items() if k != "step"}, self.step)
                     stop = "as asked" if stopped() else ""
                     stop = clock.left() if not stop and clock.ending() else stop

@@ -31,7 +31,7 @@ from bapo.gpu import allocation, environment
 from bapo.gpu import devices as gpus
 from bapo.store.files import CONFIG, SUMMARY, read_json, write_json, write_text
 from bapo.store.lock import locked, set_aside
-from bapo.store.manifest import end_manifest, start_manifest
+from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import base_folder, data_folder
 
 VERSION = "0.9.1"  # v1/ of verl changes between releases

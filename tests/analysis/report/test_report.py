@@ -19,11 +19,11 @@ from support.report_folder import HOSTILE, write_results
 
 from analysis.__main__ import main
 from analysis.audit import SETUP, audit, load
+from analysis.made import inputs_of_report
 from analysis.report import claims, files, markdown, page, provenance, write
 from analysis.text import MISSING
 from bapo.errors import UserError
 from bapo.experiments import products, targets
-from bapo.store.provenance import inputs_of_report
 
 WORKFLOWS = ROOT / "workflows"
 

@@ -96,8 +96,7 @@ def test_the_files_say_it_in_words_numbers_and_a_figure(plane: Path, tmp_path: P
     assert (out / "robustness.png").read_bytes()[:4] == b"\x89PNG"
     svg = (out / "robustness.svg").read_text()
     assert "Small" in svg and "minus one standard error" in svg
-    found = provenance.of(out / "robustness.svg")
-    assert {line["path"] for line in found["inputs"]} >= {str(plane)} and found["changed"] == []
+    assert provenance.main(str(out / "robustness.svg")) == 0
     first = (out / "robustness.pdf").read_bytes()
     main(["robustness", "--trials", str(plane), "--out", str(out)])
     assert (out / "robustness.pdf").read_bytes() == first

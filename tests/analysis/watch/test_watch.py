@@ -31,7 +31,7 @@ from bapo.store.lock import locked
 
 HOSTILE = "<script>alert(1)</script>[red]\x1b[2J"
 NOW = 1_800_000_000.0
-LINE = "countdown tiny grpo seed 2  step {0}/150  reward 0.{0}  batch 32+0+0  2.6 steps/s  0:{1:02d} left\n"
+LINE = "countdown tiny grpo seed 2: step {0}/150, reward 0.{0}, batch 32+0+0, 2.60 steps/s, 00:{1:02d} left\n"
 
 
 def shown(frame: Frame, rows: int | None = None) -> str:
@@ -109,7 +109,7 @@ def test_curves_count_once_one_has_begun(home: Path) -> None:
     file = home / "studies" / "table1.json"
     write_json(file, {**json.loads(file.read_text()), "curves": ["grpo"]})
     assert "curve" not in look(home, Reader(), NOW).counts
-    log_of(home, "curve", "grpo", 1).write_text("curve grpo/seed1  sample 10/40  3.0 samples/s  0:10 left\n")
+    log_of(home, "curve", "grpo", 1).write_text("curve grpo/seed1: sample 10/40, 3.00 samples/s, 00:10 left\n")
     frame = look(home, Reader(), NOW)
     assert frame.counts["curve"] == {"done": 0, "running": 0, "stopped": 1, "waiting": 2}
     assert any(active.kind == "curve" and active.title.endswith("seed 1") for active in frame.active)
