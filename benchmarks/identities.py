@@ -37,13 +37,12 @@ def meanings(scale: str) -> dict[str, Any]:
         runs[name]["train"][str(cell.seed)] = identity.train_identity(config)
 
     studies = {name: study_of(name, settings) for name in at_scale(options("study"), scale)}
-    sweeps = {name: files.load(name, settings) for name in files.at_scale(scale)}
+    sweeps = {name: files.load(name, settings) for name in files.names(scale)}
     for cell in (cell for each in studies.values() for cell in each.cells):
         note(cell)
     for sweep in sweeps.values():
-        for method in dict.fromkeys([sweep.method, sweep.reference, *sweep.named]):
-            for seed in sweep.seeds:
-                note(sweep.cell(method, seed))
+        for cell in sweep.reused_cells():
+            note(cell)
     return {
         "runs": runs,
         "studies": {name: identity.digest(study_content(each, settings)) for name, each in studies.items()},

@@ -30,7 +30,6 @@ from bapo.project import about
 from bapo.project import code_digest_of
 from bapo.store.files import sha256
 from bapo.store.lock import locked
-from bapo.sweeps import collect as sweep_results
 from bapo.sweeps import files as sweep_files
 from bapo.sweeps import study as sweep_studies
 from bapo.warm import launch
@@ -121,7 +120,7 @@ BASE = places.base_folder(SCALE, "{task}", "{model}")
 RUN = places.run_folder(SCALE, "{task}", "{model}", "{method}", "{seed}")
 LOGS = SCALE / "logs"
 SWEEPS = SCALE / "sweeps"
-SWEEPS_HERE = user_errors(sweep_files.at_scale)(SETTINGS.scale)
+SWEEPS_HERE = user_errors(sweep_files.names)(SETTINGS.scale)
 
 
 wildcard_constraints:
@@ -151,7 +150,7 @@ def cell_of(wildcards):
     names = dict(wildcards.items())
     if "sweep" in names:
         sweep = sweep_of(names["sweep"])
-        names = dict(vars(sweep.cell(sweep.method, sweep.seeds[0])))
+        names = dict(vars(sweep.cell(sweep.file.method, sweep.seeds[0])))
     return names, int(names.pop("seed", 0))
 
 
@@ -296,7 +295,7 @@ def run_that_sets_the_budget(wildcards):
 
 def sweep_runs(wildcards):
     """List the finished runs that a sweep reuses, and those of its reference."""
-    cells = sweep_results.needed_cells(sweep_of(wildcards.sweep))
+    cells = sweep_of(wildcards.sweep).reused_cells()
     return [f"{RUN}/summary.json".format(**vars(cell)) for cell in cells]
 
 
@@ -306,7 +305,7 @@ def sweep_start(wildcards):
 
 
 def sweep_slots(wildcards):
-    return sweep_results.slot_files(sweep_of(wildcards.sweep), SETTINGS)
+    return sweep_studies.slot_files(sweep_of(wildcards.sweep), SETTINGS)
 
 
 # ------------------------------------------------------------------------------------------------ products

@@ -2,7 +2,7 @@
 # runs of the trials, lie beside the declared outputs and stay. The rules import Optuna in their jobs only.
 
 
-# A job that is killed finds its own trial again. Fewer retries than the sweep's own would stop at the first kill.
+# A job that is killed finds its own trial again.
 rule sweep_slot:
     input:
         sweep_start,
@@ -21,7 +21,7 @@ rule sweep_slot:
         **machine(resources.training),
     params:
         identity=sweep_identity,
-        call=python("bapo", "sweep", "slot", "--settings", SETTINGS.as_json(), needed=resources.training),
+        call=python("bapo", "sweep", "--settings", SETTINGS.as_json(), needed=resources.training),
     message:
         "Sweep {wildcards.sweep}: slot {wildcards.slot}"
     shell:
@@ -37,7 +37,7 @@ rule sweep_trials:
         LOGS / "sweeps" / "{sweep}" / "trials.log",
     params:
         identity=sweep_identity,
-        call=python("bapo", "sweep", "collect", "--settings", SETTINGS.as_json()),
+        call=python("bapo", "sweep", "--settings", SETTINGS.as_json()),
     message:
         "Trials of sweep {wildcards.sweep}"
     shell:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from analysis import style
-from analysis.robustness.reading import COMPLETE, PRUNED, Parameter, Sweep
+from analysis.robustness.reading import COMPLETE, Parameter, Sweep
 from analysis.robustness.sensitivity import MOST_LEVELS, Region, Sensitivity, shown
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ COLUMNS = 3
 PANEL = 1.75  # inches
 CAPTION = (
     "Every point is a trial: mean validation accuracy over its training seeds. Red: in the region, at least the best "
-    "minus one standard error (dotted) and above the reference (blue, with its 95% interval); grey: outside; hollow: "
-    "pruned, so fewer seeds. Black: mean of the complete trials with this value or range, with 95% intervals."
+    "minus one standard error (dotted) and above the reference (blue, with its 95% interval); grey: outside. Black: "
+    "mean of the complete trials with this value or range, with 95% intervals."
 )
 
 
@@ -78,11 +78,10 @@ def _slice(axes: Axes, row: Sensitivity, sweep: Sweep, area: Region | None) -> N
     places, names = _places(row.parameter, sweep)
     inside = set() if area is None else {t.number for t in area.inside}
     for t in sweep.trials:
-        if t.state not in (COMPLETE, PRUNED) or not len(t.accuracy):
+        if t.state != COMPLETE:
             continue
         colour = style.VERMILLION if t.number in inside else style.GREY
-        face = "none" if t.state == PRUNED else colour
-        look = {"markersize": 3.5, "color": colour, "markerfacecolor": face, "markeredgewidth": 0.8, "alpha": 0.85}
+        look = {"markersize": 3.5, "color": colour, "markeredgewidth": 0.8, "alpha": 0.85}
         axes.plot(places[t.drawn[row.parameter.name]], 100 * t.estimate.mean, "o", **look)
     if area is not None:
         mean = 100 * area.reference.mean

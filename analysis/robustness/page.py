@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from analysis import text
 from analysis.page import Page, Table, at_scale
-from analysis.robustness.reading import COMPLETE, FAIL, PRUNED, Sweep, Trial
+from analysis.robustness.reading import COMPLETE, FAIL, Sweep, Trial
 from analysis.robustness.sensitivity import Region, Sensitivity, against_reference, shown
 from bapo.store.files import write_text
 
@@ -84,8 +84,7 @@ def trials_table(sweep: Sweep, area: Region | None) -> Table:
 
 
 def _rank(trial: Trial) -> tuple[int, float]:
-    order = {COMPLETE: 0, PRUNED: 1}.get(trial.state, 2)
-    return order, -trial.estimate.mean if len(trial.accuracy) else 0.0
+    return int(trial.state != COMPLETE), -trial.estimate.mean if len(trial.accuracy) else 0.0
 
 
 def levels_table(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
@@ -102,8 +101,7 @@ def levels_table(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
 def notes(sweep: Sweep) -> list[str]:
     v, seeds = sweep.content["validation"], len(sweep.content["seeds"])
     over = "over problems and seeds" if seeds > 1 else "over problems, the run given"
-    pruning = sweep.content["pruning"]
-    lines = [
+    return [
         *([sweep.content["note"]] if sweep.content["note"] else []),
         f"Accuracy: percent of {v['samples']} samples of each of {sweep.reference.shape[1]} held-out validation "
         f"problems after the last step, mean over {text.counted([seeds], 'training seed')}; no test problem is "
@@ -123,14 +121,6 @@ def notes(sweep: Sweep) -> list[str]:
         f"Importance: PED-ANOVA's share for telling the better trials from all; with {len(sweep.complete)} trials it "
         "has no interval and orders the parameters roughly at best.",
     ]
-    if pruning:
-        count = sum(t.state == PRUNED for t in sweep.trials)
-        lines.append(
-            f"{count} of {len(sweep.trials)} trials ended after fewer seeds: Wilcoxon's signed-rank test over problems "
-            f"found them worse than the best so far (one-sided p < {pruning['p']}, the trained models given). They "
-            "count in no level and no importance, so levels with many of them look better than they are."
-        )
-    return lines
 
 
 def frame(sweep: Sweep, area: Region | None, rows: Sequence[Sensitivity]) -> pd.DataFrame:

@@ -16,7 +16,7 @@ from analysis import statistics
 from bapo.errors import UserError
 from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files
 
-COMPLETE, PRUNED, FAIL = "complete", "pruned", "fail"
+COMPLETE, FAIL = "complete", "fail"
 
 
 @dataclass(frozen=True)

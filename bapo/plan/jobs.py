@@ -27,8 +27,8 @@ from bapo.experiments.targets import of_target
 from bapo.plan import costs as plan_costs
 from bapo.plan.costs import Cost
 from bapo.store.files import SUMMARY, read_json
-from bapo.sweeps import collect
 from bapo.sweeps import files as sweep_files
+from bapo.sweeps import study as sweep_studies
 from bapo.sweeps.files import Sweep
 
 KINDS = ("data", "base", "train", "evaluate", "curve", "sweep", "analysis")
@@ -70,7 +70,7 @@ def wanted(target: str, settings: Settings) -> Wanted:
     """Return what ``target`` takes. Raises UserError with the targets that exist."""
     if target not in targets():
         raise UserError(unknown(f"plan {target}", "no such target", target, targets()))
-    sweeps = sweep_files.at_scale(settings.scale) if target == "sweep" else []
+    sweeps = sweep_files.names(settings.scale) if target == "sweep" else []
     asked = of_target(target, settings.scale, sweeps, settings.home)
     made: list[Product] = [p for product in asked for p in (*product.shown, product)]
     alone = [target.removeprefix("runs_")] if target.startswith("runs_") else []
@@ -94,7 +94,7 @@ def jobs(target: str, settings: Settings) -> list[Job]:
     evaluated = list(dict.fromkeys(cell for study in studies.values() if study.evaluated for cell in study.cells))
     curved = dict.fromkeys(cell for name in want.curves for cell in studies[name].curved)
     listed = _List(settings)
-    cells = dict.fromkeys([*trained, *(cell for sweep in want.sweeps for cell in collect.needed_cells(sweep))])
+    cells = dict.fromkeys([*trained, *(cell for sweep in want.sweeps for cell in sweep.reused_cells())])
     for cell in trained:  # a run that ends with another's budget needs that run
         while (budget := listed.config(cell).train.budget).unit != "steps":
             cell = dataclasses.replace(cell, method=budget.like)
@@ -150,8 +150,8 @@ class _List:
 
     def slots(self, sweep: Sweep) -> None:
         """At most every seed of every trial is trained: some are pruned, some are runs that are there."""
-        cost = plan_costs.train_of(self.settings, sweep.task, sweep.model, sweep.method).times(len(sweep.seeds))
-        for path in collect.slot_files(sweep, self.settings):
+        cost = plan_costs.train_of(self.settings, sweep.task, sweep.model, sweep.file.method).times(len(sweep.seeds))
+        for path in sweep_studies.slot_files(sweep, self.settings):
             self.jobs.append(Job("sweep", path, cost, path.exists()))
 
     def _run(self, cell: Cell) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,16 +10,15 @@ from bapo.errors import UserError
 from bapo.experiments.identity import digest, train_identity
 from bapo.experiments.settings import Settings
 from bapo.seeds import key64
-from bapo.sweeps import space
 from bapo.sweeps.files import Sweep, check
-from bapo.sweeps.storage import JOURNAL, open_storage
 
 if TYPE_CHECKING:
     from optuna import Study
-    from optuna.samplers import BaseSampler
+    from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial, Trial
 
-SLOT, STARTS, REASON = "slot", "starts", "reason"
+SLOT, REASON, IDENTITY = "slot", "reason", "identity"
+JOURNAL, RESULT = "journal.log", "trial.json"
 
 
 def folder_of(sweep: Sweep, settings: Settings) -> Path:
@@ -27,76 +26,66 @@ def folder_of(sweep: Sweep, settings: Settings) -> Path:
     return settings.home / "sweeps" / sweep.name
 
 
-def meaning(sweep: Sweep, settings: Settings) -> dict[str, Any]:
-    """Return what all trials of one study share. The number of trials is not part of it."""
-    config = check(sweep, settings)
-    config.seed = 0
-    pruning = None if sweep.pruning is None else [sweep.pruning.p, sweep.pruning.seeds]
-    return {
-        "space": sweep.space_identity,
-        "seeds": list(sweep.seeds),
-        "configuration": train_identity(config),
-        "sampler": [sweep.sampler, sweep.seed, dict(sweep.start), sweep.startup, pruning],
-    }
-
-
-#: part of the meaning -> its name in messages
-PARTS = {"space": "search space", "seeds": "list of seeds", "configuration": "configuration", "sampler": "sampler"}
+def slot_files(sweep: Sweep, settings: Settings) -> list[Path]:
+    """Return the file that each slot writes when it is finished."""
+    return [folder_of(sweep, settings) / "slots" / str(slot) / RESULT for slot in range(sweep.trials)]
 
 
 def identity(sweep: Sweep, settings: Settings) -> str:
-    """Return a digest that changes when a slot's trial would belong to another study."""
-    return digest(meaning(sweep, settings))
+    """Return a digest that changes when a slot's trial would belong to another study; the number of trials may grow."""
+    from optuna.distributions import distribution_to_json
 
-
-def sampler_of(sweep: Sweep, slot: int) -> BaseSampler:
-    """Return a sampler fixed to cell ``slot`` of a grid, or TPE seeded by the slot, whose first trial is ``start``.
-
-    A grid is dealt out by slot because Optuna's GridSampler may give two workers the same cell.
-    """
-    from optuna.samplers import PartialFixedSampler, RandomSampler, TPESampler
-
-    seed = key64(sweep.seed, "sweep", sweep.name, slot) % 2**32
-    if sweep.sampler == "grid":
-        return PartialFixedSampler(space.grid(sweep.parameters)[slot], RandomSampler(seed=seed))
-    search = TPESampler(seed=seed, n_startup_trials=sweep.startup)  # multivariate, and tells busy slots apart
-    return PartialFixedSampler(dict(sweep.start), search) if slot == 0 and sweep.start else search
+    config = check(sweep, settings)
+    config.seed = 0
+    space = [[key, distribution_to_json(d)] for key, d in sweep.space.items()]
+    return digest([space, list(sweep.seeds), train_identity(config), sweep.file.start])
 
 
 def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
-    """Open the sweep's study with the slot's sampler. Raises UserError if it was made with another meaning."""
+    """Open the sweep's study with a sampler seeded by the slot. Raises UserError if it has another identity."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    # the sampler's and the pruner's interface may change with the version, which pyproject.toml pins
-    warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
-    folder, parts = folder_of(sweep, settings), meaning(sweep, settings)
-    pruner = optuna.pruners.NopPruner()
-    if sweep.pruning is not None:
-        pruner = optuna.pruners.WilcoxonPruner(p_threshold=sweep.pruning.p)
+    folder, expected = folder_of(sweep, settings), identity(sweep, settings)
     study = optuna.create_study(
         study_name=f"{settings.folder()}/{sweep.name}",
-        storage=open_storage(sweep.storage, folder),
-        sampler=sampler_of(sweep, slot),
-        pruner=pruner,
+        storage=settings.storage or _journal(folder / JOURNAL),
+        sampler=optuna.samplers.TPESampler(seed=key64("sweep", sweep.name, slot) % 2**32, n_startup_trials=8),
         direction="maximize",
         load_if_exists=True,
     )
-    stored = study.user_attrs
-    for part, value in parts.items():
-        if part in stored and stored[part] != value:
-            place = folder / JOURNAL if not sweep.storage else f"study {study.study_name} in the storage"
-            raise UserError(
-                f"{place} was made with another {PARTS[part]} than experiments/sweep/{sweep.name}.yaml and --config "
-                f"now give; undo the change, give the sweep another name, or move {folder} away"
-            )
-    for part, value in parts.items():
-        if part not in stored:
-            study.set_user_attr(part, value)
+    if study.user_attrs.get(IDENTITY, expected) != expected:
+        raise UserError(
+            f"{folder}: the sweep {sweep.name} was begun with another space, start, list of seeds or configuration; "
+            "undo the change, give the sweep's file another name, or move this folder away"
+        )
+    if IDENTITY not in study.user_attrs:
+        study.set_user_attr(IDENTITY, expected)
     return study
 
 
-# ------------------------------------------------------------------------------------------------ slots
+def _journal(path: Path) -> BaseStorage:
+    """Open a journal file, creating it if missing. Raises UserError if a line before its last one is damaged."""
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
+
+    class Journal(JournalFileBackend):
+        """Optuna's backend reads past a torn last line, but writing behind one would damage the whole file."""
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            lock = JournalFileSymlinkLock(str(path))
+            lock.acquire()
+            try:
+                os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+            finally:
+                lock.release()
+            super().append_logs(logs)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        return JournalStorage(Journal(str(path)))
+    except (ValueError, KeyError) as error:
+        raise UserError(f"{path} is damaged ({error}); put a copy of it back, or move it away to begin anew") from None
 
 
 def trial_of(study: Study, slot: int) -> FrozenTrial | None:
@@ -104,26 +93,20 @@ def trial_of(study: Study, slot: int) -> FrozenTrial | None:
     return next((t for t in study.get_trials(deepcopy=False) if t.user_attrs.get(SLOT) == slot), None)
 
 
-def claim(study: Study, slot: int, retries: int) -> Trial | None:
-    """Return the slot's trial to work on, None if it is finished.
+def claim(study: Study, sweep: Sweep, slot: int) -> Trial:
+    """Return the slot's trial, finished or not, and make it where there is none.
 
-    A trial still running was left by a killed worker: it is resumed with the same parameters, up to ``retries`` times,
-    and then marked as failed so that it cannot block the study for ever.
+    A grid's trial has its combination from the beginning, as does the first one of a free search that has a ``start``.
+    A trial still running was left by a killed worker, and is continued with the same parameters.
     """
     from optuna.trial import Trial, TrialState, create_trial
 
-    frozen = trial_of(study, slot)
-    if frozen is None:
+    if trial_of(study, slot) is None:
+        fixed = sweep.combinations[slot] if sweep.combinations else sweep.file.start if slot == 0 else {}
+        ranges = {key: sweep.space[key] for key in fixed}
         # study.ask() would make the trial before naming its slot: a kill in between would leave one without a slot
-        blank = create_trial(state=TrialState.RUNNING, user_attrs={SLOT: slot, STARTS: 1})
-        return Trial(study, study._storage.create_new_trial(study._study_id, template_trial=blank))
-    if frozen.state.is_finished():
-        return None
-    starts = frozen.user_attrs.get(STARTS, 1)
-    trial = Trial(study, frozen._trial_id)
-    if starts > retries:
-        trial.set_user_attr(REASON, f"its worker was killed {starts} times")
-        study.tell(trial, state=TrialState.FAIL)
-        return None
-    trial.set_user_attr(STARTS, starts + 1)
-    return trial
+        blank = create_trial(state=TrialState.RUNNING, params=fixed, distributions=ranges, user_attrs={SLOT: slot})
+        study.add_trial(blank)
+    found = trial_of(study, slot)
+    assert found is not None
+    return Trial(study, found._trial_id)

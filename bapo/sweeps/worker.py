@@ -1,30 +1,31 @@
-"""The work of a slot: one trial, from its parameters to its report to the study."""
+"""The work of a slot: one trial, from its parameters through its runs to its report to the study."""
 
 from __future__ import annotations
 
-import contextlib
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bapo import engines
 from bapo.errors import UserError
+from bapo.experiments import budgets, compose
+from bapo.experiments.identity import train_identity
+from bapo.experiments.places import run_directory
 from bapo.experiments.settings import Settings
-from bapo.store.files import write_json
+from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files, write_json
 from bapo.store.lock import locked
-from bapo.sweeps import space, trials
 from bapo.sweeps import study as studies
-from bapo.sweeps.files import Sweep
+from bapo.sweeps.files import METHOD, Sweep
 
 if TYPE_CHECKING:
+    from omegaconf import DictConfig
     from optuna import Study
     from optuna.trial import FrozenTrial, Trial
 
-RESULT = "trial.json"
-
-
-def slot_folder(sweep: Sweep, settings: Settings, slot: int) -> Path:
-    """Return results/<scale>/sweeps/<name>/slots/<slot>."""
-    return studies.folder_of(sweep, settings) / "slots" / str(slot)
+#: the probed set that judges a trial: problems that no method trains on and no test uses
+VALIDATION = "probe"
 
 
 def run_slot(sweep: Sweep, settings: Settings, slot: int) -> dict[str, Any]:
@@ -34,75 +35,108 @@ def run_slot(sweep: Sweep, settings: Settings, slot: int) -> dict[str, Any]:
     """
     if not 0 <= slot < sweep.trials:
         raise UserError(f"--slot {slot}: sweep {sweep.name} has slots 0 to {sweep.trials - 1}")
-    folder = slot_folder(sweep, settings, slot)
-    with locked(folder):
+    file = studies.slot_files(sweep, settings)[slot]
+    with locked(file.parent):
         study = studies.open_study(sweep, settings, slot)
-        trial = studies.claim(study, slot, sweep.retries)
-        if trial is not None:
-            _work(study, trial, sweep, settings)
-        content = outcome(studies.trial_of(study, slot), sweep)
-        write_json(folder / RESULT, content)
+        trial = studies.claim(study, sweep, slot)
+        finished = studies.trial_of(study, slot)
+        if finished is None or not finished.state.is_finished():
+            finished = _work(study, trial, sweep, settings)
+        content = outcome(finished, sweep)
+        write_json(file, content)
     return content
 
 
-def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> None:
+def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> FrozenTrial:
     from optuna.trial import TrialState
 
-    drawn = space.suggest(sweep.parameters, trial._suggest)
+    drawn = {key: trial._suggest(key, distribution) for key, distribution in sweep.space.items()}
     label = f"sweep {sweep.name}, trial {trial.number} (slot {trial.user_attrs[studies.SLOT]})"
     print(f"{label}: {', '.join(f'{k} = {v}' for k, v in drawn.items())}", file=sys.stderr)
     try:
-        try:
-            configs = [trials.configured(sweep, settings, drawn, seed) for seed in sweep.seeds]
-        except UserError as error:  # parameters that exclude each other are a result, not a crash
-            trial.set_user_attr(studies.REASON, str(error))
-            study.tell(trial, state=TrialState.FAIL)
-            return
-        means: list[float] = []
-        for config in configs:
-            folder = trials.train(config)
-            scores = list(trials.validation(folder).values())
-            means.append(sum(scores) / len(scores))
-            trial.set_user_attr(f"seed{config.seed}", {"run": str(folder), "accuracy": means[-1]})
-            print(f"{label}: seed {config.seed}: validation accuracy {100 * means[-1]:.2f}", file=sys.stderr)
-            if _pruned(trial, sweep, scores, len(means)):
-                # TPE ranks pruned trials by their last report, and the study shows it as the value
-                trial.report(sum(means) / len(means), len(means) * len(scores))
-                study.tell(trial, state=TrialState.PRUNED)
-                return
-        study.tell(trial, sum(means) / len(means))
-    except BaseException:
-        with contextlib.suppress(Exception):  # an error or Ctrl-C is not a kill, so this start does not count
-            trial.set_user_attr(studies.STARTS, trial.user_attrs[studies.STARTS] - 1)
-        raise
+        configs = [configured(sweep, settings, drawn, seed) for seed in sweep.seeds]
+    except UserError as error:  # parameters that exclude each other are a result, not a crash
+        trial.set_user_attr(studies.REASON, str(error))
+        return study.tell(trial, state=TrialState.FAIL)
+    means: list[float] = []
+    for config in configs:
+        folder = train(config)
+        scores = validation(folder).values()
+        means.append(sum(scores) / len(scores))
+        trial.set_user_attr(f"seed{config.seed}", {"run": str(folder), "accuracy": means[-1]})
+        print(f"{label}: seed {config.seed}: validation accuracy {100 * means[-1]:.2f}", file=sys.stderr)
+    return study.tell(trial, sum(means) / len(means))
 
 
-def _pruned(trial: Trial, sweep: Sweep, scores: list[float], done: int) -> bool:
-    """Report every problem of a seed and return whether the rank test ends the trial before the next seed.
-
-    Each pair of the test is one problem with one seed, in this trial and in the best one so far.
-    """
-    if sweep.pruning is None:
-        return False
-    first = (done - 1) * len(scores)
-    reported = trial.storage.get_trial(trial._trial_id).intermediate_values
-    for step, score in enumerate(scores, first):
-        if step not in reported:  # a resumed trial has reported it already
-            trial.report(score, step)
-    return sweep.pruning.seeds <= done < len(sweep.seeds) and trial.should_prune()
-
-
-def outcome(trial: FrozenTrial | None, sweep: Sweep) -> dict[str, Any]:
+def outcome(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
     """Return the numbers, the state and the value (accuracy, a fraction) of a trial."""
-    assert trial is not None
     attributes = trial.user_attrs
     return {
         "slot": attributes[studies.SLOT],
         "number": trial.number,
         "state": trial.state.name.lower(),
         "drawn": dict(trial.params),
+        "settings": overrides(trial.params),
         "value": trial.value,
-        "starts": attributes[studies.STARTS],
         "reason": attributes.get(studies.REASON, ""),
         "seeds": {str(s): attributes[f"seed{s}"] for s in sweep.seeds if f"seed{s}" in attributes},
     }
+
+
+# ------------------------------------------------------------------------------------------------ runs
+
+
+def overrides(drawn: Mapping[str, Any]) -> dict[str, Any]:
+    """Return {key of the configuration: value}; the method is none, and ``key.0`` and ``key.1`` are a list's ends."""
+    values: dict[str, Any] = {}
+    for key in sorted(drawn):
+        place, _, last = key.rpartition(".")
+        if last.isdecimal():
+            values.setdefault(place, []).append(drawn[key])
+        elif key != METHOD:
+            values[key] = drawn[key]
+    return values
+
+
+def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed: int) -> DictConfig:
+    """Compose the configuration of one run of a trial. Runs with the same meaning share a folder.
+
+    A trial that equals one of the methods that the sweep names uses that method's folder, any other
+    ``method+IDENTITY``, so that no sweep trains the same parameters twice. Raises UserError if the parameters do not
+    fit together.
+    """
+    method, values = str(drawn.get(METHOD, sweep.file.method)), overrides(drawn)
+    # except for the quotes around a plain word, JSON is a subset of Hydra's grammar for values
+    extra = (*settings.overrides, *(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in values.items()))
+    config = compose.run_config(sweep.scale, sweep.task, sweep.model, method, seed, extra)
+    identity = train_identity(config)
+    for name in (method, *sweep.file.named):
+        plain = settings.run(sweep.cell(name, seed))
+        if train_identity(plain) == identity:
+            return plain
+    config.seed = 0
+    of_all_seeds = train_identity(config)
+    config.seed = seed
+    config.method.name = f"{method}+{of_all_seeds[:10]}"
+    said = (f"{k.rpartition('.')[2]} = {v}" for k, v in values.items())
+    config.method.title = ", ".join([config.method.title, *said])
+    return config
+
+
+def train(config: DictConfig) -> Path:
+    """Train the run from its last checkpoint unless it is finished, and return its folder.
+
+    Raises UserError if a finished run's files are damaged.
+    """
+    folder = run_directory(config)
+    if not (folder / SUMMARY).exists() or read_json(folder / SUMMARY).get("identity") != budgets.identity(config):
+        engines.train(config)
+    verify_files(folder)
+    return folder
+
+
+def validation(folder: Path) -> dict[str, float]:
+    """Return {problem: accuracy after the last step} of the held-out probe; no test set of the run is opened."""
+    frame = read_table(folder / PROBE, ["step", "set", "prompt_id", "mean"])
+    rows = frame[(frame["set"] == VALIDATION) & (frame["step"] == frame["step"].max())].sort_values("prompt_id")
+    return dict(zip(rows["prompt_id"].astype(str), rows["mean"].astype(float), strict=True))

@@ -45,7 +45,6 @@ def sweep(folder: Path, parameters: dict[str, list[Any] | None], trials: list[di
                 "state": t.get("state", "complete"),
                 "drawn": t["drawn"],
                 "value": value,
-                "starts": 1,
                 "reason": t.get("reason", ""),
                 "settings": {},
                 "seeds": places,
@@ -68,7 +67,6 @@ def sweep(folder: Path, parameters: dict[str, list[Any] | None], trials: list[di
         "method": "bapo",
         "method_title": "+BAPO",
         "sampler": "grid",
-        "pruning": None,
         "seeds": seeds,
         "validation": {"set": "probe", "problems": PROBLEMS, "samples": 4},
         "parameters": [

@@ -18,16 +18,13 @@ from bapo.experiments import places
 from bapo.experiments.settings import Settings
 
 FREE: dict[str, Any] = {
-    "name": "tiny",
-    "task": "countdown",
-    "sampler": "tpe",
-    "startup": 1,
-    "named": ["bapo"],
+    "title": "Tiny",
+    "tasks": ["countdown"],
     "space": {
-        "v": {"type": "int", "key": "method.v", "low": 1, "high": 6, "title": "refresh period v"},
-        "c1": {"type": "float", "key": "method.c1", "low": 0.0, "high": 0.5, "step": 0.125},
+        "method.v": {"type": "int", "low": 1, "high": 6, "title": "refresh period v"},
+        "method.c1": {"type": "float", "low": 0.0, "high": 0.5, "step": 0.125},
     },
-    "start": {"v": 5, "c1": 0.125},
+    "start": {"method.v": 5, "method.c1": 0.125},
     "scales": {"smoke": {"trials": 3, "seeds": [1, 2]}},
 }
 
@@ -50,13 +47,13 @@ class SweepWorld:
         )
 
     def write(self, content: dict[str, Any], **changes: Any) -> None:
-        content = content | changes
-        path = self.experiments / "sweep" / f"{content['name']}.yaml"
-        path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        """Write the file of the sweep ``tiny_countdown``."""
+        path = self.experiments / "sweep" / "tiny.yaml"
+        path.write_text(yaml.safe_dump(content | changes, sort_keys=False), encoding="utf-8")
 
     def worker(self, name: str, slot: int) -> subprocess.Popen[str]:
         """A slot as a job of the workflow runs it."""
-        command = [sys.executable, "-m", "bapo", "sweep", "slot", name, "--slot", str(slot)]
+        command = [sys.executable, "-m", "bapo", "sweep", name, "--slot", str(slot)]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "BAPO_EXPERIMENTS": str(self.experiments)}
         return subprocess.Popen(
             [*command, "--settings", self.settings.as_json()], stderr=subprocess.PIPE, text=True, env=environment

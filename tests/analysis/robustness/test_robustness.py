@@ -102,19 +102,18 @@ def test_the_files_say_it_in_words_numbers_and_a_figure(plane: Path, tmp_path: P
     assert (out / "robustness.pdf").read_bytes() == first
 
 
-def test_pruned_and_failed_trials_are_shown_and_count_in_no_level(tmp_path: Path):
+def test_failed_trials_are_shown_and_count_in_no_level(tmp_path: Path):
     trials = [
         {"drawn": {"v": 1.5, "w": 2.0}, "seeds": table(0.5)},
         {"drawn": {"v": 3.0, "w": 9.0}, "seeds": table(0.52)},
         {"drawn": {"v": 4.0, "w": 3.0}, "seeds": table(0.54)},
         {"drawn": {"v": 4.5, "w": 5.0}, "seeds": table(0.51)},
-        {"drawn": {"v": 9.0, "w": 4.0}, "seeds": table(0.2)[:1], "state": "pruned"},
-        {"drawn": {"v": 20.0, "w": 1.0}, "seeds": [], "state": "fail", "reason": "its worker was killed 2 times"},
+        {"drawn": {"v": 20.0, "w": 1.0}, "seeds": [], "state": "fail", "reason": "c2 exceeds c3"},
     ]
-    path = sweep(tmp_path, {"v": None, "w": None}, trials, pruning={"p": 0.05, "seeds": 1}, sampler="tpe")
+    path = sweep(tmp_path, {"v": None, "w": None}, trials, sampler="tpe")
     assert main(["robustness", "--trials", str(path), "--out", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "robustness.md").read_text()
-    assert "Trial 5 failed: its worker was killed 2 times." in text and "1 of 6 trials ended after fewer seeds" in text
+    assert "Trial 4 failed: c2 exceeds c3." in text
     v = sensitivity.sensitivities(reading.load(path), None)[0]
     assert [x.title for x in v.levels] == ["1.5", "3", "4", "4.5"]
     assert "importance" not in json.dumps(sensitivity.importances(reading.load(path)))  # four trials: {}
