@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis import figures, judging, tables
+from analysis.commands import OF_ANALYSIS
 from analysis.made import Made, inputs_of_report, inputs_of_studies, inputs_of_sweep, listed
-from bapo.commands import OF_ANALYSIS
 from bapo.errors import UserError, unknown
 from bapo.experiments import places, products
 from bapo.experiments.products import ALSO, FIGURES, FIRST_LOOK, LEDGER, PAGE, TABLES, Product

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import errno
-import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from analysis.commands import OF_ANALYSIS
 from bapo import __version__
-from bapo.commands import OF_ANALYSIS
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.gpu import allocation
 from bapo.store import provenance
@@ -49,32 +49,22 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     job("data", _data, "problems", "Make (or fetch) the problems of a task.")
-    job(
-        "base",
-        _base,
-        "base_model",
-        "Make the base model of a scale: from the suite's own weights, or trained (a pretrained one is only recorded).",
-    )
+    job("base", _base, "base_model", "Make the base model of a scale; a pretrained one is only recorded.")
     job("train", _train, "training", "Train one run, resuming from its last checkpoint.")
     text = "Evaluate a checkpoint on the task's benchmarks, 32 samples per problem."
-    evaluate = job("evaluate", _evaluate, "evaluation", text)
-    evaluate.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
-    evaluate.add_argument(
-        "--curve",
-        action="store_true",
-        help="evaluate the base model and every kept checkpoint of the run, evaluation.curve_samples per problem",
-    )
-    evaluate.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last")
-    evaluate.add_argument(
-        "--out",
-        metavar="FOLDER",
-        help="where to write (default: in the run's folder, eval/, curve/, or eval_shuffled_images/ for the control)",
-    )
-    demo = command("demo", _demo, "Show four rows of Table 1 with one seed, and a picture of them, in minutes.")
-    demo.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
-    grade = command("grade", _grade, "Grade the responses in a JSONL file; print one JSON verdict per line.")
-    grade.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
-    grade.add_argument(
+    sub = job("evaluate", _evaluate, "evaluation", text)
+    what = sub.add_mutually_exclusive_group()
+    what.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
+    text = "evaluate the base model and every kept checkpoint of the run, evaluation.curve_samples per problem"
+    what.add_argument("--curve", action="store_true", help=text)
+    what.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last")
+    text = "where to write (default: in the run's folder, eval/, curve/, or eval_shuffled_images/ for the control)"
+    sub.add_argument("--out", metavar="FOLDER", help=text)
+    sub = command("demo", _demo, "Show four rows of Table 1 with one seed, and a picture of them, in minutes.")
+    sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
+    sub = command("grade", _grade, "Grade the responses in a JSONL file; print one JSON verdict per line.")
+    sub.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
+    sub.add_argument(
         "file",
         metavar="FILE.jsonl",
         help="each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
@@ -82,25 +72,20 @@ def _parser() -> argparse.ArgumentParser:
         "list of texts",
     )
     sweeps.add_arguments(command("sweep", _sweep, "Work on a study of a method's parameters."))
-    init = command("init", _init, "Write a project of your own: a task, a method and a study to begin with.")
-    init.add_argument("folder", metavar="FOLDER", help="a new folder")
-    listing = command("methods", _methods, "List the methods.")
-    listing.add_argument("--json", action="store_true", help="machine-readable")
-    plan = command("plan", _plan, "Estimate what a target of the workflow will cost, before anything runs.")
-    plan.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
-    plan.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
-    plan.add_argument("--json", action="store_true", help="machine-readable")
+    sub = command("init", _init, "Write a project of your own: a task, a method and a study to begin with.")
+    sub.add_argument("folder", metavar="FOLDER", help="a new folder")
+    command("methods", _methods, "List the methods.")
+    sub = command("plan", _plan, "Estimate what a target of the workflow will cost, before anything runs.")
+    sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
+    sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
+    sub.add_argument("--json", action="store_true", help="machine-readable")
     text = "Try vLLM, training, resuming and evaluation with a tiny model, in minutes."
-    gpu = command("gpu-check", _gpu_check, text)
-    gpu.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
-    gpu.add_argument(
-        "--keep", metavar="FOLDER", help="where logs and results go and stay (else removed if all is fine)"
-    )
-    gpu.add_argument("--limit", type=float, metavar="SECONDS", help="that one of its jobs may take (half an hour)")
-    origin = command("provenance", _provenance, "Print what made a result, as JSON, and what has changed since.")
-    origin.add_argument(
-        "file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report"
-    )
+    sub = command("gpu-check", _gpu_check, text)
+    sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
+    sub.add_argument("--keep", metavar="FOLDER", help="where logs and results stay (else removed if all is fine)")
+    sub.add_argument("--limit", type=float, metavar="SECONDS", help="that one of its jobs may take (half an hour)")
+    sub = command("provenance", _provenance, "Print what made a result, as JSON, and what has changed since.")
+    sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")
     for name, text in OF_ANALYSIS.items():
         command(name, _analysis, text, add_help=False)
     return parser
@@ -129,12 +114,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Interrupted, JobFailed) as error:
         print(error, file=sys.stderr)
         return 130 if isinstance(error, Interrupted) else 1
-    except BrokenPipeError:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # nobody reads the output any more, as behind `| head`
-            return 0
-        raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -214,12 +193,11 @@ def _train(config: Any, _: Any) -> None:
 
 def _evaluate(config: Any, arguments: Any) -> None:
     from bapo.engines.shared import pretrained
-    from bapo.evaluation.run import evaluate
+    from bapo.evaluation import curve, run
     from bapo.experiments.places import base_directory
 
-    if arguments.curve:
-        _curve(config, arguments)
-        return
+    out = Path(arguments.out) if arguments.out else None
+    checkpoint: Path | str
     if arguments.checkpoint:
         home = checkpoint = Path(arguments.checkpoint)
     elif arguments.base:
@@ -227,25 +205,19 @@ def _evaluate(config: Any, arguments: Any) -> None:
     else:
         home, summary = _trained_run(config)
         checkpoint = home / summary["checkpoint"]
+    if arguments.curve:
+        summary = curve.evaluate_curve(config, home, out or home / curve.FOLDER)
+        for name, result in summary["benchmarks"].items():
+            accuracies = ", ".join(f"{100 * value:.1f} at {step}" for step, value in result["accuracy"].items())
+            print(f"{name}: {accuracies}", file=sys.stderr)
+        return
     # a control must not take the place of the evaluation that the tables read
     usual = "eval" if config.evaluation.images == "own" else f"eval_{config.evaluation.images}_images"
-    summary = evaluate(config, checkpoint, Path(arguments.out) if arguments.out else home / usual)
+    summary = run.evaluate(config, checkpoint, out or home / usual)
     for name, result in (summary["benchmarks"] | summary.get("asked", {})).items():
         error = result["standard_error"]  # None for a single problem
         spread = "" if error is None else f" +- {100 * error:.2f}"
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
-
-
-def _curve(config: Any, arguments: Any) -> None:
-    from bapo.evaluation import curve
-
-    if arguments.base or arguments.checkpoint:
-        raise UserError("--curve evaluates every checkpoint of a run: leave out --base and --checkpoint")
-    home, _ = _trained_run(config)
-    summary = curve.evaluate_curve(config, home, Path(arguments.out) if arguments.out else home / curve.FOLDER)
-    for name, result in summary["benchmarks"].items():
-        accuracies = ", ".join(f"{100 * value:.1f} at {step}" for step, value in result["accuracy"].items())
-        print(f"{name}: {accuracies}", file=sys.stderr)
 
 
 def _trained_run(config: Any) -> tuple[Path, dict[str, Any]]:
@@ -268,9 +240,14 @@ def _grade(arguments: Any) -> int:
 
 
 def _demo(arguments: Any) -> int:
-    from bapo import demo
+    """Become Snakemake, so that signals and the exit status are its own."""
+    from bapo.experiments.places import suite_folder
+    from bapo.experiments.products import FIRST_LOOK
 
-    return demo.main(arguments.config)
+    suite = suite_folder()
+    words = [sys.executable, "-m", "snakemake", "--snakefile", str(suite / "Snakefile"), FIRST_LOOK.name]
+    words += ["--workflow-profile", str(suite / "workflows" / "profiles" / "default")]
+    os.execv(words[0], [*words, *(["--config", *arguments.config] if arguments.config else [])])
 
 
 def _plan(arguments: Any) -> int:
@@ -299,19 +276,13 @@ def _init(arguments: Any) -> int:
     return 0
 
 
-def _methods(arguments: Any) -> int:
+def _methods(_: Any) -> int:
     from bapo import methods
 
-    rows = [
-        {"name": name, "type": cls.Config().kind, "summary": cls.summary, "cost": cls.cost, "source": cls.source}
-        for name, cls in methods.table().items()
-    ]
-    if arguments.json:
-        print(json.dumps(rows, indent=2))
-        return 0
-    width = max(len(r["name"]) for r in rows)
-    for r in rows:
-        print(f"{r['name']:<{width}}  {r['type']:<3}  {r['summary']}  ({r['cost']})  [{r['source']}]")
+    table = methods.table()
+    width = max(map(len, table))
+    for name, cls in table.items():
+        print(f"{name:<{width}}  {cls.Config().kind:<3}  {cls.summary}  ({cls.cost})  [{cls.source}]")
     return 0
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from analysis.commands import OF_ANALYSIS
 from bapo.__main__ import main
-from bapo.commands import OF_ANALYSIS
 
 
 @pytest.mark.parametrize("name", OF_ANALYSIS)

@@ -22,7 +22,6 @@ ARROWS = {
     "bapo": set(),
     "bapo.__main__": {"bapo", "analysis"},  # whatever a command needs
     "bapo.init": {"bapo.experiments"},
-    "bapo.demo": {"bapo.experiments"},
     "bapo.algorithm": set(),
     "bapo.methods": {"bapo.algorithm"},
     "bapo.graders": set(),
@@ -64,7 +63,7 @@ ARROWS = {
     },
     "bapo.gpucheck": {"bapo.methods", "bapo.gpu", "bapo.experiments", "bapo.store", "bapo.engines.shared"},
     "analysis": READ_A_RUN,
-    "analysis.__main__": READ_A_RUN | {"analysis", "bapo.commands"},
+    "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
     "analysis.admission": READ_A_RUN | {"bapo.algorithm"},
     "analysis.tables.theory": READ_A_RUN | {"bapo.algorithm"},
