@@ -106,11 +106,6 @@ def write_parquet(path: Path, frame: pd.DataFrame, durable: bool = True) -> None
         frame.to_parquet(temporary, index=False, compression="zstd")
 
 
-def copy_file(source: Path, path: Path) -> None:
-    with atomic(path) as temporary:
-        shutil.copyfile(source, temporary)
-
-
 # ------------------------------------------------------------------------------------------------ reading
 
 

@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: made once, checked against the sweep, and asked for trials slot by slot."""
+"""The Optuna study of a sweep: made once, and asked for trials slot by slot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from optuna.storages import BaseStorage
     from optuna.trial import FrozenTrial, Trial
 
-SLOT, REASON, IDENTITY = "slot", "reason", "identity"
+SLOT, REASON = "slot", "reason"
 JOURNAL, RESULT = "journal.log", "trial.json"
 
 
@@ -42,26 +42,17 @@ def identity(sweep: Sweep, settings: Settings) -> str:
 
 
 def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
-    """Open the sweep's study with a sampler seeded by the slot. Raises UserError if it has another identity."""
+    """Open the study of the sweep's identity, with a sampler seeded by the slot. Another identity is another study."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    folder, expected = folder_of(sweep, settings), identity(sweep, settings)
-    study = optuna.create_study(
-        study_name=f"{settings.folder()}/{sweep.name}",
-        storage=settings.storage or _journal(folder / JOURNAL),
+    return optuna.create_study(
+        study_name=f"{settings.folder()}/{sweep.name}/{identity(sweep, settings)}",
+        storage=settings.storage or _journal(folder_of(sweep, settings) / JOURNAL),
         sampler=optuna.samplers.TPESampler(seed=key64("sweep", sweep.name, slot) % 2**32, n_startup_trials=8),
         direction="maximize",
         load_if_exists=True,
     )
-    if study.user_attrs.get(IDENTITY, expected) != expected:
-        raise UserError(
-            f"{folder}: the sweep {sweep.name} was begun with another space, start, list of seeds or configuration; "
-            "undo the change, give the sweep's file another name, or move this folder away"
-        )
-    if IDENTITY not in study.user_attrs:
-        study.set_user_attr(IDENTITY, expected)
-    return study
 
 
 def _journal(path: Path) -> BaseStorage:

@@ -31,7 +31,7 @@ VALIDATION = "probe"
 def run_slot(sweep: Sweep, settings: Settings, slot: int) -> dict[str, Any]:
     """Work on the slot's trial until it is finished; write ``slots/<slot>/trial.json`` and return its content.
 
-    Raises UserError for another sweep's study. A trial whose training fails stays open for the next attempt.
+    A trial whose training fails stays open for the next attempt.
     """
     if not 0 <= slot < sweep.trials:
         raise UserError(f"--slot {slot}: sweep {sweep.name} has slots 0 to {sweep.trials - 1}")

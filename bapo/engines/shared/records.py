@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.experiments import budgets
 from bapo.methods import Batch, Method
-from bapo.store.files import STEPS, TABLES, copy_file, fingerprints, read_table, write_parquet
+from bapo.store.files import STEPS, TABLES, atomic, fingerprints, read_table, write_parquet
 
 #: fields of a ledger that are columns of ``steps.parquet`` and totals of ``summary.json``
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
@@ -164,7 +165,8 @@ class Tables:
 def copy_tables(checkpoint: Path, run: Path) -> None:
     """Copy the tables beside a checkpoint's state to the run's folder, where readers look for them."""
     for name in TABLES:
-        copy_file(checkpoint / name, run / name)
+        with atomic(run / name) as temporary:
+            shutil.copyfile(checkpoint / name, temporary)
 
 
 def summary(
