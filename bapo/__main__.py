@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import sys
+from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from analysis.commands import OF_ANALYSIS
 from bapo import __version__
@@ -19,6 +19,9 @@ from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json
 from bapo.sweeps import command as sweeps
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 OVERRIDES = """\
 Configuration: Hydra overrides, for example
   scale=laptop|smoke|paper   task=countdown   model=...   method=bapo   seed=1
@@ -26,8 +29,8 @@ Configuration: Hydra overrides, for example
 `--cfg job` prints the resolved configuration (with engine=verl: verl's own) and does nothing else."""
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> ArgumentParser:
+    parser = ArgumentParser(
         prog="bapo",
         description='Reproduction suite for "Buffer Matters" (BAPO).',
         epilog="The whole workflow: snakemake --cores all table1",
@@ -35,14 +38,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Any], int], text: str, **options: Any) -> argparse.ArgumentParser:
+    def command(name: str, run: Callable[[Namespace], int], text: str, **options: Any) -> ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text, **options)
         sub.set_defaults(run=run)
         return sub
 
-    def job(name: str, work: Callable[[Any, Any], None], needed: str, text: str) -> argparse.ArgumentParser:
+    def job(name: str, work: Callable[[DictConfig, Namespace], None], needed: str, text: str) -> ArgumentParser:
         """needed: the function of bapo/plan/resources.py that says what it takes."""
-        sub = command(name, _job, text, epilog=OVERRIDES, formatter_class=argparse.RawDescriptionHelpFormatter)
+        sub = command(name, _job, text, epilog=OVERRIDES, formatter_class=RawDescriptionHelpFormatter)
         sub.set_defaults(work=work, needed=needed)
         sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
         sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
@@ -87,15 +90,17 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("provenance", _provenance, "Print what made a result, as JSON, and what has changed since.")
     sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")
     for name, text in OF_ANALYSIS.items():
-        command(name, _analysis, text, add_help=False)
+        commands.add_parser(name, help=text, add_help=False)
     return parser
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words and words[0] in OF_ANALYSIS:
-        return _analysis(words)
+    if words and words[0] in OF_ANALYSIS:  # what the analysis does is handed on: the package knows of it only here
+        from analysis.__main__ import main as analysis
+
+        return analysis(words, "bapo")
     parser = _parser()
     arguments, rest = parser.parse_known_args(words)
     # argparse takes overrides from one place only; `--cfg job seed=1` should work as well
@@ -122,14 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _analysis(words: Sequence[str]) -> int:
-    """Hand a command of the analysis on: this is the only place where the package knows of it."""
-    from analysis.__main__ import main as analysis
-
-    return analysis(words, "bapo")
-
-
-def _job(arguments: Any) -> int:
+def _job(arguments: Namespace) -> int:
     from bapo.experiments import compose
 
     compose.recall()
@@ -152,7 +150,7 @@ def _job(arguments: Any) -> int:
     return 0
 
 
-def _own_gpus(config: Any, needed: str) -> AbstractContextManager[None]:
+def _own_gpus(config: DictConfig, needed: str) -> AbstractContextManager[None]:
     """Hold the GPUs that a job needs, before anything of it starts CUDA."""
     from bapo.gpu.job import own_gpus
     from bapo.plan import resources
@@ -161,25 +159,25 @@ def _own_gpus(config: Any, needed: str) -> AbstractContextManager[None]:
     return own_gpus(config, getattr(resources, needed)(config)["gpu"], modules)
 
 
-def _sweep(arguments: Any) -> int:
+def _sweep(arguments: Namespace) -> int:
     config = sweeps.configuration(arguments)
     with allocation.begun(), nullcontext() if config is None else _own_gpus(config, "training"):
         return sweeps.run(arguments)
 
 
-def _data(config: Any, _: Any) -> None:
+def _data(config: DictConfig, _: Namespace) -> None:
     from bapo.tasks.job import make_data
 
     make_data(config, lambda line: print(line, file=sys.stderr))
 
 
-def _base(config: Any, _: Any) -> None:
+def _base(config: DictConfig, _: Namespace) -> None:
     from bapo.engines.torch.base import train_base
 
     train_base(config)
 
 
-def _train(config: Any, _: Any) -> None:
+def _train(config: DictConfig, _: Namespace) -> None:
     from bapo import engines
 
     summary = engines.train(config)
@@ -191,7 +189,7 @@ def _train(config: Any, _: Any) -> None:
     )
 
 
-def _evaluate(config: Any, arguments: Any) -> None:
+def _evaluate(config: DictConfig, arguments: Namespace) -> None:
     from bapo.engines.shared import pretrained
     from bapo.evaluation import curve, run
     from bapo.experiments.places import base_directory
@@ -220,7 +218,7 @@ def _evaluate(config: Any, arguments: Any) -> None:
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
 
 
-def _trained_run(config: Any) -> tuple[Path, dict[str, Any]]:
+def _trained_run(config: DictConfig) -> tuple[Path, dict[str, Any]]:
     """Return the folder and summary of the configured run. Raises UserError unless it is finished and that very run."""
     from bapo.experiments import budgets
     from bapo.experiments.places import run_directory
@@ -232,14 +230,14 @@ def _trained_run(config: Any) -> tuple[Path, dict[str, Any]]:
     return home, summary
 
 
-def _grade(arguments: Any) -> int:
+def _grade(arguments: Namespace) -> int:
     from bapo.evaluation.grade import grade_file
 
     grade_file(arguments.task, arguments.file)
     return 0
 
 
-def _demo(arguments: Any) -> int:
+def _demo(arguments: Namespace) -> int:
     """Become Snakemake, so that signals and the exit status are its own."""
     from bapo.experiments.places import suite_folder
     from bapo.experiments.products import FIRST_LOOK
@@ -250,23 +248,23 @@ def _demo(arguments: Any) -> int:
     os.execv(words[0], [*words, *(["--config", *arguments.config] if arguments.config else [])])
 
 
-def _plan(arguments: Any) -> int:
+def _plan(arguments: Namespace) -> int:
     from bapo.plan import text
 
     return text.main(arguments.target, arguments.config, arguments.json)
 
 
-def _gpu_check(arguments: Any) -> int:
+def _gpu_check(arguments: Namespace) -> int:
     from bapo.gpucheck import command
 
     return command.main(arguments.device, Path(arguments.keep) if arguments.keep else None, arguments.limit)
 
 
-def _provenance(arguments: Any) -> int:
+def _provenance(arguments: Namespace) -> int:
     return provenance.main(arguments.file)
 
 
-def _init(arguments: Any) -> int:
+def _init(arguments: Namespace) -> int:
     from bapo import init
 
     folder = Path(arguments.folder)
@@ -276,7 +274,7 @@ def _init(arguments: Any) -> int:
     return 0
 
 
-def _methods(_: Any) -> int:
+def _methods(_: Namespace) -> int:
     from bapo import methods
 
     table = methods.table()
