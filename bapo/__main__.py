@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -17,7 +18,6 @@ from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.gpu import allocation
 from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json
-from bapo.sweeps import command as sweeps
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -74,7 +74,11 @@ def _parser() -> ArgumentParser:
         "'response'}, where gold is a text or a list of texts, any of which is right; geometry also takes 'choices', a "
         "list of texts",
     )
-    sweeps.add_arguments(command("sweep", _sweep, "Work on a study of a method's parameters."))
+    sub = command("sweep", _sweep, "Work on a slot of a study of a method's parameters, or collect its trials.")
+    sub.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
+    sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
+    text = "0 to trials - 1; after a kill -9 the same command continues it. Without it trials.json is written"
+    sub.add_argument("--slot", type=int, help=text)
     sub = command("init", _init, "Write a project of your own: a task, a method and a study to begin with.")
     sub.add_argument("folder", metavar="FOLDER", help="a new folder")
     command("methods", _methods, "List the methods.")
@@ -160,6 +164,8 @@ def _own_gpus(config: DictConfig, needed: str) -> AbstractContextManager[None]:
 
 
 def _sweep(arguments: Namespace) -> int:
+    from bapo.sweeps import command as sweeps
+
     config = sweeps.configuration(arguments)
     with allocation.begun(), nullcontext() if config is None else _own_gpus(config, "training"):
         return sweeps.run(arguments)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,25 +19,14 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
-    parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
-    parser.add_argument(
-        "--slot",
-        type=int,
-        help="the trial to work on, 0 to trials - 1; after a kill -9 the same command continues it. Without it "
-        "trials.json is written, once every slot is finished",
-    )
-
-
-def configuration(arguments: argparse.Namespace) -> DictConfig | None:
+def configuration(arguments: Namespace) -> DictConfig | None:
     """Return the configuration of a slot's runs before its parameters, which change nothing of what it needs."""
     settings = read_settings(arguments.settings)
     sweep = files.load(arguments.name, settings)
     return None if arguments.slot is None else files.check(sweep, settings)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run(arguments: Namespace) -> int:
     """Work on a slot or collect the sweep, and return the exit status. Raises UserError for wrong input."""
     settings = read_settings(arguments.settings)
     sweep = files.load(arguments.name, settings)

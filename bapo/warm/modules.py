@@ -13,7 +13,7 @@ from bapo import tasks
 
 _TABLES = ("pandas", "pyarrow.parquet", "pyarrow.dataset")
 _CONFIGURATION = (
-    *("bapo.sweeps.command", "bapo.experiments.compose", "bapo.store.provenance", "antlr4.LL1Analyzer"),
+    *("analysis.commands", "bapo.experiments.compose", "bapo.store.provenance", "antlr4.LL1Analyzer"),
     *("hydra._internal.core_plugins", "hydra.core.plugins", "importlib.readers", "omegaconf._impl"),
     *_TABLES,
 )
@@ -52,7 +52,7 @@ IMPORTS = {
     ("bapo", "base"): (*_MODELS, "bapo.engines.torch.base", "torch._dynamo"),
     ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", *_TRACKING),
     ("bapo", "evaluate"): (*_MODELS, *_EVALUATION),
-    ("bapo", "sweep"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
+    ("bapo", "sweep"): (*_MODELS, "bapo.sweeps.command", "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
     ("bapo.experiments.studies",): (*_CONFIGURATION,),
     ("analysis",): ("analysis.study", "bapo.store.provenance", "matplotlib.pyplot", *_TABLES),
 }
