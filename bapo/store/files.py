@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,13 +82,6 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def sync_all(paths: Iterable[Path]) -> None:
-    """Flush files and folders to the disk side by side: waiting for one after the other took half of a checkpoint."""
-    with ThreadPoolExecutor(8) as pool:
-        for _ in pool.map(sync, paths):
-            pass
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:

@@ -24,17 +24,7 @@ from bapo.engines.shared import models
 from bapo.engines.shared.groups import pack_groups
 from bapo.engines.shared.records import Tables
 from bapo.errors import UserError
-from bapo.store.files import (
-    CHECKSUMS,
-    TABLES,
-    damaged_files,
-    explained,
-    fingerprints,
-    read_json,
-    sync,
-    sync_all,
-    write_json,
-)
+from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
     from bapo.engines.torch.learner import Learner, Trained
@@ -97,7 +87,8 @@ def save(
             tables.write(trainer, durable=False)
             names = sorted(str(p.relative_to(temporary)) for p in temporary.rglob("*") if p.is_file())
             write_json(temporary / CHECKSUMS, fingerprints(temporary, names), durable=False)
-            sync_all([*temporary.rglob("*"), temporary])
+            for path in (*temporary.rglob("*"), temporary):
+                sync(path)
             if target.exists():
                 shutil.rmtree(target)
             os.replace(temporary, target)
