@@ -17,10 +17,9 @@ from bapo.tasks.base import Task
 def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> int:
     """Grade a JSONL file with a task's verifier; return the number of lines.
 
-    One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}, with "second", the
-    second grader's "correct", where the task has one and it disagrees. The file is read as a stream, and a summary goes
-    to stderr. A blank line within it is refused, because line n of the output would no longer answer line n of the
-    input; blank lines at its end are ignored.
+    One line in, one line out, in the same order: {"correct": bool, "parsed": bool, "reason": str}. The file is read as
+    a stream, and a summary goes to stderr. A blank line within it is refused, because line n of the output would no
+    longer answer line n of the input; blank lines at its end are ignored.
 
     Raises UserError naming the file, the line and the field that is wrong. The verdicts on the lines before it have
     been written by then.
@@ -36,14 +35,10 @@ def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> i
                     continue
                 if blank:
                     raise UserError(f"{path}, line {blank}: blank; remove it (every line must be a JSON object)")
-                verdict, second = _graded(task, line, f"{path}, line {number}")
+                verdict = _graded(task, line, f"{path}, line {number}")
                 content = {"correct": verdict.correct, "parsed": verdict.parsed, "reason": verdict.reason}
                 counts["correct"] += verdict.correct
                 counts["without a readable answer"] += not verdict.parsed
-                if second is not None:
-                    counts["on which the second grader disagrees"] += second.correct != verdict.correct
-                    if second.correct != verdict.correct:
-                        content["second"] = second.correct
                 out.write(json.dumps(content) + "\n")
                 graded += 1
     except FileNotFoundError:
@@ -55,7 +50,7 @@ def grade_file(task_name: str, path: Path | str, out: TextIO | None = None) -> i
     return graded
 
 
-def _graded(task: Task, line: bytes, where: str) -> tuple[Verdict, Verdict | None]:
+def _graded(task: Task, line: bytes, where: str) -> Verdict:
     try:
         record = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -67,7 +62,7 @@ def _graded(task: Task, line: bytes, where: str) -> tuple[Verdict, Verdict | Non
     if not isinstance(record, dict):
         raise UserError(f"{where}: must be a JSON object, not {type(record).__name__}")
     try:
-        return task.grade_line(record), task.second_line(record)
+        return task.grade_line(record)
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
     except KeyError as error:

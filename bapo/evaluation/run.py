@@ -1,7 +1,6 @@
 """Evaluate one checkpoint on every benchmark of its configuration, through lm-eval.
 
-``folder/<benchmark>.parquet`` holds one row a problem and sample, ``folder/<benchmark>_disagreements.jsonl`` what the
-task's second grader, where it has one, judges otherwise, ``folder/lm_eval.json`` lm-eval's own results, and
+``folder/<benchmark>.parquet`` holds one row a problem and sample, ``folder/lm_eval.json`` lm-eval's own results, and
 ``folder/summary.json``, written last, the accuracies and the fingerprints of the other files. A benchmark that is
 finished and intact is not done again.
 """
@@ -25,7 +24,7 @@ from omegaconf import DictConfig
 from bapo import tasks
 from bapo.engines.shared import rewards
 from bapo.errors import UserError
-from bapo.evaluation import asked, backends, disagreements
+from bapo.evaluation import asked, backends
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import revision_of
 from bapo.evaluation.summary import not_graded, summarise
@@ -77,9 +76,6 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         if pending:
             frames |= _run(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
-        differ = {n: listed for n in names if (listed := json.loads(frames[n].attrs.get("disagreements", "null")))}
-        for name, listed in differ.items():
-            disagreements.write(folder, name, listed, frames[name])
         overloaded = not_graded(frames.values())
         rewards.warn(overloaded, str(folder))
         vote = tasks.get(config.task.name).answer
@@ -93,14 +89,8 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             "overloaded": overloaded,
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": peak_memory(),
-            "files": fingerprints(
-                folder, [*(f"{n}.parquet" for n in names), *map(disagreements.file_name, differ), RESULTS]
-            ),
+            "files": fingerprints(folder, [*(f"{n}.parquet" for n in names), RESULTS]),
         }
-        if differ:
-            summary["disagreements"] = {
-                n: {k: listed[k] for k in ("compared", "count")} for n, listed in differ.items()
-            }
         write_json(folder / SUMMARY, summary)
     return summary
 
@@ -225,14 +215,12 @@ def table(config: DictConfig, model: Any, benchmark: Benchmark, identity: str) -
     if benchmark.task_name not in config.evaluation.asked:  # where a model may be at a loss
         _require_differing(config, benchmark, frame)
     frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
-    truths = {p.id: p.ground_truth for p in benchmark.problems}
     frame.attrs = {
         "identity": identity,
         "benchmark": benchmark.task_name,
         "content": content_digest(frame),
         "seconds": time.monotonic() - start,
         "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
-        "disagreements": json.dumps(disagreements.find(benchmark.grader, truths, frame)),
     }
     return frame
 

@@ -28,11 +28,8 @@ class TaskConfig:
     title: str = ""
     # the rest: of a task from outside the suite, docs/project.md
     code: str | None = None  # FILE.py:CLASS
-    answers: str | None = setting(None, one_of("mathematics", "exact", "choice", "function"))  # rows with a gold answer
+    answers: str | None = setting(None, one_of("mathematics", "exact", "choice"))  # rows with a gold answer
     answer_in: str = setting("box", one_of("box", "tag", "last-line", "all"))  # where a response has its answer
-    function: str | None = None  # FILE.py:NAME, of answers: function
-    environment: str | None = None  # FILE.py:CLASS of a single-turn environment, whose seeds are the problems
-    right_from: float | None = None  # the reward from which on its action is right; None: rewards are 0 or 1
     benchmarks: dict[str, str] = field(default_factory=dict)  # test split -> its title in tables
 
 

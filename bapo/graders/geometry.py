@@ -1,4 +1,4 @@
-"""The grader of geometry: the grader of mathematics, with the letters of choices; and a second opinion.
+"""The grader of geometry: the grader of mathematics, with the letters of choices.
 
 An answer may be a value or the letter of a choice; a letter with a value must have both right. The values of choices
 are compared like any others: units and degrees do not matter unless they differ, and a value is not rounded to the
@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bapo.errors import UserError
-from bapo.graders import mathematics, pool, second
+from bapo.graders import mathematics, pool
 from bapo.graders.extract import last_boxes
 from bapo.graders.mathematics import check_golds
-from bapo.graders.verdict import NO_ANSWER, UNREADABLE, WRONG, Verdict
+from bapo.graders.verdict import WRONG, Verdict
 
 _LETTER = re.compile(r"\(?\s*([A-H])\s*[).]?")
 _LETTER_AND_VALUE = re.compile(r"(?:\(\s*([A-H])\s*\)|([A-H])\s*[.:)])\s*(\S.*)", re.DOTALL)
@@ -58,29 +58,9 @@ def check_choices(choices: Any, where: str) -> tuple[str, ...]:
     return check_golds(choices, where)
 
 
-def second_opinion(response: str, golds: Sequence[str], choices: Sequence[str] | None = None) -> Verdict:
-    """Grade a response by an independent grader (:mod:`bapo.graders.second`), to list where the two disagree."""
-    golds = check_golds(golds, "golds")
-    content = second.boxed(response)
-    if content is None or not second.readable(content):
-        return Verdict(False, False, NO_ANSWER if content is None else UNREADABLE)
-    if choices:
-        letter = second.strip(content).strip("().").upper()
-        if len(letter) == 1 and letter.isalpha() and ord(letter) - ord("A") < len(choices):
-            content = choices[ord(letter) - ord("A")]
-        golds = tuple(_gold_value(gold, choices) for gold in golds)
-    correct = any(second.equal(gold, content) for gold in golds)
-    return Verdict(correct, True, "" if correct else WRONG)
-
-
 def grade_line(line: Mapping[str, Any]) -> Verdict:
     """Grade {"gold": text or list of texts, "response": text} with optional "choices". Raises UserError."""
     return grade(*_read(line))
-
-
-def second_line(line: Mapping[str, Any]) -> Verdict:
-    """Grade the same line by the independent grader."""
-    return second_opinion(*_read(line))
 
 
 def _read(line: Mapping[str, Any]) -> tuple[str, tuple[str, ...], tuple[str, ...] | None]:

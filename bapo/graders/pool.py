@@ -30,6 +30,7 @@ WALL_SECONDS = 1.7  #: for one verdict with all its golds. The CPU limit strikes
 START_SECONDS = 120.0
 WORKERS = 4  #: at most, and only where as many threads grade at once
 
+_CURE = "`python -c 'import math_verify'` works"
 _GONE = (OSError, EOFError)  #: from a connection whose other end is gone
 
 
@@ -76,12 +77,14 @@ class _Checker:
 class Pool:
     """At most ``workers`` checkers and the helper that forks them."""
 
-    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS, judge: str | None = None) -> None:
-        """judge: ``FILE.py:NAME`` of a function of the user's that compares (bapo.graders.user); None: by algebra."""
-        self.workers, self.wall_seconds, self.judge_place = workers, wall_seconds, judge
-        self.cure = f"{judge} can be imported" if judge else "`python -c 'import math_verify'` works"
+    def __init__(self, workers: int = WORKERS, wall_seconds: float = WALL_SECONDS) -> None:
+        self.workers, self.wall_seconds = workers, wall_seconds
+        self._empty()
+
+    def _empty(self) -> None:
+        """Begin without a helper and without checkers."""
         self.kills = 0
-        self._slots = threading.Semaphore(workers)
+        self._slots = threading.Semaphore(self.workers)
         self._lock = threading.Lock()
         self._idle: list[_Checker] = []
         self._helper: subprocess.Popen[bytes] | None = None
@@ -104,7 +107,7 @@ class Pool:
             except _GONE:
                 self.close()
                 if attempt == 2:
-                    raise UserError(f"the grader's helper process ends at once; check that {self.cure}") from None
+                    raise UserError(f"the grader's helper process ends at once; check that {_CURE}") from None
                 if deadline.half_spent():
                     raise Overloaded from None
             finally:
@@ -140,7 +143,7 @@ class Pool:
                 stream.close()
         if self._helper is not None:
             self._helper.returncode = 0  # its parent waits for it
-        self.__init__(self.workers, self.wall_seconds, self.judge_place)  # type: ignore[misc]
+        self._empty()
 
     # ------------------------------------------------------------------------------------------------
 
@@ -206,14 +209,7 @@ class Pool:
         path = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
         with far:
             self._helper = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    "bapo.graders.worker",
-                    str(far.fileno()),
-                    *filter(None, [self.judge_place]),
-                ],
+                [sys.executable, "-P", "-m", "bapo.graders.worker", str(far.fileno())],
                 pass_fds=[far.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -229,7 +225,7 @@ class Pool:
             self._helper = None
             self._server.close()
             self._server = None
-            raise UserError(f"the grader's helper process did not start; check that {self.cure}") from None
+            raise UserError(f"the grader's helper process did not start; check that {_CURE}") from None
 
 
 _POOL = Pool()

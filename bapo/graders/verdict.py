@@ -11,7 +11,6 @@ NO_ANSWER, WRONG = "no_answer", "wrong"
 #: Both an outcome and a reason: the machine was too busy to check an answer, which says nothing about it.
 OVERLOADED = "overloaded"
 #: What outcomes of a user's code begin with: the code itself is wrong; a function has raised an exception.
-REFUSED, RAISED = "refused: ", "raised: "
 
 
 class Verdict(NamedTuple):

@@ -92,10 +92,6 @@ class Task:
         """
         raise UserError(f"{prompt}: no other prompt of task={self.name}; leave evaluation.asked out")
 
-    def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
-        """Grade by another grader, whose disagreements an evaluation lists; None where the task has none."""
-        return None
-
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
         """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
 
@@ -122,7 +118,3 @@ class Task:
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         """Grade one line of a file of responses. Raises UserError naming the field that is missing or wrong."""
         raise self.lacks("grade_line")
-
-    def second_line(self, line: Mapping[str, Any]) -> Verdict | None:
-        """Grade the same line by another grader; None where the task has none."""
-        return None

@@ -47,7 +47,7 @@ def _require_names_only(name: str) -> None:
         return
     path = places.file_of("task", name)
     content = _content(path)
-    if content.code or content.answers or content.environment:
+    if content.code or content.answers:
         raise UserError(f"{path}: an installed package has a task {name} (entry point {GROUP}); give this another name")
 
 
@@ -59,26 +59,15 @@ def _content(path: Path) -> TaskConfig:
 def _of_file(path: Path, changed: int) -> Task:
     """Make the task of a file. changed: when the file was, so that a later state of it is another task."""
     content = _content(path)
-    kinds = {"code": content.code, "answers": content.answers, "environment": content.environment}
-    named = [kind for kind, value in kinds.items() if value]
-    if len(named) > 1:
-        raise UserError(f"{path}: {' and '.join(named)}: give one of them; each is another kind of task")
-    if content.right_from is not None and not content.environment:
-        raise UserError(f"{path}: right_from: says which rewards of an environment are right; name one: environment")
+    if content.code and content.answers:
+        raise UserError(f"{path}: code and answers: give one of them; each is another kind of task")
     if content.code:
         return _made(load(content.code, f"{path}: code"), f"{path}: code={content.code}", content.name)
     if content.answers:
         from bapo.tasks.rows import RowsTask
 
-        return RowsTask(content, path)
-    if content.environment:
-        from bapo.tasks.environments import EnvironmentTask
-
-        return EnvironmentTask(content, path)
-    raise UserError(
-        f"{path}: code, answers and environment have no value: name a class (code: FILE.py:CLASS), a way of grading, "
-        "or an environment"
-    )
+        return RowsTask.of_file(content, path)
+    raise UserError(f"{path}: code and answers have no value: name a class (code: FILE.py:CLASS) or a way of grading")
 
 
 def _made(cls: Any, where: str, name: str) -> Task:

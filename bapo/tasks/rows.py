@@ -1,4 +1,4 @@
-"""A task without code: rows of a file or a set of the hub with a prompt and a gold answer, graded as the YAML says."""
+"""Rows of a file or a set of the hub with a prompt and a gold answer: a task by YAML alone, or a class to extend."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bapo.errors import UserError
-from bapo.graders import mathematics, user
+from bapo.graders import mathematics
 from bapo.graders.extract import boxed, last_box, without_thinking
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
-from bapo.project import code_digest, file_and_name
 from bapo.tasks.base import Progress, Task
-from bapo.tasks.files import read_problems
 from bapo.tasks.mathematics.hub import items
 from bapo.tasks.real import decisions
 from bapo.tasks.real.boxed import PROMPTS, RealSets, read_truth
@@ -50,13 +48,13 @@ PLACES: Mapping[str, Callable[[str], str | None]] = {
 }
 
 
-def place_name(place: Callable[[str], str | None]) -> str:
-    return next(name for name, known in PLACES.items() if known is place)
-
-
-def wrapped(place: Callable[[str], str | None], answer: str) -> str:
-    """Return a response that has the answer where ``place`` looks for it."""
-    return {"box": boxed, "tag": "<answer>{}</answer>".format}.get(place_name(place), str)(answer)
+#: ``answer_in`` -> a response that has the answer there
+WRAPPERS: Mapping[str, Callable[[str], str]] = {
+    "box": boxed,
+    "tag": "<answer>{}</answer>".format,
+    "last-line": str,
+    "all": str,
+}
 
 
 def prompts_of(prompt: str) -> dict[str, str]:
@@ -93,50 +91,53 @@ def _choice(text: str) -> str | None:
 class RowsTask(Task):
     """Rows with the columns ``problem`` and ``answer`` (``data.hub.SPLIT.columns`` names others).
 
-    answers: mathematics, exact (the same words), choice (a letter) or function (``FILE.py:NAME``, called with the
-    response's answer and the gold in a process with limits of time and memory).
+    answers: mathematics, exact (the same words) or choice (a letter); answer_in: a key of PLACES. A project's subclass
+    sets ``name`` and ``benchmarks``, and may compare by ``equal`` (docs/project.md).
     """
 
     fields = ("gold", "response")
     revision = 1  # 0 let the splits of a folder share ids, and a probe of its own took rows from training
+    answers: str = "exact"
+    answer_in: str = "box"
 
-    def __init__(self, content: TaskConfig, path: Path) -> None:
+    @classmethod
+    def of_file(cls, content: TaskConfig, path: Path) -> RowsTask:
+        """Make the task that a project's YAML file describes. Raises UserError naming the file and the field."""
         if not content.benchmarks:
             raise UserError(f"{path}: benchmarks is empty; map at least one test split to its title in tables")
-        if (content.answers == "function") != bool(content.function):
-            raise UserError(
-                f"{path}: function: names the Python function (FILE.py:NAME) of answers: function, else nothing"
-            )
-        self.name, self.path = content.name, path  # type: ignore[misc]
-        self.benchmarks = dict(content.benchmarks)  # type: ignore[misc]
-        self.answers, self.find_answer = content.answers, PLACES[content.answer_in]
-        self.function = file_and_name(content.function, f"{path}: function") if content.function else None
+        task = cls()
+        task.name, task.benchmarks = content.name, dict(content.benchmarks)  # type: ignore[misc]
+        task.answers, task.answer_in = content.answers or cls.answers, content.answer_in
+        return task
 
     def content(self) -> dict[str, Any]:
         """Return what decides the grades."""
-        return {
-            "answers": self.answers,
-            "place": place_name(self.find_answer),
-            **({"function": [code_digest(self.function[0]), self.function[1]]} if self.function else {}),
-        }
+        return {"answers": self.answers, "place": self.answer_in}
 
     # ------------------------------------------------------------------ grading
     def verify(self, response: str, ground_truth: str) -> Verdict:
         return self._grade(response, read_truth(ground_truth)["answers"])
 
+    def equal(self, answer: str, gold: str) -> bool:
+        """Return whether an answer is the gold, where ``answers`` is not mathematics."""
+        return self._read(answer) == self._read(gold)
+
+    def _read(self, text: str) -> str | None:
+        return _choice(text) if self.answers == "choice" else _folded(text)
+
     def _grade(self, response: str, golds: Sequence[str]) -> Verdict:
         answer = self.find_answer(response)
-        if answer is None or (len(answer) > _LONGEST and self.function is None):
+        if answer is None or len(answer) > _LONGEST:
             return Verdict(False, False, NO_ANSWER)
         if self.answers == "mathematics":
             return mathematics.judge(answer, golds)
-        if self.function:
-            return user.judge(*self.function, answer, golds)
-        read = _choice if self.answers == "choice" else _folded
-        given = read(answer)
-        if given is None:
+        if self._read(answer) is None:
             return Verdict(False, False, NO_ANSWER)
-        return RIGHT if given in [read(gold) for gold in golds] else Verdict(False, True, WRONG)
+        return RIGHT if any(self.equal(answer, gold) for gold in golds) else Verdict(False, True, WRONG)
+
+    def find_answer(self, response: str) -> str | None:
+        """Return the part of a response that ``answer_in`` names; None where there is none."""
+        return PLACES[self.answer_in](response)
 
     def answer(self, response: str) -> str | None:
         found = self.find_answer(response)
@@ -144,12 +145,12 @@ class RowsTask(Task):
             return None
         if self.answers == "mathematics":
             return mathematics.answer(boxed(found))
-        return _choice(found) if self.answers == "choice" else _folded(found)
+        return self._read(found)
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        """Return every gold where a response has its answer; () where only the user's function knows right answers."""
+        """Return every gold where a response has its answer."""
         golds = check(read_truth(ground_truth).get("answers"), "ground truth: 'answers'", self.answers)
-        return () if self.function else [wrapped(self.find_answer, gold) for gold in golds]
+        return [WRAPPERS[self.answer_in](gold) for gold in golds]
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
         golds = check(line["gold"], "field 'gold'", self.answers)
@@ -169,18 +170,7 @@ class RowsTask(Task):
             prompts=prompts_of(config.data.prompt),
             check=lambda golds, where: check(golds, where, self.answers),
         )
-        counts = sets.write(config, folder, progress)
-        for split in counts if self.function else ():
-            self._try_function(split, folder, progress or (lambda text: None))
-        return counts
-
-    def _try_function(self, split: str, folder: Path, say: Progress) -> None:
-        """Call the user's function once with a gold as the answer. Raises UserError where it fails."""
-        problem = read_problems(folder / f"{split}.parquet")[0]
-        gold = read_truth(problem.ground_truth)["answers"][0]
-        path, name = self.function or (Path(), "")
-        if not user.tried(path, name, gold):
-            say(f"{split}: {path.name}:{name} says that the gold {gold!r:.80} is no right answer to {problem.id}")
+        return sets.write(config, folder, progress)
 
 
 def check(golds: Any, where: str, answers: str | None) -> tuple[str, ...]:

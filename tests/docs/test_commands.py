@@ -36,18 +36,17 @@ PLACEHOLDERS = {"LOG": "log", "RESPONSES": "responses", "CHECKPOINT": "checkpoin
 #: projects whose files the pages show
 PROJECTS = {
     "sums": [
-        ("python", "environments/sums.py"),
+        ("python", "tasks/sums.py"),
         ("yaml", "experiments/task/sums.yaml"),
         ("yaml", "experiments/setting/laptop_sums.yaml"),
     ],
     "capitals": [
         ("yaml", "experiments/task/capitals.yaml"),
         ("yaml", "experiments/setting/laptop_capitals.yaml"),
-        ("python", "graders/mine.py"),
+        ("python", "tasks/capitals.py"),
     ],
 }
 LINES = {
-    "sums": {"seed": 7, "response": "<answer>1</answer>"},
     "capitals": {"gold": "Lima", "response": "<answer>Lima</answer>"},
 }
 BLOCKS = [b for b in blocks() if b.language == "sh"]
@@ -95,7 +94,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(example(language, file), encoding="utf-8")
         (folder / name / MARK).write_text("scale: laptop\n", encoding="utf-8")
-        (folder / name / "responses.jsonl").write_text(json.dumps(LINES[name]) + "\n", encoding="utf-8")
+        line = LINES.get(name, {})
+        (folder / name / "responses.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
     write_rows(folder / "capitals" / "sets")
     code = example("python", "bapo/methods/positive_only.py")
     (folder / "site" / "positive_only.py").write_text(code, encoding="utf-8")

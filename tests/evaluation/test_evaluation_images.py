@@ -18,13 +18,12 @@ from support.standin_vllm import installed
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import disagreements, documents
+from bapo.evaluation import documents
 from bapo.evaluation.run import evaluate
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import evaluation_identity
 from bapo.experiments.places import base_directory, data_directory
-from bapo.graders.verdict import Verdict
-from bapo.tasks.base import Problem, Task
+from bapo.tasks.base import Problem
 from bapo.tasks.files import read_problems, write_problems
 
 WORLD = (
@@ -262,66 +261,3 @@ def test_a_server_is_refused(world: tuple[DictConfig, Path], tmp_path: Path) -> 
     config = changed(world[0], evaluation__backend="server", evaluation__server__base_url="http://127.0.0.1:9/v1")
     with pytest.raises(UserError, match=r"a server's completions take no images; use evaluation\.backend=vllm"):
         evaluate(config, world[1], tmp_path)
-
-
-# ------------------------------------------------------------------------------------------------ the second grader
-
-
-class Twice(Task):
-    """Right are responses that begin with "a"; the second grader looks for an "a" anywhere, and not at digits."""
-
-    name = "twice"
-
-    def verify(self, response: str, ground_truth: str) -> Verdict:
-        return Verdict(response.startswith("a"), True, "" if response.startswith("a") else "wrong")
-
-    def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
-        return None if response.isdigit() else Verdict("a" in response, True, "")
-
-
-def test_disagreements_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    responses = ["ab", "ba", "ba", "1", "ba", "cc"]
-    frame = pd.DataFrame({"problem_id": list("xxxyyy"), "sample": [0, 1, 2] * 2, "response": responses})
-    verdicts = [Twice().verify(r, "") for r in responses]
-    frame = frame.assign(
-        correct=[v.correct for v in verdicts], parsed=[v.parsed for v in verdicts], reason=[v.reason for v in verdicts]
-    )
-    found = disagreements.find(Twice(), {"x": "X", "y": "Y"}, frame)
-    assert (found["compared"], found["count"]) == (5, 3)  # all but the digit; "ba" three times
-    disagreements.write(tmp_path, "b", found, frame)
-    lines = [json.loads(line) for line in (tmp_path / "b_disagreements.jsonl").read_text().splitlines()]
-    assert [(e["problem_id"], e["sample"], e["times"], e["ground_truth"]) for e in lines] == [
-        ("x", 1, 2, "X"),
-        ("y", 1, 1, "Y"),
-    ]
-    assert lines[0]["response"] == "ba" and lines[0]["first"] == [False, True, "wrong"]
-    assert lines[0]["second"] == [True, True, ""]
-    monkeypatch.setattr(disagreements, "LISTED", 1)
-    bounded = disagreements.find(Twice(), {"x": "X", "y": "Y"}, frame)
-    assert (bounded["count"], len(bounded["rows"])) == (3, 1)
-    assert disagreements.find(Task(), {}, frame) is None
-
-
-def test_an_evaluation_lists_disagreements(
-    world: tuple[DictConfig, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And keeps them when it goes on after an interruption, which does not grade anything again."""
-    config, checkpoint = world
-    geometry, asked = type(tasks.get("geometry")), []
-
-    def contrary(self: Any, response: str, ground_truth: str) -> Verdict:
-        asked.append(response)
-        return Verdict(not self.verify(response, ground_truth).correct, True, "")
-
-    monkeypatch.setattr(geometry, "second_opinion", contrary)
-    summary = evaluate(config, checkpoint, tmp_path / "eval")
-    assert summary["disagreements"] == {
-        "diagrams_val": {"compared": 24, "count": 24},
-        "diagrams_test": {"compared": 20, "count": 20},
-    }
-    path = tmp_path / "eval" / "diagrams_val_disagreements.jsonl"
-    assert path.name in summary["files"] and sum(json.loads(e)["times"] for e in path.read_text().splitlines()) == 24
-    text, times = path.read_text(), len(asked)
-    path.unlink()
-    assert evaluate(config, checkpoint, tmp_path / "eval")["disagreements"] == summary["disagreements"]
-    assert path.read_text() == text and len(asked) == times

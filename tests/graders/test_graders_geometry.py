@@ -1,4 +1,4 @@
-"""The grader of geometry: choices, units, and the second grader; and ``python -m bapo grade``."""
+"""The grader of geometry: choices and units; and ``python -m bapo grade``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.paths import needs_shared
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.evaluation.grade import grade_file
-from bapo.graders import geometry, pool, second
+from bapo.graders import geometry, pool
 
 CHOICES = ("6", r"\sqrt { 253 }", "17", r"5 \sqrt { 13 }")
 
@@ -117,78 +117,7 @@ def test_a_gold_letter_without_its_choice() -> None:
         geometry.grade(r"\boxed{D}", [""], CHOICES)
 
 
-# ------------------------------------------------------------------------------------------------ the second grader
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("1/2", 0.5),
-        (r"\frac{1}{2}", 0.5),
-        (r"2\sqrt{9}", 6),
-        (r"\sqrt[3]{27}", 3),
-        ("-2^2", -4),
-        ("2^{-1}", 0.5),
-        ("2(3+4)", 14),
-        (r"12\frac{3}{5}", 12.6),
-        (r"2\frac{5}{3}", 10 / 3),
-        (r"-1\frac{1}{2}", -1.5),
-        ("10*3-4/2", 28),
-        (r"4\sin{0}+1", 1),
-        ("--3", 3),
-        ("1.5*10^{3}", 1500),
-        ("6/2*3", 9),
-        (r"\frac{21\sqrt{2}}{2}", 14.849242404917497),
-        ("2^3^1", 8),
-        ("x+1", None),
-        ("1/0", None),
-        ("9^{9^{9}}", None),
-        ("(1", None),
-        ("1)", None),
-        ("", None),
-        ("(" * 100 + "1" + ")" * 100, None),
-        ("-" * 5 + "1", -1),
-        (r"\sqrt{-1}", None),
-    ],
-)
-def test_the_calculator(text: str, number: float | None) -> None:
-    assert second.value(text) == (number if number is None else pytest.approx(number))
-
-
-@pytest.mark.parametrize(
-    ("gold", "response", "correct"),
-    [
-        (r"5 \sqrt { 13 }", r"\boxed{5\sqrt{13}}", True),
-        (r"5 \sqrt { 13 }", r"\boxed{\sqrt{325}}", True),
-        ("103", r"\boxed{103^\circ}", True),
-        ("103", r"\boxed{x = 103}", True),
-        ("6.4", r"\boxed{\sqrt{41}}", False),
-        ("0.5", r"\boxed{50\%}", False),
-        ("12.6", r"\boxed{12\frac{3}{5}}", True),
-        ("(1, 2)", r"\boxed{(1,\frac{4}{2})}", True),
-        ("(1, 2)", r"\boxed{[1,2]}", False),
-        ("17", r"\boxed{17\text{ cm}}", True),
-        ("17", "17", False),
-        ("17", r"<think>\boxed{17}</think> no", False),
-        ("17", r"\boxed{17", False),
-        ("even", r"\boxed{\text{Even}}", True),
-        ("1234", r"\boxed{1,234}", True),
-    ],
-)
-def test_second_opinion(gold: str, response: str, correct: bool) -> None:
-    assert geometry.second_opinion(response, [gold]).correct == correct
-
-
-def test_second_opinion_is_bounded_and_says_what_it_read() -> None:
-    assert geometry.second_opinion("no box", ["17"]) == (False, False, "no_answer")
-    assert geometry.second_opinion(r"\boxed{}", ["17"]) == (False, False, "unreadable")
-    assert geometry.second_opinion(r"\boxed{16}", ["17"]) == (False, True, "wrong")
-    for text in ("\\boxed{" * 10**5, "\\boxed{" + "(" * 10**5 + "}", "\\boxed{" + "1+" * 10**5 + "}"):
-        assert not geometry.second_opinion(text, ["17"]).correct
-    assert geometry.second_opinion(r"\boxed{D}", ["17"], ["1", "2", "3", "17"]).correct
-
-
-def test_both_graders_on_the_choices_of_geometry3k() -> None:
+def test_the_choices_of_geometry3k() -> None:
     """Every choice as an answer, by value and by letter: right exactly where it is the gold's."""
     path = needs_shared("data", "geometry3k", "geometry3k_train.jsonl.gz")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -200,9 +129,8 @@ def test_both_graders_on_the_choices_of_geometry3k() -> None:
             expected = value == choices["ABCD".index(row["answer_letter"])]
             for answer in (value, "ABCD"[index]):
                 response = f"\\boxed{{{answer}}}"
-                verdicts = [f(response, [gold], choices).correct for f in (geometry.grade, geometry.second_opinion)]
-                if verdicts != [expected, expected]:
-                    missed.append((row["id"], answer, verdicts))
+                if geometry.grade(response, [gold], choices).correct != expected:
+                    missed.append((row["id"], answer))
     assert missed == []
 
 
@@ -219,7 +147,7 @@ def test_grade_geometry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         tmp_path / "g.jsonl",
         [
             {"gold": "17", "response": r"\boxed{17^\circ}"},
-            {"gold": "x < 60", "response": r"\boxed{60 > x}"},  # the second grader knows no inequalities
+            {"gold": "x < 60", "response": r"\boxed{60 > x}"},
             {"gold": ["2:3"], "response": "none"},
             {"gold": "17", "choices": ["1", "17"], "response": r"\boxed{B}"},
             {"gold": "17", "response": r"\boxed{18}"},
@@ -230,12 +158,12 @@ def test_grade_geometry(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     right = {"correct": True, "parsed": True, "reason": ""}
     assert [json.loads(line) for line in out.splitlines()] == [
         right,
-        {**right, "second": False},
+        right,
         {"correct": False, "parsed": False, "reason": "no_answer"},
         right,
         {"correct": False, "parsed": True, "reason": "wrong"},
     ]
-    assert err == "5 graded, 3 correct, 1 without a readable answer, 1 on which the second grader disagrees\n"
+    assert err == "5 graded, 3 correct, 1 without a readable answer\n"
 
 
 def test_grade_mathematics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,7 +174,6 @@ def test_grade_mathematics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     out = io.StringIO()
     assert grade_file("mathematics", _write(tmp_path / "m.jsonl", lines), out) == 2
     assert [json.loads(line)["correct"] for line in out.getvalue().splitlines()] == [True, False]
-    assert "second" not in out.getvalue()
     assert capsys.readouterr().err == "2 graded, 1 correct, 0 without a readable answer\n"
 
 

@@ -240,7 +240,6 @@ def test_the_cheap_path_does_not_import_sympy() -> None:
         "import sys\nfrom bapo.graders import geometry, mathematics\n"
         r"texts = ['8', '0.5', r'\frac{1}{2}', '50\\%', '1,2', '(1,2)', r'\text{even}', '8 \\text{ cm}', 'x=8']"
         "\nfor gold in texts:\n    for answer in texts:\n        mathematics.judge(answer, (gold,))\n"
-        "        geometry.second_opinion(answer, (gold,))\n"
         "print([m for m in ('sympy', 'math_verify', 'torch', 'pandas') if m in sys.modules])\n"
         "from bapo.graders import pool\nprint(pool.shared()._helper)"
     )

@@ -13,7 +13,6 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.identity import data_identity
-from bapo.graders import pool, user
 from bapo.tasks import outside, rows
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
@@ -159,68 +158,15 @@ def test_rows_of_a_parquet_file(project: Path) -> None:
         make_data(configuration())
 
 
-FUNCTION = """\
-import socket
-
-def grade(answer, gold):
-    if answer == "loop":
-        while True:
-            pass
-    if answer == "memory":
-        return len(bytearray(4 << 30)) > 0
-    if answer == "network":
-        socket.create_connection(("127.0.0.1", 9))
-        return True
-    if answer == "raise":
-        raise ValueError(answer)
-    return answer.lower() == gold.lower()
-"""
-
-
-def test_a_function_of_the_users_grades_within_limits(project: Path) -> None:
-    (project / "grader.py").write_text(FUNCTION)
-    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
-    verify, truth = tasks.get("mine").verify, json.dumps({"answers": ["yes", "sure"]})
-    assert verify("SURE", truth).correct
-    assert not verify("no", truth).correct
-    truth_of_one = json.dumps({"answers": ["yes"]})
-    with pool.patience(60):  # the limit of CPU time strikes first, however busy the machine is
-        reasons = {word: verify(word, truth_of_one) for word in ("loop", "memory", "network", "raise")}
-    assert not any(verdict.correct for verdict in reasons.values())
-    assert reasons["loop"].reason == "time_limit"
-    assert reasons["network"].reason == reasons["raise"].reason == "unreadable"
-    assert verify("Yes", truth).correct  # after all that
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        ("import nowhere\n", r"grader.py cannot be loaded \(ModuleNotFoundError: No module named 'nowhere'\)"),
-        ("def grad(answer, gold):\n    return True\n", r"grader.py has no grade"),
-        (
-            "def grade(answer):\n    return True\n",
-            r"gold 'A' as answer and gold: it raised TypeError: grade\(\) takes 1",
-        ),
-        ("def grade(answer, gold):\n    return 0.7\n", r"returned 0.7; it must return True or False"),
-        ("def grade(answer, gold):\n    return None\n", r"returned None; it must return True or False"),
-        ("def grade(answer, gold):\n    return 'no'\n", r"returned 'no'; it must return True or False"),
-    ],
-)
-def test_a_function_that_fails_ends_the_data_job(project: Path, code: str, message: str) -> None:
-    (project / "grader.py").write_text(code)
-    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
-    with pytest.raises(UserError, match=message):
-        make_data(configuration())
-
-
-def test_the_pages_function_grades_the_pages_rows(project: Path) -> None:
-    for language, file in (("yaml", "experiments/task/capitals.yaml"), ("python", "graders/mine.py")):
+def test_the_pages_class_grades_the_pages_rows(project: Path) -> None:
+    for language, file in (("yaml", "experiments/task/capitals.yaml"), ("python", "tasks/capitals.py")):
         (project / file).parent.mkdir(exist_ok=True)
         (project / file).write_text(example(language, file))
     setting = "experiments/setting/laptop_capitals.yaml"
     (project / setting).write_text(example("yaml", setting))
     task = project / "experiments/task/capitals.yaml"
-    task.write_text(task.read_text().replace("answers: exact", "answers: function\nfunction: graders/mine.py:grade"))
+    kept = [line for line in task.read_text().splitlines() if not line.startswith(("answer", "benchmarks"))]
+    task.write_text("\n".join([*kept, "code: tasks/capitals.py:Capitals"]))
     write_rows(project / "sets")
     forget()
     summary = make_data(compose_config(["task=capitals"]))
@@ -231,29 +177,20 @@ def test_the_pages_function_grades_the_pages_rows(project: Path) -> None:
     assert verify("<answer>líma.</answer>", truth).correct and not verify("<answer>Cusco</answer>", truth).correct
 
 
-def test_a_function_that_refuses_its_own_gold_is_said(project: Path) -> None:
-    (project / "grader.py").write_text("def grade(answer, gold):\n    return int(answer == 'x')\n")
-    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
-    said: list[str] = []
-    make_data(configuration(), said.append)
-    assert "train: grader.py:grade says that the gold 'A' is no right answer to sets/train.csv:0" in said
-    with pytest.raises(UserError, match=r"returned 3; it must"):
-        (project / "other.py").write_text("def grade(answer, gold):\n    return 3\n")
-        user.judge(project / "other.py", "grade", "x", ["x"])
-
-
 def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path) -> None:
-    (project / "grader.py").write_text(FUNCTION)
-    describe(project, "function\nfunction: grader.py:grade\nanswer_in: all")
+    code = "from bapo.tasks.rows import RowsTask\nclass Mine(RowsTask):\n    name = 'mine'\n"
+    code += "    benchmarks = {'mine_test': 'M'}\n"
+    (project / "grader.py").write_text(code)
+    (project / "experiments" / "task" / "mine.yaml").write_text("name: mine\ntitle: Mine\ncode: grader.py:Mine\n")
     first = data_identity(configuration())
-    (project / "grader.py").write_text("# a comment\n" + FUNCTION)
+    (project / "grader.py").write_text("# a comment\n" + code)
     assert data_identity(configuration()) == first
     (project / "words.py").write_text("ENDING = '.'\n")
-    (project / "grader.py").write_text("import words\n" + FUNCTION)
+    (project / "grader.py").write_text("import words\n" + code)
     helped = data_identity(configuration())
     (project / "words.py").write_text("ENDING = '!'\n")  # a module beside it that it imports
     assert len({first, helped, data_identity(configuration())}) == 3
-    (project / "grader.py").write_text(FUNCTION.replace("lower", "upper"))
+    (project / "grader.py").write_text(code + "    answer_in = 'tag'\n")
     second = data_identity(configuration())
     assert second != first
     (project / "sets" / "train.csv").write_text("question,answer\nother?,A\n")
@@ -289,9 +226,9 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: st
     [
         ("name: mine\nanswers: letters\n", "answers=letters"),
         ("name: mine\nanswers: exact\n", "benchmarks is empty"),
-        ("name: mine\n", "code, answers and environment have no value"),
+        ("name: mine\n", "code and answers have no value"),
         ("name: mine\ncode: nowhere.py:Task\n", "no file"),
-        ("name: mine\nanswers: function\nbenchmarks: {mine_test: M}\n", "function"),
+        ("name: mine\nanswers: exact\ncode: a.py:B\n", "code and answers"),
     ],
 )
 def test_what_is_wrong_with_a_task_is_said(project: Path, yaml: str, message: str) -> None:

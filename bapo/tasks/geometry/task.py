@@ -10,7 +10,7 @@ from bapo.errors import UserError
 from bapo.graders import geometry as grader
 from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.boxed import BoxedTask, chain_truth, read_truth
+from bapo.tasks.boxed import BoxedTask, chain_truth
 from bapo.tasks.generated import require_worked
 from bapo.tasks.geometry import generator, hub, render
 from bapo.tasks.geometry import tokenizer as tokenizers
@@ -56,14 +56,6 @@ class Geometry(BoxedTask):
         return grader.grade(response, truth.get("answers"), truth.get("choices"))
 
     grade_line = staticmethod(grader.grade_line)
-    second_line = staticmethod(grader.second_line)
-
-    def second_opinion(self, response: str, ground_truth: str) -> Verdict | None:
-        """Grade by the independent grader of :mod:`bapo.graders.second`; the paper's format only."""
-        truth = read_truth(ground_truth)
-        if truth.get("format") != "boxed":
-            return None
-        return grader.second_opinion(response, truth.get("answers"), truth.get("choices"))
 
     def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         diagrams = generator.build(data.generator)
