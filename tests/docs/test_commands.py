@@ -46,9 +46,7 @@ PROJECTS = {
         ("python", "tasks/capitals.py"),
     ],
 }
-LINES = {
-    "capitals": {"gold": "Lima", "response": "<answer>Lima</answer>"},
-}
+LINES = {"capitals": {"gold": "Lima", "response": "<answer>Lima</answer>"}}
 BLOCKS = [b for b in blocks() if b.language == "sh"]
 
 
