@@ -8,13 +8,13 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from pydantic import ValidationError
 
 from bapo import project
 from bapo.errors import unknown
 from bapo.methods.base import Batch, Method, MethodConfig, MethodError, Sampler
 
-__all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "checked", "get", "table"]
+__all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "checked", "config_of", "get", "table"]
 
 _BUILT_IN = {
     "grpo": "bapo.methods.grpo:GRPO",
@@ -88,36 +88,40 @@ def built_in(algorithm: str) -> bool:
 
 def defaults(algorithm: str) -> DictConfig:
     """Return the defaults of an algorithm's class, its vetted setting. Raises MethodError for an unknown algorithm."""
-    return OmegaConf.create(OmegaConf.to_container(OmegaConf.structured(get(algorithm).Config)))
+    return OmegaConf.create(get(algorithm).Config().model_dump())
 
 
-def checked(node: Mapping[str, Any]) -> DictConfig:
-    """Fill in a ``method`` node's defaults and check it against its class's configuration.
+def config_of(content: Mapping[str, Any]) -> MethodConfig:
+    """Read a ``method`` node: the options of its algorithm, checked, with defaults where it names none.
 
-    Raises MethodError naming the key, the value and the allowed ones.
+    Raises MethodError naming the key, the value and the cure.
     """
-    values = OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else dict(node or {})
+    values = OmegaConf.to_container(content, resolve=True) if isinstance(content, DictConfig) else dict(content or {})
     if not values.get("algorithm"):
         raise MethodError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
     schema = get(values["algorithm"]).Config
     values.setdefault("name", values["algorithm"])  # or two algorithms would share a folder
-    for key in sorted(set(values) - set(schema.__dataclass_fields__)):
+    for key in sorted(set(values) - set(schema.model_fields)):
         what = f"{values['algorithm']} has no such parameter"
-        raise MethodError(unknown(f"method.{key}", what, key, sorted(schema.__dataclass_fields__)))
+        raise MethodError(unknown(f"method.{key}", what, key, sorted(schema.model_fields)))
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), values)
-        OmegaConf.to_object(merged)  # runs the class's checks
-    except OmegaConfBaseException as error:
-        raise MethodError(f"method.{error.full_key or ''}: {str(error).splitlines()[0]}") from None
-    return OmegaConf.create(OmegaConf.to_container(merged))
+        return schema(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, ("method", *first["loc"])))
+        cure = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
+        raise MethodError(f"{at}={first['input']}: {cure}" if first["loc"] else f"{at}.{cure}") from None
+
+
+def checked(node: Mapping[str, Any]) -> DictConfig:
+    """Return a ``method`` node with its class's defaults, checked as :func:`config_of` does."""
+    return OmegaConf.create(config_of(node).model_dump())
 
 
 def build(node: Mapping[str, Any], batch_size: int, seed: int) -> Method:
     """Build a run's method for ``batch_size`` prompts per step. Raises MethodError for a wrong ``method`` node."""
-    values = checked(node)
-    cls = get(values.algorithm)
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(cls.Config), values))
-    return cls(config, batch_size=batch_size, seed=seed)
+    config = config_of(node)
+    return get(config.algorithm)(config, batch_size=batch_size, seed=seed)
 
 
 def of_run(config: DictConfig) -> Method:

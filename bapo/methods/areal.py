@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from pydantic import NonNegativeFloat, NonNegativeInt
+
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import at_least, setting
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Type
 
 
-@dataclass
 class AReaLConfig(MethodConfig):
-    kind: str = "off"
-    kl_to: str = "none"
-    kl_coef: float = 0.0
+    kind: Type = "off"
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
     ratio: str = "truncated"  # the decoupled objective: pi / pi_k, weighted by pi_k / alpha
     ratio_cap: float = 5.0  # the largest such weight
     #: eta: steps between the policy that generates a group and the one that trains on it
-    staleness: int = setting(4, at_least(0, " (0 is on policy)"))
+    staleness: NonNegativeInt = 4
 
 
 class AReaL(Method):
@@ -33,6 +32,7 @@ class AReaL(Method):
     """
 
     Config = AReaLConfig
+    config: AReaLConfig
     summary = "rollouts eta steps ahead of the updates, decoupled PPO loss"
     source = "Fu et al. 2505.24298"
     cost = "1 x rollouts"

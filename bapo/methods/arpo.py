@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import ONE, setting
+from bapo.methods.base import KL, Batch, Method, MethodConfig, OpenShare, Sampler, Type
 
 
-@dataclass
 class ARPOConfig(MethodConfig):
-    kind: str = "off"
-    clip_low: float = 0.2
-    clip_high: float = 0.3
-    kl_to: str = "none"
-    kl_coef: float = 0.0
-    capacity: int = setting(8, ONE)  # correct responses kept per prompt
+    kind: Type = "off"
+    clip_low: OpenShare = 0.2
+    clip_high: PositiveFloat = 0.3
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
+    capacity: PositiveInt = 8  # correct responses kept per prompt
     positive: float = 0.1  # a response with a reward above this is kept
     max_std: float = 0.05  # a group is failed if its rewards' standard deviation is below this
     max_mean: float = 0.2  # and their mean below this
@@ -37,6 +36,7 @@ class ARPO(Method):
     """
 
     Config = ARPOConfig
+    config: ARPOConfig
     summary = "a stored correct response takes a place in groups that are all wrong"
     source = "Lu et al. 2505.16282; dvlab-research/ARPO"
     cost = "1 x rollouts"

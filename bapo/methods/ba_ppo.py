@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from bapo.methods.bapo import BAPO
 from bapo.methods.bapo_options import BAPOConfig
+from bapo.methods.base import KL, Type
 from bapo.methods.ppo import PPO, PPOConfig
 
 
-@dataclass
 class BAPPOConfig(PPOConfig, BAPOConfig):
     """BAPO's options and PPO's."""
 
     algorithm: str = "ba_ppo"
     name: str = "ba_ppo"
-    kind: str = "off"  # as kl_to, BAPO's value: PPOConfig comes first and would bring back MethodConfig's
-    kl_to: str = "rollout"
+    kind: Type = "off"  # as kl_to, BAPO's value: PPOConfig comes first and would bring back MethodConfig's
+    kl_to: KL = "rollout"
     bad_capacity: int | None = None  # None: a quarter of the batch size, A.9's 64 of Table 3's 256
 
 
@@ -32,6 +30,7 @@ class BAPPO(PPO, BAPO):
     """
 
     Config = BAPPOConfig
+    config: BAPPOConfig
     summary = "BAPO's delayed rollout policy and batch X1 + X2 + X3, with PPO's critic"
     source = "paper A.9, Figure 16"
     cost = "BAPO's rollouts, 2 x its updates (actor, critic)"

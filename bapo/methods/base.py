@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, Self
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from bapo import seeds
 from bapo.algorithm import advantages
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.validate import POSITIVE, Rule, at_least, broken_rules, one_of, setting, within
 
 if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
     from torch import Tensor
@@ -82,54 +82,60 @@ class Batch:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass
-class MethodConfig:
+Share = Annotated[float, Field(ge=0, le=1)]
+OpenShare = Annotated[float, Field(gt=0, lt=1)]
+Type = Literal["on", "off"]  # "on" or "off" policy, the Type column of Table 1
+#: reference (eq. 1), rollout (alpha, eq. 3), step-policy (pi_k), or a mixture that the method defines
+KL = Literal["reference", "rollout", "step-policy", "mixture", "none"]
+Mean = Literal["sequence-mean", "token-mean"]  # eq. 1; verl: token-mean
+Spread = Literal["population", "unbiased", "none"]  # eq. 2; verl; Dr. GRPO
+
+
+class MethodConfig(BaseModel):
     """The options of every method. The defaults are the paper's (equations 1 and 2, Table 3)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     algorithm: str = "grpo"
     name: str = "grpo"  # label of the runs and of their folder; no meaning
     title: str = ""  # row label in tables
-    kind: str = setting("on", one_of("on", "off"))  # "on" or "off" policy, the Type column of Table 1
-    clip_low: float = setting(0.2, within(0, 1, "(0, 1)"))  # epsilon of eq. 1
-    clip_high: float = setting(0.2, POSITIVE)
-    #: verl's bound where the advantage is negative
-    dual_clip: float = setting(3.0, Rule(lambda bound: bound == 0 or bound > 1, "0 (off) or above 1"))
+    kind: Type = "on"
+    clip_low: OpenShare = 0.2  # epsilon of eq. 1
+    clip_high: PositiveFloat = 0.2
+    dual_clip: NonNegativeFloat = 3.0  # verl's bound where the advantage is negative; 0 is off
     #: one: [1 - low, 1 + high]; step-policy: centred at pi_k / alpha
-    clip_centre: str = setting("one", one_of("one", "step-policy"))
+    clip_centre: Literal["one", "step-policy"] = "one"
     #: behaviour: pi / alpha (eq. 3); step-policy: pi / pi_k, as in verl's GRPO, whatever engine sampled (a replayed
     #: response keeps its pi / alpha_B); truncated: pi / pi_k, weighted by min(pi_k / alpha, ratio_cap); sequence:
     #: GSPO's geometric mean of pi / alpha over the response
-    ratio: str = setting("behaviour", one_of("behaviour", "step-policy", "truncated", "sequence"))
-    ratio_cap: float = setting(3.0, POSITIVE)
-    kl_coef: float = setting(0.001, at_least(0))  # beta, Table 3
-    #: reference (eq. 1), rollout (alpha, eq. 3), step-policy (pi_k), or a mixture that the method defines
-    kl_to: str = setting("reference", one_of("reference", "rollout", "step-policy", "mixture", "none"))
+    ratio: Literal["behaviour", "step-policy", "truncated", "sequence"] = "behaviour"
+    ratio_cap: PositiveFloat = 3.0
+    kl_coef: NonNegativeFloat = 0.001  # beta, Table 3
+    kl_to: KL = "reference"
     entropy_coef: float = 0.001  # Table 3
-    aggregation: str = setting("sequence-mean", one_of("sequence-mean", "token-mean"))  # eq. 1; verl: token-mean
-    #: population (eq. 2), unbiased (verl) or none (Dr. GRPO)
-    advantage_std: str = setting("population", one_of("population", "unbiased", "none"))
+    aggregation: Mean = "sequence-mean"
+    advantage_std: Spread = "population"
     advantage_eps: float = 1e-6
     advantage_eps_inside: bool = True  # sqrt(var + eps), eq. 2; std + eps (verl)
 
-    def __post_init__(self) -> None:
-        for key, _, cure in broken_rules(type(self), lambda key: getattr(self, key)):
-            self.require(False, key, cure)
-        self.require(
-            self.ratio == "behaviour" or self.clip_centre == "one",
-            "clip_centre",
-            f"must be one with method.ratio={self.ratio}, which is not the token's pi / alpha",
-        )
+    @model_validator(mode="after")
+    def _loss(self) -> Self:
+        self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "must be 0 (off) or above 1")
+        centre = f"must be one with method.ratio={self.ratio}, which is not the token's pi / alpha"
+        self.require(self.ratio == "behaviour" or self.clip_centre == "one", "clip_centre", centre)
+        return self
 
     def require(self, holds: bool, key: str, cure: str) -> None:
-        """Raise MethodError with the value of ``key`` and the cure unless the rule holds."""
+        """Raise ValueError with the value of ``key`` and the cure unless the rule holds."""
         if not holds:
-            raise MethodError(f"method.{key}={getattr(self, key)}: {cure}")
+            raise ValueError(f"{key}={getattr(self, key)}: {cure}")
 
 
 class Method:
     """GRPO (Shao et al. 2024; paper eq. 1 and 2) and the hooks that other methods override."""
 
     Config: type[MethodConfig] = MethodConfig
+    config: MethodConfig
     #: to be raised when new code changes what the same configuration means; part of a run's identity
     revision: int = 1
     summary: str = "group-relative advantages, on policy"

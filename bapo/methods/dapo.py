@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import FRESH, Group
 from bapo.errors import UserError
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import ONE, one_of, setting
+from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler
 
 
-@dataclass
 class DAPOConfig(MethodConfig):
-    clip_low: float = 0.2
-    clip_high: float = 0.28  # "clip higher"
-    kl_to: str = "none"
-    kl_coef: float = 0.0
+    clip_low: OpenShare = 0.2
+    clip_high: PositiveFloat = 0.28  # "clip higher"
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
     entropy_coef: float = 0.0
-    aggregation: str = "token-mean"
-    max_generation_batches: int = setting(4, ONE)  # the BAPO paper's limit (Figure 9); the recipe's is 10
+    aggregation: Mean = "token-mean"
+    max_generation_batches: PositiveInt = 4  # the BAPO paper's limit (Figure 9); the recipe's is 10
     #: "train" on the groups found so far, or "raise" as the recipe does
-    at_limit: str = setting("train", one_of("train", "raise"))
+    at_limit: Literal["train", "raise"] = "train"
 
 
 class DAPO(Method):
@@ -32,6 +32,7 @@ class DAPO(Method):
     """
 
     Config = DAPOConfig
+    config: DAPOConfig
     summary = "dynamic sampling until the batch is full, clip-higher, token-mean, no KL"
     source = "Yu et al. 2503.14476; verl-recipe dapo"
     cost = "1 to 4 x rollouts"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Sampler
+from bapo.methods.base import Batch, Sampler, Share
 from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
-from bapo.validate import ONE, POSITIVE, setting, within
 
 #: success rates stay this far from 0 and 1 before their logit is taken, as in the reference
 MARGIN = 1e-4
@@ -20,17 +19,16 @@ MARGIN = 1e-4
 PRIOR = 1.0
 
 
-@dataclass
 class DOTSConfig(RolloutReplayConfig):
     """The values of the reference's ``final_ds_teacher_replay.sh``, as far as it sets them."""
 
-    every: int = setting(2, ONE)  # mu: steps between two selections
-    reference_share: float = setting(0.5, POSITIVE)  # share of B rolled out at each selection; 256 of 512
+    every: PositiveInt = 2  # mu: steps between two selections
+    reference_share: PositiveFloat = 0.5  # share of B rolled out at each selection; 256 of 512
     #: candidates from the stream for each chosen prompt; the reference predicts the whole training set
-    candidates: int = setting(8, ONE)
-    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # alpha: the desired success rate
-    selection_temperature: float = setting(1e-3, POSITIVE)  # tau
-    attention_temperature: float = setting(1.0, POSITIVE)  # divides the attention's scores
+    candidates: PositiveInt = 8
+    target: Share = 0.5  # alpha: the desired success rate
+    selection_temperature: PositiveFloat = 1e-3  # tau
+    attention_temperature: PositiveFloat = 1.0  # divides the attention's scores
 
 
 class DOTS(RolloutReplay):
@@ -55,6 +53,7 @@ class DOTS(RolloutReplay):
     """
 
     Config = DOTSConfig
+    config: DOTSConfig
     summary = "prompts of medium predicted difficulty from a reference set, and rollout replay"
     source = "Sun et al. 2506.05316; ASTRAL-Group/data-efficient-llm-rl"
     cost = "0.75 x rollouts"

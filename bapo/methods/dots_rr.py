@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.batch import informative
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import at_least, setting, within
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Type
 
 
-@dataclass
 class RolloutReplayConfig(MethodConfig):
-    kind: str = "off"
-    kl_to: str = "none"
-    kl_coef: float = 0.0
-    fresh_share: float = setting(0.5, within(0, 1, "(0, 1]"))  # sigma: generated share of the batch
+    kind: Type = "off"
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
+    fresh_share: float = Field(0.5, gt=0, le=1)  # sigma: generated share of the batch
     entropy_coef: float = 0.0
     #: groups in the buffer; None: the batch size (512 of 512 in the reference)
-    capacity: int | None = setting(None, at_least(1, ", or null"))
+    capacity: PositiveInt | None = None
     #: mu: steps before the first replay
-    first_steps: int = setting(2, at_least(1, ": there is nothing to replay before"))
+    first_steps: PositiveInt = 2
 
 
 class RolloutReplay(Method):
@@ -34,6 +33,7 @@ class RolloutReplay(Method):
     """
 
     Config = RolloutReplayConfig
+    config: RolloutReplayConfig
     summary = "half of each batch replayed from a FIFO buffer of informative groups"
     source = "Sun et al. 2506.05316; ASTRAL-Group/data-efficient-llm-rl"
     cost = "0.5 x rollouts"

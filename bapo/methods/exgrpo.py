@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.batch import informative
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt, above
-from bapo.methods.base import Batch, Sampler
+from bapo.methods.base import Batch, Sampler, Share
 from bapo.methods.luffy import shaped_loss
 from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
 from bapo.methods.repo import merge
-from bapo.validate import OFF_OR_POSITIVE, ONE, POSITIVE, setting, within
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
 TRIES = 4
 
 
-@dataclass
 class ExGRPOConfig(MixedConfig):
     #: rho: share of a batch's questions that bring back a response
-    experience_ratio: float = setting(0.5, within(0, 1, "[0, 1]"))
+    experience_ratio: Share = 0.5
     start_reward: float = 0.35  # replay starts once a batch's mean reward is above this
-    bucket_std: float = setting(1.0, POSITIVE)  # sigma of the Gaussian over the number correct; its mean is G / 2
-    capacity: int = setting(32, ONE)  # newest correct responses kept per question
-    shape: float = setting(0.1, OFF_OR_POSITIVE)  # policy shaping x / (x + shape); 0: the plain ratio
+    bucket_std: PositiveFloat = 1.0  # sigma of the Gaussian over the number correct; its mean is G / 2
+    capacity: PositiveInt = 32  # newest correct responses kept per question
+    shape: NonNegativeFloat = 0.1  # policy shaping x / (x + shape); 0: the plain ratio
 
 
 class ExGRPO(MixedMethod):
@@ -55,10 +54,10 @@ class ExGRPO(MixedMethod):
     """
 
     Config = ExGRPOConfig
+    config: ExGRPOConfig
     summary = "half of the questions bring back their surest stored response; buckets by correctness"
     source = "Zhan et al. 2510.02245; ElliottYan/LUFFY ExGRPO"
     cost = "1 x rollouts, stored responses scored"
-    config: ExGRPOConfig
 
     def __init__(self, config: ExGRPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)

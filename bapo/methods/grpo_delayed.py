@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-from bapo.methods.base import Method, MethodConfig
-from bapo.validate import at_least, one_of, setting
+from pydantic import PositiveInt
+
+from bapo.methods.base import Method, MethodConfig, Type
 
 
-@dataclass
 class DelayedConfig(MethodConfig):
-    kind: str = "off"
+    kind: Type = "off"
     #: steps between two refreshes of the rollout policy
-    v: int = setting(5, at_least(1, " (1 refreshes the rollout policy before every step)"))
+    v: PositiveInt = 5
     #: "literal": t mod v = 0; "first": (t - 1) mod v = 0
-    sync_phase: str = setting("literal", one_of("literal", "first"))
+    sync_phase: Literal["literal", "first"] = "literal"
     clip_centre: str = "step-policy"
 
 
@@ -35,6 +35,7 @@ class DelayedGRPO(Method):
     """
 
     Config = DelayedConfig
+    config: DelayedConfig
     summary = "rollout policy refreshed every v steps, clip centred at pi_k / alpha"
     source = "Mroueh et al. 2505.22257"
 

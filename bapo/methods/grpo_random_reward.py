@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from bapo.algorithm.rollouts import Group
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import setting, within
+from bapo.methods.base import Batch, Method, MethodConfig, OpenShare, Sampler
 
 
-@dataclass
 class RandomRewardConfig(MethodConfig):
-    chance: float = setting(0.5, within(0, 1, "(0, 1)"))  # probability of reward 1
+    chance: OpenShare = 0.5  # probability of reward 1
 
 
 class RandomReward(Method):
@@ -25,6 +23,7 @@ class RandomReward(Method):
     """
 
     Config = RandomRewardConfig
+    config: RandomRewardConfig
     summary = "control: GRPO on coin flips instead of the verifier's rewards"
     source = "control; Shao et al. 2506.10947"
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Self
 
-from bapo.methods.base import Method, MethodConfig
+from pydantic import NonNegativeFloat, PositiveFloat, model_validator
+
+from bapo.methods.base import KL, Method, MethodConfig, OpenShare
 
 
-@dataclass
 class GSPOConfig(MethodConfig):
     ratio: str = "sequence"
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
+    clip_low: OpenShare = 3e-4
+    clip_high: PositiveFloat = 4e-4
     dual_clip: float = 0.0
-    kl_to: str = "none"
-    kl_coef: float = 0.0
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _gspo(self) -> Self:
         self.require(self.ratio == "sequence", "ratio", "must be sequence; method=grpo has the others")
+        return self
 
 
 class GSPO(Method):
@@ -29,5 +31,6 @@ class GSPO(Method):
     """
 
     Config = GSPOConfig
+    config: GSPOConfig
     summary = "GRPO with one importance ratio a sequence"
     source = "Zheng et al. 2507.18071; verl policy loss gspo"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pydantic import NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod, mixed
-from bapo.validate import OFF_OR_POSITIVE, ONE, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from bapo.algorithm.losses import LossInputs
 
 
-@dataclass
 class LUFFYConfig(MixedConfig):
-    demonstrations: int = setting(1, ONE)  # responses of a group replaced by the expert's solution (n_prefix)
-    shape: float = setting(0.1, OFF_OR_POSITIVE)  # gamma of policy shaping x / (x + gamma); 0: the plain ratio
+    demonstrations: PositiveInt = 1  # responses of a group replaced by the expert's solution (n_prefix)
+    shape: NonNegativeFloat = 0.1  # gamma of policy shaping x / (x + gamma); 0: the plain ratio
 
 
 class LUFFY(MixedMethod):
@@ -40,10 +39,10 @@ class LUFFY(MixedMethod):
     """
 
     Config = LUFFYConfig
+    config: LUFFYConfig
     summary = "an expert's solution takes a place in every group; its ratio is shaped, not clipped"
     source = "Yan et al. 2504.14945; ElliottYan/LUFFY"
     cost = "1 x rollouts, and an expert"
-    config: LUFFYConfig
 
     def __init__(self, config: LUFFYConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)

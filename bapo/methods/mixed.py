@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
+from pydantic import NonNegativeFloat, model_validator
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
-from bapo.methods.base import Method, MethodConfig, Sampler
+from bapo.methods.base import KL, Mean, Method, MethodConfig, Sampler, Spread, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from bapo.algorithm.losses import LossInputs
 
 
-@dataclass
 class MixedConfig(MethodConfig):
     """The common settings of the launch scripts of LUFFY, ExGRPO and ReLIFT.
 
@@ -25,16 +25,17 @@ class MixedConfig(MethodConfig):
     that a token weighs the same in every response; so does token-mean, without a constant.
     """
 
-    kind: str = "off"
-    advantage_std: str = "none"  # grpo_use_std=False
-    aggregation: str = "token-mean"
-    kl_to: str = "none"
-    kl_coef: float = 0.0
+    kind: Type = "off"
+    advantage_std: Spread = "none"  # grpo_use_std=False
+    aggregation: Mean = "token-mean"
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
     on_policy_clip: bool = False  # fresh responses keep GRPO's clip; the scripts have loss_remove_clip=True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _mixed(self) -> Self:
         self.require(self.ratio == "behaviour", "ratio", "must be behaviour: other policies' tokens have a loss apart")
+        return self
 
 
 class MixedMethod(Method):

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import ONE, POSITIVE, setting, within
+from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler, Share
 
 
-@dataclass
 class MoPPSConfig(MethodConfig):
     """The reference's values for Countdown and Geometry3K; for mathematics it has candidates 16 and memory 1."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.28
-    kl_to: str = "none"
-    kl_coef: float = 0.0
-    aggregation: str = "token-mean"  # as in the reference
-    candidates: int = setting(8, ONE)  # rho: candidates per prompt of the batch
+    clip_low: OpenShare = 0.2
+    clip_high: PositiveFloat = 0.28
+    kl_to: KL = "none"
+    kl_coef: NonNegativeFloat = 0.0
+    aggregation: Mean = "token-mean"  # as in the reference
+    candidates: PositiveInt = 8  # rho: candidates per prompt of the batch
     #: lambda: share of a posterior that the next one keeps; 1 forgets nothing
-    memory: float = setting(0.5, within(0, 1, "[0, 1]"))
-    prior_successes: float = setting(1.0, POSITIVE)  # a0 of Beta(a0, b0)
-    prior_failures: float = setting(1.0, POSITIVE)  # b0
-    target: float = setting(0.5, within(0, 1, "[0, 1]"))  # gamma*: the desired success probability
+    memory: Share = 0.5
+    prior_successes: PositiveFloat = 1.0  # a0 of Beta(a0, b0)
+    prior_failures: PositiveFloat = 1.0  # b0
+    target: Share = 0.5  # gamma*: the desired success probability
 
 
 class MoPPS(Method):
@@ -40,6 +38,7 @@ class MoPPS(Method):
     """
 
     Config = MoPPSConfig
+    config: MoPPSConfig
     summary = "prompts of medium difficulty by a Beta posterior and Thompson sampling"
     source = "Qu et al. 2507.04632; thu-rllab/MoPPS"
     cost = "1 x rollouts"

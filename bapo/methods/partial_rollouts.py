@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import one_of, setting, within
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler, Type
 
 
-@dataclass
 class PartialRolloutsConfig(MethodConfig):
-    kind: str = "off"
+    kind: Type = "off"
     #: share of sampling.max_response_tokens that a response may take in one step
-    share: float = setting(0.5, within(0, 1, "(0, 1]", "; 1 cuts nothing off"))
+    share: float = Field(0.5, gt=0, le=1)
     #: segments of a response that have an advantage: "all", or only the "current" step's
-    segments: str = setting("all", one_of("all", "current"))
+    segments: Literal["all", "current"] = "all"
 
 
 class PartialRollouts(Method):
@@ -40,6 +39,7 @@ class PartialRollouts(Method):
     """
 
     Config = PartialRolloutsConfig
+    config: PartialRolloutsConfig
     summary = "responses that outgrow a step's budget of tokens go on in the next step"
     source = "Kimi Team 2501.12599, section 2.6.2"
     cost = "<= 1 x rollouts, each computed again where it goes on"

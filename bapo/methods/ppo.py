@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from bapo.algorithm import advantages
-from bapo.methods.base import Method, MethodConfig
-from bapo.validate import OFF_OR_POSITIVE, POSITIVE, at_least, setting, within
+from bapo.methods.base import Method, MethodConfig, Share
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,28 +16,25 @@ if TYPE_CHECKING:
     from bapo.algorithm.losses import ValueInputs
 
 
-@dataclass
 class PPOConfig(MethodConfig):
     """verl's values for the critic; the paper gives only lambda (Table 3)."""
 
     algorithm: str = "ppo"
     name: str = "ppo"
-    gamma: float = setting(1.0, within(0, 1, "[0, 1]"))
-    gae_lambda: float = setting(1.0, within(0, 1, "[0, 1]"))  # Table 3
+    gamma: Share = 1.0
+    gae_lambda: Share = 1.0  # Table 3
     whiten_advantages: bool = True  # over all tokens of the batch
-    value_clip: float = setting(0.5, OFF_OR_POSITIVE)  # 0: off
+    value_clip: NonNegativeFloat = 0.5  # 0: off
     #: critic's learning rate over train.learning_rate: verl's 1e-5 over Table 3's 1e-6
-    critic_rate_ratio: float = setting(10.0, POSITIVE)
-    critic_warmup: int = setting(0, at_least(0, " steps"))  # first steps, which train only the critic
+    critic_rate_ratio: PositiveFloat = 10.0
+    critic_warmup: NonNegativeInt = 0  # first steps, which train only the critic
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _ppo(self) -> Self:
         for key in ("advantage_std", "advantage_eps", "advantage_eps_inside"):
-            self.require(
-                getattr(self, key) == getattr(MethodConfig, key),
-                key,
-                f"{self.algorithm} takes its advantages from the critic, so this has no effect; remove it",
-            )
+            cure = f"{self.algorithm} takes its advantages from the critic, so this has no effect; remove it"
+            self.require(getattr(self, key) == MethodConfig.model_fields[key].default, key, cure)
+        return self
 
 
 class PPO(Method):
@@ -50,6 +46,7 @@ class PPO(Method):
     """
 
     Config = PPOConfig
+    config: PPOConfig
     summary = "actor and critic, generalised advantage estimation, on policy"
     source = "Schulman et al. 2017, 2016; verl `gae`; paper A.9"
     cost = "1 x rollouts, 2 x updates (actor, critic)"

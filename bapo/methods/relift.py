@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from pydantic import PositiveFloat
 
 from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt
 from bapo.methods.base import Batch, Sampler
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod
-from bapo.validate import POSITIVE, setting
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from bapo.algorithm.losses import LossInputs
 
 
-@dataclass
 class ReLIFTConfig(MixedConfig):
-    buffer_share: float = setting(1.0, POSITIVE)  # solutions in a supervised update, as a share of train.batch_size
+    buffer_share: PositiveFloat = 1.0  # solutions in a supervised update, as a share of train.batch_size
 
 
 class ReLIFT(MixedMethod):
@@ -37,10 +36,10 @@ class ReLIFT(MixedMethod):
     """
 
     Config = ReLIFTConfig
+    config: ReLIFTConfig
     summary = "supervised updates on expert solutions of questions that are all wrong, once a buffer is full"
     source = "Ma et al. 2506.07527; TheRoadQaQ/ReLIFT"
     cost = "1 x rollouts, and an expert"
-    config: ReLIFTConfig
 
     def __init__(self, config: ReLIFTConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pydantic import Field, NonNegativeInt, PositiveInt
+
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import ONE, at_least, setting, within
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Share, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
     from bapo.algorithm.losses import LossInputs
 
 
-@dataclass
 class ReMixConfig(MethodConfig):
-    kind: str = "off"
+    kind: Type = "off"
     clip_centre: str = "step-policy"  # pi_k / pi_{k-i}
-    kl_to: str = "mixture"  # lambda KL(reference) + (1 - lambda) KL(pi_k)
-    replay_share: float = setting(0.4, within(0, 1, "[0, 1)"))  # p: share of a batch from earlier policies
-    policies: int = setting(2, ONE)  # N: number of earlier policies
-    update_to_data: int = setting(2, ONE)  # passes over a batch
+    kl_to: KL = "mixture"  # lambda KL(reference) + (1 - lambda) KL(pi_k)
+    replay_share: float = Field(0.4, ge=0, lt=1)  # p: share of a batch from earlier policies
+    policies: PositiveInt = 2  # N: number of earlier policies
+    update_to_data: PositiveInt = 2  # passes over a batch
     #: T: the last off-policy step; then the reference becomes pi_T
-    switch_step: int = setting(50, at_least(0, " (0 is on policy throughout)"))
+    switch_step: NonNegativeInt = 50
     kl_decay: float = 0.1  # decrease of lambda every ten steps after T
-    kl_floor: float = setting(0.5, within(0, 1, "[0, 1]"))
+    kl_floor: Share = 0.5
 
 
 class ReMix(Method):
@@ -42,6 +41,7 @@ class ReMix(Method):
     """
 
     Config = ReMixConfig
+    config: ReMixConfig
     summary = "40% of each batch from the last two policies, trained on twice; on policy after step T"
     source = "Liang et al. 2507.06892"
     cost = "0.6 x rollouts and 2 x updates until step T, then 1"

@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+from pydantic import Field, NonNegativeFloat, model_validator
 
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
-from bapo.validate import at_least, one_of, setting
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from bapo.algorithm.losses import LossInputs
 
-MEASURABLE = at_least(2, ", or no advantage can be computed")
-STRATEGIES = ("full-scope", "recency", "reward", "variance")
 
-
-@dataclass
 class RePOConfig(MethodConfig):
-    kind: str = "off"
-    strategy: str = setting("recency", one_of(*STRATEGIES))
+    kind: Type = "off"
+    strategy: Literal["full-scope", "recency", "reward", "variance"] = "recency"
     capacity: int = 16  # responses kept per prompt
-    #: responses kept before a prompt is replayed
-    min_cached: int = setting(16, MEASURABLE)
+    #: responses kept before a prompt is replayed; fewer than 2 have no advantage
+    min_cached: int = Field(16, ge=2)
     #: responses brought back per prompt (full-scope: all)
-    replays: int = setting(8, MEASURABLE)
-    off_policy_weight: float = setting(1.0, at_least(0))
-    advantage_std: str = "unbiased"
+    replays: int = Field(8, ge=2)
+    off_policy_weight: NonNegativeFloat = 1.0
+    advantage_std: Spread = "unbiased"
     advantage_eps: float = 1e-4
     advantage_eps_inside: bool = False
-    kl_to: str = "none"  # beta is 0 in the reference code; above 0, only fresh samples carry it
-    kl_coef: float = 0.0
+    kl_to: KL = "none"  # beta is 0 in the reference code; above 0, only fresh samples carry it
+    kl_coef: NonNegativeFloat = 0.0
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    @model_validator(mode="after")
+    def _repo(self) -> Self:
         self.require(self.min_cached <= self.capacity, "min_cached", f"must be at most method.capacity={self.capacity}")
+        return self
 
 
 def choose(rewards: np.ndarray, k: int, strategy: str) -> list[int]:
@@ -86,6 +82,7 @@ class RePO(Method):
     """
 
     Config = RePOConfig
+    config: RePOConfig
     summary = "per-prompt cache of 16 responses; four retrieval strategies"
     source = "Li et al. 2506.09340; SihengLi99/RePO"
     cost = "1 x rollouts, up to 2 x trained responses"

@@ -7,7 +7,6 @@ from support.scripted import NoSampler, ScriptedSampler, group, ids
 
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
-from bapo.methods import MethodError
 
 B = 2
 
@@ -56,5 +55,3 @@ def test_resume():
 def test_the_loss_is_the_decoupled_one():
     config = areal().config
     assert (config.ratio, config.clip_centre, config.kl_to) == ("truncated", "one", "none")
-    with pytest.raises(MethodError, match=r"method\.staleness=-1: must be 0 or more"):
-        areal(staleness=-1)

@@ -9,7 +9,6 @@ from support.scripted import NoSampler, ScriptedSampler, fresh, ids
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, Group, Prompt
 from bapo.errors import UserError
-from bapo.methods import MethodError
 
 B = 4
 
@@ -84,15 +83,3 @@ def test_the_recipes_loss_settings_are_the_defaults():
     c = dapo().config
     assert (c.clip_low, c.clip_high, c.aggregation, c.kl_to, c.kl_coef) == (0.2, 0.28, "token-mean", "none", 0.0)
     assert not dapo().needs_reference and not dapo().delays_rollout_policy
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"at_limit": "stop"}, "method.at_limit=stop: must be one of train, raise"),
-        ({"max_generation_batches": 0}, "method.max_generation_batches=0: must be at least 1"),
-    ],
-)
-def test_impossible_values_are_refused_by_name(options, message):
-    with pytest.raises(MethodError, match=message):
-        dapo(**options)

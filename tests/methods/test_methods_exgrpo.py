@@ -12,7 +12,6 @@ from support.scripted import G, NoSampler, ScriptedSampler, ids, rewards
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples
 from bapo.engines.shared.records import Ledger, step_row
-from bapo.methods import MethodError
 from bapo.methods.exgrpo import allocate
 
 if LATE:
@@ -235,17 +234,3 @@ def test_the_penalty_to_the_reference_and_the_metrics_are_of_fresh_responses():
     assert clipping["clip_fraction"].item() == 0.5
     given.recorded = None
     assert exgrpo(on_policy_clip=True).loss(given)[1]["clip_fraction"].item() == 0.25
-
-
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ({"experience_ratio": 1.5}, r"experience_ratio=1\.5: must be in \[0, 1\]"),
-        ({"bucket_std": 0.0}, r"bucket_std=0\.0: must be positive"),
-        ({"capacity": 0}, "capacity=0: must be at least 1"),
-        ({"shape": -1.0}, r"shape=-1\.0: must be 0"),
-    ],
-)
-def test_wrong_options_are_named(options, rule):
-    with pytest.raises(MethodError, match=f"method.{rule}"):
-        exgrpo(**options)

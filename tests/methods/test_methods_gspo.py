@@ -8,7 +8,6 @@ import pytest
 from support.late import LATE
 
 from bapo import methods
-from bapo.methods import MethodError
 
 if LATE:
     import torch
@@ -83,10 +82,3 @@ def test_bapo_may_have_it_too():
     old = torch.log(torch.tensor([[0.1, 0.4, 0.3], [0.6, 0.1, 0.1]]))
     loss, _ = method.loss(inputs(new, old))
     assert float(loss) == pytest.approx((-1.2 + 0.8) / 2, abs=1e-6)
-
-
-def test_a_centre_of_the_token_s_ratio_does_not_fit():
-    with pytest.raises(MethodError, match=r"clip_centre.*ratio=sequence"):
-        methods.build({"algorithm": "gspo", "clip_centre": "step-policy"}, 4, 1)
-    with pytest.raises(MethodError, match=r"method\.ratio=behaviour: must be sequence"):
-        methods.build({"algorithm": "gspo", "ratio": "behaviour"}, 4, 1)

@@ -10,7 +10,6 @@ from support.scripted import ExpertSampler, group
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, Prompt
 from bapo.errors import UserError
-from bapo.methods import MethodError
 
 if LATE:
     import torch
@@ -112,17 +111,3 @@ def test_shaping_pulls_hardest_at_rare_tokens_and_experts_are_never_clipped():
     # d/dlog p of p / (p + 0.1) is 0.1 p / (p + 0.1)^2: 0.25 at 0.1, where the plain ratio has 0.1; 0.09 at 0.9
     assert given.logprobs.grad.flatten().tolist() == pytest.approx([-0.125, -0.2, -0.0625, -0.0225], abs=1e-6)
     assert shaped_ratio(torch.tensor([0.1, 0.4, 0.9]), 0.1).tolist() == pytest.approx([0.5, 0.8, 0.9])
-
-
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ({"demonstrations": 0}, "method.demonstrations=0: must be at least 1"),
-        ({"shape": -0.1}, "method.shape=-0.1: must be 0"),
-        ({"ratio": "sequence"}, "method.ratio=sequence: must be behaviour"),
-        ({"advantage_std": "no"}, "method.advantage_std=no: must be one of population, unbiased, none"),
-    ],
-)
-def test_wrong_options_are_named(options, rule):
-    with pytest.raises(MethodError, match=rule):
-        luffy(**options)

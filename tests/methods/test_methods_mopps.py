@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from support.scripted import NoSampler, ScriptedSampler, fresh, group
 
 from bapo import methods, seeds
 from bapo.algorithm.rollouts import Prompt
-from bapo.methods import MethodError
 
 B = 4
 
@@ -86,12 +84,3 @@ def test_state_and_restore():
     names = [f"1{c}" for c in "abcd"] + ["x", "y", "z", "w"]
     drawn = [[p.id for p in m.draw_prompts(2, ScriptedSampler(stream=names * 4))] for m in (first, second, mopps())]
     assert drawn[0] == drawn[1] != drawn[2]
-
-
-@pytest.mark.parametrize(
-    ("option", "rule"),
-    [({"candidates": 0}, "at least 1"), ({"memory": 1.5}, r"in \[0, 1\]"), ({"prior_failures": 0}, "positive")],
-)
-def test_wrong_options_are_named(option, rule):
-    with pytest.raises(MethodError, match=f"method.{next(iter(option))}=.*{rule}"):
-        mopps(**option)

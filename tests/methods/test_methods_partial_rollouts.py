@@ -15,7 +15,6 @@ from bapo.algorithm.rollouts import FRESH, Prompt, Samples
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
-from bapo.methods import MethodError
 from bapo.store.files import GROUPS, STEPS, read_table
 from bapo.tasks.job import data_folder
 
@@ -122,15 +121,6 @@ def test_state_and_restore():
     method.build_batch(1, [begun("a", [4, 4, 2], [0]), begun("b", [1, 1, 1], [])], NoSampler())
     again.restore(*method.state(), Prompt)
     assert ids(again.waiting) == ["a"] and again.waiting[0].unfinished.tolist() == [True, False, False]
-
-
-@pytest.mark.parametrize(
-    ("option", "rule"),
-    [({"share": 0.0}, r"in \(0, 1\]"), ({"share": 1.5}, r"in \(0, 1\]"), ({"segments": "some"}, "all, current")],
-)
-def test_wrong_options_are_named(option, rule):
-    with pytest.raises(MethodError, match=rf"method\.{next(iter(option))}=.*{rule}"):
-        build(**option)
 
 
 # ---------------------------------------------------------------------------------------------------- real responses

@@ -11,7 +11,6 @@ from bapo import methods
 from bapo.algorithm.advantages import explained_variance, gae, whiten
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED
 from bapo.experiments.compose import compose_config
-from bapo.methods import MethodError
 
 if LATE:
     import torch
@@ -171,30 +170,6 @@ def test_only_these_methods_have_a_critic():
         build("grpo").token_advantages(REWARDS, VALUES, MASK)
     with pytest.raises(NotImplementedError, match="grpo has no critic"):
         build("grpo").value_loss(value_inputs())
-
-
-@pytest.mark.parametrize("algorithm", ["ppo", "ba_ppo"])
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"gamma": 1.1}, r"method.gamma=1.1: must be in \[0, 1\]"),
-        ({"gae_lambda": -0.1}, "method.gae_lambda=-0.1"),
-        ({"value_clip": -1.0}, r"method.value_clip=-1.0: must be 0 \(off\) or positive"),
-        ({"critic_rate_ratio": 0.0}, "method.critic_rate_ratio=0.0: must be positive"),
-        ({"critic_warmup": -1}, "method.critic_warmup=-1"),
-        ({"advantage_std": "unbiased"}, "advantage_std=unbiased: .* takes its advantages from the critic"),
-        ({"advantage_eps": 1e-4}, "advantage_eps=0.0001: .*no effect; remove it"),
-        ({"advantage_eps_inside": False}, "advantage_eps_inside=False: .*no effect"),
-    ],
-)
-def test_errors_name_the_option(algorithm, option, message):
-    with pytest.raises(MethodError, match=message):
-        build(algorithm, **option)
-
-
-def test_ba_ppo_also_checks_bapos_options():
-    with pytest.raises(MethodError, match=r"method\.v=0"):
-        build("ba_ppo", v=0)
 
 
 def test_defaults_are_a_9s():

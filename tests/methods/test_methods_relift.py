@@ -11,7 +11,6 @@ from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, Prompt
 from bapo.errors import UserError
-from bapo.methods import MethodError
 
 if LATE:
     import torch
@@ -142,8 +141,3 @@ def test_the_policy_part_of_the_loss():
     clipped, metrics = relift(entropy_coef=0.0, on_policy_clip=True).loss(inputs(False))
     assert clipped.item() == pytest.approx((-0.5 - 0.6 + 0.4) / 3, abs=1e-6)
     assert metrics["clip_fraction"].item() == pytest.approx(2 / 3)
-
-
-def test_wrong_options_are_named():
-    with pytest.raises(MethodError, match=r"method\.buffer_share=0\.0: must be positive"):
-        relift(buffer_share=0.0)

@@ -13,7 +13,6 @@ from bapo.algorithm import batch
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
-from bapo.methods import MethodError
 from bapo.store.files import STEPS
 
 if LATE:
@@ -133,14 +132,6 @@ def test_state_and_restore():
     run(first, 1, 2, sampler)
     second.restore(*first.state(), Prompt)
     assert [ids(b) for b in run(second, 3, 4, sampler)] == [ids(b) for b in expected[2:]]
-
-
-@pytest.mark.parametrize(
-    ("option", "rule"), [({"replay_share": 1.0}, r"in \[0, 1\)"), ({"update_to_data": 0}, "at least 1")]
-)
-def test_wrong_options_are_named(option, rule):
-    with pytest.raises(MethodError, match=rf"method\.{next(iter(option))}=.*{rule}"):
-        remix(**option)
 
 
 # ------------------------------------------------------------------------------------------------ a run

@@ -8,7 +8,6 @@ from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
-from bapo.methods import MethodError
 
 B = 4
 
@@ -138,12 +137,3 @@ def test_state_and_restore(algorithm):
         assert one.prompt.id == other.prompt.id and np.array_equal(one.samples.logprobs, other.samples.logprobs)
     assert batches[0].metrics == batches[1].metrics
     assert len(batches[0].groups) == (2 if algorithm == "arpo" else 4)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "option", "rule"),
-    [("arpo", {"capacity": 0}, "at least 1"), ("dots_rr", {"fresh_share": 0}, r"in \(0, 1\]")],
-)
-def test_wrong_options_are_named(algorithm, option, rule):
-    with pytest.raises(MethodError, match=f"method.{next(iter(option))}=.*{rule}"):
-        build(algorithm, **option)
