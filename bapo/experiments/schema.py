@@ -218,7 +218,6 @@ class TrackingConfig:
 class PathsConfig:
     results: str = "results"
     data_folder: str | None = None  # local copies of the real sets, instead of the hub
-    lock: str | None = "auto"  # SHA-256 of the real sets' files; auto: data.lock.json in experiments/; null: none
 
 
 @dataclass

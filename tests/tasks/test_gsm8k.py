@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def config_of(folder: Path, *more: str) -> Any:
     start = len(TRAIN) - 2
     rows = [f"data.hub.{name}.rows={len(TRAIN)}" for name in ("train", "probe")] + [f"data.hub.gsm8k.rows={len(TEST)}"]
-    words = ["scale=single_gpu", "task=mathematics", f"paths.data_folder={folder}", "paths.lock=null", *rows]
+    words = ["scale=single_gpu", "task=mathematics", f"paths.data_folder={folder}", *rows]
     words += [f"data.hub.probe.start={start}", "data.split_sizes.probe=1", f"data.split_sizes.gsm8k={len(TEST)}"]
     return compose_config([*words, f"paths.results={folder.parent}", *more])
 

@@ -20,7 +20,6 @@ from bapo.evaluation.tasks import Sampled
 from bapo.tasks.base import Problem
 from bapo.tasks.files import check_images, read_problems
 from bapo.tasks.real import golds
-from bapo.tasks.real.lock import SourceLock
 
 #: Environment variable: a folder with copies of the sets, instead of the hub.
 DATA_FOLDER = "BAPO_DATA_FOLDER"
@@ -48,8 +47,7 @@ class PaperBenchmark(Sampled):
     revision and so on) and, for Countdown, grading (strict or lenient). The problems come from the hub, or from the
     folder named by ``dataset_kwargs.data_folder``, ``TaskManager(metadata={"data_folder": ...})`` or the environment's
     BAPO_DATA_FOLDER: ``<split>.parquet`` as ``python -m bapo data`` writes it, which says itself how it is graded, or a
-    copy of the public set. Where ``dataset_kwargs.lock`` names a lock file, the sets' files are recorded in it and
-    checked against it. Raises UserError where the problems cannot be had, or where the grader refuses one of their
+    copy of the public set. Raises UserError where the problems cannot be had, or where the grader refuses one of their
     golds.
     """
 
@@ -106,7 +104,6 @@ def load(
     sizes: Mapping[str, int],
     hub: Mapping[str, Any],
     data_folder: str | None = None,
-    lock: str | None = None,
     grading: str = "strict",
 ) -> list[Problem]:
     """Return the problems of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
@@ -115,17 +112,15 @@ def load(
         problems = read_problems(written)
         where = str(written)
     else:
-        sources = SourceLock(Path(lock) if lock else None)
         if task == "countdown":
             from bapo.tasks.countdown import hub as countdown_hub
             from bapo.tasks.countdown import task as countdown
 
-            rows = countdown_hub.load(hub, sizes, data_folder, sources)[split]
+            rows = countdown_hub.load(hub, sizes, data_folder)[split]
             problems = [countdown.to_problem(numbers, target, prompt, grading) for numbers, target in rows.problems]
         else:
             task_hub = importlib.import_module(f"bapo.tasks.{task}.hub")
-            problems = task_hub.SETS.read(hub, split, prompt, data_folder, sources)[: sizes[split]]
-        sources.save()
+            problems = task_hub.SETS.read(hub, split, prompt, data_folder)[: sizes[split]]
         for problem in problems:
             check_images(problem, f"{split}: problem {problem.id}")
         where = f"{split} of {data_folder or hub[split]['repository']}"

@@ -11,7 +11,6 @@ from bapo.tasks.countdown.grammar import check_numbers
 from bapo.tasks.countdown.splits import problem_id
 from bapo.tasks.real import report as cleaning_report
 from bapo.tasks.real import sources
-from bapo.tasks.real.lock import SourceLock
 
 
 class Rows(NamedTuple):
@@ -20,30 +19,28 @@ class Rows(NamedTuple):
     problems: list[tuple[tuple[int, ...], int]]
     duplicates: int  # of an earlier row of the same split
     overlaps: int  # with a split taken before: training first, so no held-out problem was trained on
+    source: sources.Opened | None = None  # its files
 
 
-def load(
-    hub: Mapping[str, Any], sizes: Mapping[str, int], data_folder: str | None, lock: SourceLock | None = None
-) -> dict[str, Rows]:
+def load(hub: Mapping[str, Any], sizes: Mapping[str, int], data_folder: str | None) -> dict[str, Rows]:
     """Read the first ``sizes[split]`` usable rows of each split, from row ``start`` of its set on.
 
     hub: entries as :mod:`bapo.tasks.real.sources` reads them; the training split is taken first, then the others in the
     order of ``sizes``. A row is passed over if its problem (multiset of numbers and target) was taken before.
     Raises UserError naming the key or file and the cure.
     """
-    lock = lock or SourceLock(None)
     taken: set[str] = set()
     splits = {}
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
-        rows = sources.rows(entry, sources.find(entry, data_folder, lock), ("nums", "target"))
-        splits[split] = _take(split, rows, sizes[split], taken)
+        opened = sources.find(entry, data_folder)
+        rows = sources.rows(entry, opened, ("nums", "target"))
+        splits[split] = _take(split, rows, sizes[split], taken)._replace(source=opened)
         taken |= {problem_id(*problem) for problem in splits[split].problems}
-    lock.save()
     return {split: splits[split] for split in sizes}
 
 
-def report(folder: Path, splits: Mapping[str, Rows], lock: SourceLock, say: Callable[[str], None]) -> None:
+def report(folder: Path, splits: Mapping[str, Rows], say: Callable[[str], None]) -> None:
     """Write ``cleaning.json`` and ``cleaning.md``. Problems are compared by numbers and target, not by n-grams."""
     lines = [
         f"{split}: {len(rows.problems)} problems; rows passed over: {rows.duplicates} duplicates, {rows.overlaps} in "
@@ -56,7 +53,8 @@ def report(folder: Path, splits: Mapping[str, Rows], lock: SourceLock, say: Call
         split: {"problems": len(r.problems), "duplicates_dropped": r.duplicates, "overlaps_dropped": r.overlaps}
         for split, r in splits.items()
     }
-    cleaning_report.write_plain(folder, "countdown", lock.used, counts, lines)
+    files = sources.digests(rows.source for rows in splits.values() if rows.source)
+    cleaning_report.write_plain(folder, "countdown", files, counts, lines)
 
 
 def _take(split: str, rows: Iterator[sources.Row], size: int, taken: set[str]) -> Rows:

@@ -18,7 +18,6 @@ from bapo.tasks.countdown.search import Step, solve_steps, to_chain, to_expressi
 from bapo.tasks.countdown.splits import EASY_SPLITS, SPLITS, problem_id
 from bapo.tasks.generated import GeneratedTask, check_data, require_worked
 from bapo.tasks.real import cleaning
-from bapo.tasks.real.lock import SourceLock
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,16 +149,16 @@ class Countdown(GeneratedTask):
         }
 
     def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-        data, lock = config.data, SourceLock.of(config)
+        data = config.data
         check_data(data, "hub", self.prompts, self.splits)
         cleaning.options(data.get("cleaning") or {}, {})  # its splits are disjoint; there is nothing to decide
-        sets = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder, lock)
+        sets = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder)
         counts = {}
         for split, rows in sets.items():
             problems, counts[split] = _problems(rows.problems, data)
             counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
-        countdown_hub.report(folder, sets, lock, say)
+        countdown_hub.report(folder, sets, say)
         return counts
 
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:

@@ -10,14 +10,13 @@ from bapo.errors import UserError
 from bapo.tasks.real import decisions, sources
 from bapo.tasks.real.boxed import RealSets, to_golds, to_text
 from bapo.tasks.real.cleaning import Item
-from bapo.tasks.real.lock import SourceLock
 
 _IMAGE = "<image>"
 _LARGEST = 20_000_000  # bytes of a diagram's file; those of Geometry3K have some 20,000
 
 
-def _items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> list[Item]:
-    rows = list(sources.rows(entry, sources.find(entry, data_folder, lock), ("images", "problem", "answer")))
+def _items(entry: sources.Source, opened: sources.Opened) -> list[Item]:
+    rows = list(sources.rows(entry, opened, ("images", "problem", "answer")))
     paths = [_paths(row) for row in rows]
     missing = [(row, path) for row, named in zip(rows, paths, strict=True) for path in named if not path.is_file()]
     if missing:
@@ -28,7 +27,7 @@ def _items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> 
         )
     items = []
     for row, named in zip(rows, paths, strict=True):
-        images = tuple(_file(entry, row, path, data_folder, lock) for path in named) or _bytes(row)
+        images = tuple(_file(row, path) for path in named) or _bytes(row)
         text = to_text(row, entry, without=_IMAGE)
         if not images or text.count(_IMAGE) not in (0, len(images)):
             raise UserError(
@@ -58,10 +57,9 @@ def _paths(row: sources.Row) -> list[Path]:
     return [row.file.parent / path for path in paths]
 
 
-def _file(entry: sources.Source, row: sources.Row, path: Path, data_folder: str | None, lock: SourceLock) -> bytes:
+def _file(row: sources.Row, path: Path) -> bytes:
     if path.stat().st_size > _LARGEST:
         raise UserError(f"{row.where}: diagram {path} has more than {_LARGEST} bytes; correct the row")
-    lock.check_folder(entry.where, path.relative_to(data_folder or row.file.parent).as_posix(), path)
     return path.read_bytes()
 
 

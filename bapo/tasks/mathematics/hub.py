@@ -8,10 +8,9 @@ from bapo.errors import UserError
 from bapo.tasks.real import decisions, sources
 from bapo.tasks.real.boxed import RealSets, to_golds, to_text
 from bapo.tasks.real.cleaning import Item
-from bapo.tasks.real.lock import SourceLock
 
 
-def items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> list[Item]:
+def items(entry: sources.Source, opened: sources.Opened) -> list[Item]:
     """Read one source: a text and its golds a row."""
     return [
         Item(
@@ -20,7 +19,7 @@ def items(entry: sources.Source, data_folder: str | None, lock: SourceLock) -> l
             to_golds(row.where, _answer(row, entry)),
             gold=f"{row.where}: column '{entry.columns.get('answer', 'answer')}'" if row.place else "",
         )
-        for row in sources.rows(entry, sources.find(entry, data_folder, lock), ("problem", "answer"))
+        for row in sources.rows(entry, opened, ("problem", "answer"))
     ]
 
 

@@ -16,7 +16,6 @@ from bapo.tasks.base import Problem, Progress
 from bapo.tasks.generated import check_data
 from bapo.tasks.real import cleaning, decisions, report, sources
 from bapo.tasks.real.cleaning import Item
-from bapo.tasks.real.lock import SourceLock
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -37,7 +36,7 @@ class RealSets:
     """A task's real sets: ``train`` and the benchmarks.
 
     choices: decisions of ``data.cleaning`` -> allowed values, the first of them the default.
-    items: reads one source, given ``paths.data_folder`` and the lock file.
+    items: reads one source, whose files were found.
     texts_alone: a text is a whole problem; False: without its diagram it is not.
     prompts: what ``data.prompt`` may name -> template; check: returns golds as a tuple or raises UserError.
     """
@@ -45,7 +44,7 @@ class RealSets:
     task: str
     benchmarks: tuple[str, ...]
     choices: Mapping[str, Sequence[str]]
-    items: Callable[[sources.Source, str | None, SourceLock], list[Item]]
+    items: Callable[[sources.Source, sources.Opened], list[Item]]
     texts_alone: bool = True
     prompts: Mapping[str, str] = field(default_factory=lambda: PROMPTS)
     check: Callable[[Any, str], tuple[str, ...]] = check_golds
@@ -58,23 +57,21 @@ class RealSets:
         Images go into the files as the bytes that were read. Returns counts by split.
         Raises UserError naming the key or file and the cure.
         """
-        data, lock = config.data, SourceLock.of(config)
+        data, opened, items = config.data, [], {}
         say = progress or (lambda text: None)
         check_data(data, "hub", self.prompts, ("train", "probe", *self.benchmarks))
         if "probe" in data.split_sizes and "train" not in data.split_sizes:
             raise UserError("data.split_sizes.probe: the probe is drawn from the training problems; set train as well")
         chosen = cleaning.options(data.get("cleaning") or {}, self.choices)
-        items = {
-            split: self.items(sources.source(data.hub, split), config.paths.data_folder, lock)
-            for split in data.split_sizes
-            if split != "probe" or split in data.hub
-        }
+        for split in data.split_sizes:
+            if split != "probe" or split in data.hub:
+                source = sources.source(data.hub, split)
+                opened.append(sources.find(source, config.paths.data_folder))
+                items[split] = self.items(source, opened[-1])
         if "probe" in items:
             items["probe"] = items["probe"][: data.split_sizes.probe]
             kept_out = {item.id for item in items["probe"]}
             items["train"] = [item for item in items["train"] if item.id not in kept_out]
-        for name in lock.changed:
-            say(f"{name} has changed since it was read before; what is made of it is made again")
         train, findings = decisions.clean(items, chosen, self.check, self.texts_alone)
         selected = _select({**items, "train": train}, data, self.task)
         counts = {}
@@ -83,15 +80,13 @@ class RealSets:
             files.write_problems(folder / f"{split}.parquet", problems, self.task, self.task, split)
             counts[split] = {"problems": len(problems), "rows": findings["rows"].get(split, len(train))}
         sizes = {split: len(kept) for split, kept in selected.items()}
-        report.write(folder, self.task, lock.used, chosen, findings, sizes, say)
-        lock.save()
+        report.write(folder, self.task, sources.digests(opened), chosen, findings, sizes, say)
         return counts
 
-    def read(
-        self, hub: Mapping[str, Any], split: str, prompt: str, data_folder: str | None, lock: SourceLock
-    ) -> list[Problem]:
+    def read(self, hub: Mapping[str, Any], split: str, prompt: str, data_folder: str | None) -> list[Problem]:
         """Read one benchmark without a configuration. Raises UserError naming the key or file and the cure."""
-        items = self.items(sources.source(hub, split), data_folder, lock)
+        source = sources.source(hub, split)
+        items = self.items(source, sources.find(source, data_folder))
         return [to_problem(item, self.prompts[prompt]) for item in items]
 
 

@@ -13,10 +13,10 @@ from bapo.tasks.real.cleaning import Item
 
 #: Every decision and its choices; the first is the default, which is what the paper did wherever that can be done.
 CHOICES = {
-    "empty_answers": ("drop", "error"),
+    "empty_answers": ("drop",),
     "not_available": ("keep", "drop"),
     "long_prompts": ("drop", "keep"),
-    "duplicates": ("keep", "first", "agreeing"),
+    "duplicates": ("keep", "first"),
     "figures": ("keep", "drop", "drop-undrawn"),
     "overlap": ("keep", "drop"),
     "shared_diagrams": ("keep", "drop"),
@@ -44,7 +44,7 @@ def clean(
 
     check: the grader's check of golds, which raises UserError for an empty or unreadable one. texts_alone: a text is a
     whole problem; False: without its diagram it is not, and short texts are not compared. Raises UserError for such a
-    gold in a benchmark, or in training where the decision on empty answers is ``error``.
+    gold in a benchmark.
     """
     train = list(splits.get("train", ()))
     tests = {name: list(items) for name, items in splits.items() if name != "train"}
@@ -52,10 +52,6 @@ def clean(
         for reason in _unusable(items, check).values():
             raise UserError(f"data.hub.{name}: {reason}")
     unusable = _unusable(train, check)
-    if unusable and decisions["empty_answers"] == "error":
-        raise UserError(
-            f"data.hub.train: {len(unusable)} golds cannot be used; the first: {next(iter(unusable.values()))}"
-        )
     findings: dict[str, Any] = {
         "rows": {name: len(items) for name, items in splits.items()},
         "empty_answers": [item.id for item in train if cleaning.is_empty(item.golds)],
@@ -98,12 +94,7 @@ def _duplicates(groups: Sequence[Sequence[Item]]) -> dict[str, Any]:
 
 
 def _superfluous(groups: Sequence[Sequence[Item]], decision: str) -> set[str]:
-    if decision == "keep":
-        return set()
-    drop = {item.id for group in groups for item in group[1:]}
-    if decision == "agreeing":
-        drop |= {item.id for group in groups if cleaning.conflicting(group) for item in group}
-    return drop
+    return set() if decision == "keep" else {item.id for group in groups for item in group[1:]}
 
 
 def _figures(train: Sequence[Item], decision: str) -> tuple[dict[str, Any], set[str]]:

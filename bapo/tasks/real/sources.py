@@ -1,4 +1,4 @@
-"""The real sets: their files, from the hub or a folder of the user's, checked against the lock file and read as rows.
+"""The real sets: their files, from the hub or a folder of the user's, read as rows.
 
 An entry of ``config.data.hub`` describes one split: which files of which repository at which commit, how many rows they
 hold, and which column is what. ``docs/data.md`` has the whole list.
@@ -7,8 +7,7 @@ hold, and which column is what. ``docs/data.md`` has the whole list.
 from __future__ import annotations
 
 import fnmatch
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -18,9 +17,7 @@ from typing import Any, NamedTuple
 from bapo.errors import UserError
 from bapo.store.files import sha256
 from bapo.tasks.real import readers
-from bapo.tasks.real.lock import SourceLock
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 #: files of a folder that a message names
 _NAMED = 10
 
@@ -45,7 +42,7 @@ class Source:
 
     where: str  # data.hub.<split>
     repository: str
-    revision: str | None = None  # a commit; None: what the lock file records, else the newest
+    revision: str | None = None  # a commit; None: the newest
     split: str = "train"  # begins the names of the repository's files, where ``files`` does not name them
     files: tuple[str, ...] = ()  # names or patterns in the repository
     rows: int | None = None  # how many there must be
@@ -83,26 +80,39 @@ def source(hub: Mapping[str, Any], split: str) -> Source:
 
 
 class Opened(NamedTuple):
-    """The files of a source, found and checked, and what they should hold. home: the user's folder that has them."""
+    """The files of a source and what they should hold.
+
+    origin: the repository with its commit, or whose folder it is; root: the folder that the files' names begin at;
+    own: whether rows are named by file, as those of a folder of the user's.
+    """
 
     files: list[Path]
     rows: int | None
     columns: Mapping[str, str]
-    home: Path | None = None
+    origin: str
+    root: Path
+    own: bool = False
 
 
-def find(entry: Source, data_folder: str | None, lock: SourceLock) -> Opened:
+def find(entry: Source, data_folder: str | None) -> Opened:
     """Find the files of a source: in ``data_folder`` where it is set, else on the hub (through its cache)."""
     if data_folder:
-        return _in_folder(entry, Path(data_folder), lock)
+        return _in_folder(entry, Path(data_folder))
     home = Path(entry.repository)
-    files = _parts(entry, home)  # a repository that somebody has downloaded
-    if home.is_dir():
+    if home.is_dir():  # a repository that somebody has downloaded
+        files = _parts(entry, home)
         _require_files(entry, home, files)
-        for path in files:
-            lock.note_folder(f"{entry.name}/{path.relative_to(home).as_posix()}", path)
-        return Opened(files, entry.rows, entry.columns, home)
-    return Opened(_from_hub(entry, lock), entry.rows, entry.columns)
+        return Opened(files, entry.rows, entry.columns, entry.name, home, own=True)
+    return _from_hub(entry)
+
+
+def digests(opened: Iterable[Opened]) -> dict[str, dict[str, str]]:
+    """Return the SHA-256 of every file that was read: origin -> the file's name there -> digest."""
+    read: dict[str, dict[str, str]] = {}
+    for source in opened:
+        names = read.setdefault(source.origin, {})
+        names |= {path.relative_to(source.root).as_posix(): sha256(path) for path in source.files}
+    return read
 
 
 def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]:
@@ -122,7 +132,7 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
     def all_rows() -> Iterator[Row]:
         index = 0
         for path in opened.files:
-            inside = path.relative_to(opened.home).as_posix() if opened.home else ""
+            inside = path.relative_to(opened.root).as_posix() if opened.own else ""
             for number, (where, values) in enumerate(readers.rows_of(path)):
                 missing = [name for name in source_columns.values() if name not in values]
                 if missing:
@@ -140,7 +150,7 @@ def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]
 # ------------------------------------------------------------------------------------------------ finding
 
 
-def _in_folder(entry: Source, folder: Path, lock: SourceLock) -> Opened:
+def _in_folder(entry: Source, folder: Path) -> Opened:
     """Find ``file``, else the set's name with a suffix or as a folder laid out as on the hub."""
     rows, columns = entry.rows, entry.columns
     files: list[Path] = []
@@ -159,9 +169,7 @@ def _in_folder(entry: Source, folder: Path, lock: SourceLock) -> Opened:
             f"{folder}: holds none of {', '.join(tried)} for {entry.where}, but {_named(folder)}; put the set there, "
             f"set {entry.where}.file or correct paths.data_folder"
         )
-    for path in files:
-        lock.check_folder(entry.where, path.relative_to(folder).as_posix(), path)
-    return Opened(files, rows, columns)
+    return Opened(files, rows, columns, "paths.data_folder", folder)
 
 
 def _require_files(entry: Source, home: Path, files: Sequence[Path]) -> None:
@@ -185,44 +193,33 @@ def _parts(entry: Source, folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
     names = sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    return [folder / name for name in _matching(entry, names)]
-
-
-def _matching(entry: Source, names: Sequence[str]) -> list[str]:
-    return [name for name in names if any(fnmatch.fnmatchcase(name, p) for p in _patterns(entry))]
+    return [folder / name for name in names if any(fnmatch.fnmatchcase(name, p) for p in _patterns(entry))]
 
 
 def _patterns(entry: Source) -> tuple[str, ...]:
     return entry.files or (f"{entry.split}*.parquet", f"*/{entry.split}*.parquet")
 
 
-def _from_hub(entry: Source, lock: SourceLock) -> list[Path]:
-    """Download what the hub client's cache lacks. Files that the lock file records are not looked up on the hub."""
-    from huggingface_hub import HfApi
+def _from_hub(entry: Source) -> Opened:
+    """Download what the hub client's cache lacks."""
+    from huggingface_hub import snapshot_download
 
-    api, repository = HfApi(), entry.repository
+    patterns = list(_patterns(entry))
     try:
-        pinned = bool(_COMMIT.fullmatch(entry.revision or ""))
-        revision = entry.revision if pinned else lock.revision(repository)
-        revision = revision or api.dataset_info(repository, revision=entry.revision).sha
-        names = [name for name in entry.files if not set(name) & set("*?[")]
-        if len(names) != len(entry.files) or not names:
-            known = lock.files(repository) if revision == lock.revision(repository) else []
-            names = _matching(entry, known) or _matching(
-                entry, sorted(api.list_repo_files(repository, repo_type="dataset", revision=revision))
-            )
-        if not names:
-            raise ValueError(f"it has no file that matches {entry.files or entry.split}")
-        paths = [Path(api.hf_hub_download(repository, name, repo_type="dataset", revision=revision)) for name in names]
+        home = Path(
+            snapshot_download(entry.repository, repo_type="dataset", revision=entry.revision, allow_patterns=patterns)
+        )
+        files = _parts(entry, home)
+        if not files:
+            raise ValueError(f"it has no file that matches {', '.join(patterns)}")
     except Exception as error:  # the client raises many kinds, and those of the libraries below it
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise UserError(
-            f"{entry.where}: {repository} cannot be loaded ({reason[0]}); try again with a network, name a mirror in "
-            f"HF_ENDPOINT, or set paths.data_folder to a folder with {entry.file or entry.name + '.parquet or .jsonl'}"
+            f"{entry.where}: {entry.repository} cannot be loaded ({reason[0]}); try again with a network, name a "
+            f"mirror in HF_ENDPOINT, or set paths.data_folder to a folder with "
+            f"{entry.file or entry.name + '.parquet or .jsonl'}"
         ) from None
-    for name, path in zip(names, paths, strict=True):
-        lock.check_hub(entry.where, repository, str(revision), name, path)
-    return paths
+    return Opened(files, entry.rows, entry.columns, f"{entry.repository}@{home.name}", home)
 
 
 def local_files(hub: Mapping[str, Any]) -> dict[str, list[str]]:
