@@ -50,33 +50,6 @@ def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) 
     return [groups[i] for i in chosen]
 
 
-def quota_filter(groups: list[Group], share: float, std: float, rng: np.random.Generator) -> list[Group]:
-    """Draw single responses up to a quota for each accuracy 0/G to (G-1)/G; return the groups, reduced to them.
-
-    ``gaussian_sample_from_current_batch`` of waunx/BAPO_ICLR at 5a4e246. The accuracies that occur, the all correct one
-    left out, share ``share`` of all responses by a Gaussian over their numbers 0 to G - 1: its centre is halfway
-    between the lowest and the highest that occur, its standard deviation ``std`` bins. An accuracy with fewer
-    responses than its quota gives all it has. If nothing is drawn, all groups are returned. (The code also cuts the
-    result to a multiple of 8 responses, one for each of its GPUs.)
-    """
-    bins = [round(g.mean * g.size) for g in groups]
-    levels = sorted({b for g, b in zip(groups, bins, strict=True) if b < g.size})
-    if not levels:
-        return list(groups)
-    centre = (levels[0] + levels[-1]) / 2
-    weights = np.exp(-0.5 * ((np.array(levels) - centre) / std) ** 2)
-    quotas = (int(share * sum(g.size for g in groups)) * weights / weights.sum()).astype(int)
-    drawn: dict[int, list[int]] = {}
-    for level, quota in zip(levels, quotas, strict=True):
-        responses = [(n, i) for n, g in enumerate(groups) if bins[n] == level for i in range(g.size)]
-        count = min(quota, len(responses))
-        for at in rng.choice(len(responses), size=count, replace=False):
-            n, i = responses[at]
-            drawn.setdefault(n, []).append(i)
-    reduced = [groups[n].select(sorted(index)) for n, index in sorted(drawn.items())]
-    return reduced or list(groups)
-
-
 def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
     """Cut the batch of a step into mini-batches, once for each pass that the method makes over it."""
     passes = range(method.passes(step))

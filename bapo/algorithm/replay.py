@@ -4,35 +4,19 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import dataclass
 
 from bapo.algorithm.rollouts import Group, Prompt
-
-#: re-evaluations whose mean is an entry's latest accuracy: the authors' code keeps the last 32 rewards, 4 groups of 8
-RECENT = 4
 
 
 @dataclass(frozen=True)
 class HardPrompt:
-    """An entry of B_bad: the prompt, and mean reward and step of the group that brought it in.
-
-    again: mean rewards of its last re-evaluations since, at most RECENT. group: the one that brought it in, where
-    X3 may replay it.
-    """
+    """An entry of B_bad: the prompt, and mean reward and step of the group that brought it in."""
 
     key: str
     prompt: Prompt
     mean: float = 0.0
     step: int = 0
-    again: tuple[float, ...] = ()
-    group: Group | None = None
-
-    @property
-    def latest(self) -> float:
-        """Return the mean reward of the last re-evaluations, or of the group that brought the prompt in."""
-        return sum(self.again) / len(self.again) if self.again else self.mean
 
 
 class HardPrompts:
@@ -59,20 +43,19 @@ class HardPrompts:
         while len(self._entries) > self.capacity:
             self._entries.popitem(last=False)
 
-    def note(self, key: str, mean: float) -> None:
-        """Record the mean reward of a re-evaluation; the entry stays where it is."""
-        entry = self._entries[key]
-        self._entries[key] = replace(entry, again=(*entry.again, mean)[-RECENT:])
-
     def discard(self, key: str) -> None:
         self._entries.pop(key, None)
 
-    def candidates(self, limit: int, order: str = "oldest", rng: np.random.Generator | None = None) -> list[HardPrompt]:
-        """Return at most ``limit`` entries to re-evaluate: from the front ("oldest"), the back, or drawn by ``rng``."""
-        entries = list(self._entries.values())
-        if order == "random" and len(entries) > limit:
-            return [entries[i] for i in sorted(rng.choice(len(entries), size=limit, replace=False))]
-        return entries[::-1][:limit] if order == "newest" else entries[:limit]
+    def oldest(self, limit: int) -> list[HardPrompt]:
+        """Return at most ``limit`` entries from the front."""
+        return list(self)[:limit]
+
+    def replace(self, entry: HardPrompt) -> None:
+        """Put an entry in the place of the one that has its key."""
+        self._entries[entry.key] = entry
+
+    def restore(self, entries: Iterable[HardPrompt]) -> None:
+        self._entries = OrderedDict((entry.key, entry) for entry in entries)
 
 
 class HighQuality:
@@ -81,8 +64,8 @@ class HighQuality:
     ``capacity`` (groups) bounds it too, whichever is tighter; None sets no further bound.
     """
 
-    def __init__(self, steps: int, capacity: int | None = None, eviction: str = "age") -> None:
-        self.steps, self.capacity, self.eviction = steps, capacity, eviction
+    def __init__(self, steps: int, capacity: int | None = None) -> None:
+        self.steps, self.capacity = steps, capacity
         self._groups: deque[Group] = deque()
 
     def __len__(self) -> int:
@@ -93,23 +76,12 @@ class HighQuality:
 
     def add(self, groups: Iterable[Group]) -> None:
         self._groups.extend(groups)
-        if self.capacity is None or len(self._groups) <= self.capacity:
-            return
-        if self.eviction == "overflow":
-            self._drop_before(self._groups[-1].step - self.steps)
-        while len(self._groups) > self.capacity:
+        while self.capacity is not None and len(self._groups) > self.capacity:
             self._groups.popleft()
 
     def drop_stale(self, step: int) -> None:
-        """Drop groups generated before step ``step - steps``: with 3 steps, those of t-3 .. t-1 remain at step t.
-
-        With ``eviction="overflow"`` age counts only when the buffer exceeds its capacity, with "capacity" never.
-        """
-        if self.eviction == "age":
-            self._drop_before(step - self.steps)
-
-    def _drop_before(self, step: int) -> None:
-        while self._groups and self._groups[0].step < step:
+        """Drop groups generated before step ``step - steps``: with 3 steps, those of t-3 .. t-1 remain at step t."""
+        while self._groups and self._groups[0].step < step - self.steps:
             self._groups.popleft()
 
     def remove(self, groups: Iterable[Group]) -> None:

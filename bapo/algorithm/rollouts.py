@@ -102,6 +102,14 @@ class Group:
         return len(self.rewards)
 
     @property
+    def key(self) -> tuple[str, int]:
+        """Tell the groups of a run apart, also after a resume: a prompt is drawn once a step, all but always.
+
+        (A step that ends one epoch and begins the next may draw a prompt twice.)
+        """
+        return self.prompt.id, self.step
+
+    @property
     def replayed(self) -> np.ndarray:
         """Mark the responses that this step's rollout did not sample, bool [G]."""
         if self.off_policy is not None:

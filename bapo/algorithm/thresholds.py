@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 
-def linear_threshold(
-    r_tot: float, low: float, high: float, direction: str = "rising", span: tuple[float, float] = (0.0, 1.0)
-) -> float:
+def linear_threshold(r_tot: float, low: float, high: float, direction: str = "rising") -> float:
     """Return c_i = r_tot * (c_high - c_low) + c_low (eq. 8). Raises ValueError for r_tot outside [0, 1].
 
     As printed, the threshold *rises* with the average reward, toward easier groups. The sentence above eq. 8 says
-    "from easier to harder", and the authors' code falls; ``direction="falling"`` gives that. span: the r_tot that are
-    mapped to one end and to the other; beyond them nothing moves (the code's are 0.2 and 0.8).
+    "from easier to harder", and the authors' code falls; ``direction="falling"`` gives that.
     """
     if not 0 <= r_tot <= 1:
         raise ValueError(f"r_tot is a mean reward in [0, 1], got {r_tot}")
-    share = min(max((r_tot - span[0]) / (span[1] - span[0]), 0.0), 1.0)
-    share = share if direction == "rising" else 1.0 - share
+    share = r_tot if direction == "rising" else 1.0 - r_tot
     return share * (high - low) + low
 
 

@@ -43,7 +43,7 @@ OmegaConf.register_new_resolver("share", lambda share, count: max(1, round(share
 #: the groups whose choices may carry variants (``method=bapo+rollouts``), in the order in which these are laid
 VARIED = ("model", "method")
 #: overrides that only some methods understand
-METHODS_OWN = re.compile(r"[+~]*(method|fidelity)\b")
+METHODS_OWN = re.compile(r"[+~]*method\b")
 #: overrides that add a key without a plus sign: which names verl has is checked when all are set
 VERLS_OWN = re.compile(r"verl\.(\w+|overrides\..+)=")
 
@@ -55,7 +55,6 @@ class Asked:
     choices: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
     method: str = layers.METHOD
-    fidelity: str = layers.FIDELITY
     variants: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -73,7 +72,7 @@ def _compose(overrides: Sequence[str]) -> DictConfig:
     asked = _sorted(overrides)
     config = _start(places.trees(), tuple(asked.choices))
     try:
-        layers.lay(config, asked.method, asked.fidelity, [v for g in VARIED for v in asked.variants.get(g, [])])
+        layers.lay(config, asked.method, [v for g in VARIED for v in asked.variants.get(g, [])])
         _apply(config, asked.values)
         model_files.derive(config)
         config.method = methods.checked(config.method)
@@ -114,8 +113,6 @@ def _sorted(overrides: Sequence[str]) -> Asked:
             asked.variants[group] = _checked_variants(override, variants)
         if group == "method":
             asked.method = name
-        elif group == "fidelity":
-            asked.fidelity = name
         else:
             asked.choices.append(f"{group}={name}")
     return asked

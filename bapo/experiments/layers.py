@@ -1,8 +1,8 @@
-"""The layers of ``experiments/`` over a task and a model: a method's class and files, then fidelity and variants.
+"""The layers of ``experiments/`` over a task and a model: a method's class and files, then variants.
 
 Hydra composes scale, task, setting and model once; a study has a dozen methods a model, which only differ in these
 layers. From the first to the last: the defaults of the method's class, ``method/NAME.yaml`` over the files that its
-defaults list names, ``adjustment/TASK_METHOD.yaml`` where there is one, ``fidelity/NAME.yaml``, ``variant/*.yaml``.
+defaults list names, ``adjustment/TASK_METHOD.yaml`` where there is one, ``variant/*.yaml``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.experiments.places import options
 
-METHOD, FIDELITY = "grpo", "paper"  # where nobody names one
+METHOD = "grpo"  # where nobody names one
 
 
-def lay(config: DictConfig, method: str, fidelity: str, variants: Sequence[str]) -> None:
+def lay(config: DictConfig, method: str, variants: Sequence[str]) -> None:
     """Merge the layers into the composed ``config`` of a task and a model, in place.
 
     Raises UserError naming the file and the key that does not exist or has another type.
@@ -40,7 +40,7 @@ def lay(config: DictConfig, method: str, fidelity: str, variants: Sequence[str])
     adjustment = f"{config.task.name}_{method}"
     layers = [("adjustment", adjustment)] if adjustment in options("adjustment") else []
     OmegaConf.set_struct(config, False)  # mappings take new names; what a dataclass names stays closed
-    for group, name in [*layers, ("fidelity", fidelity), *(("variant", v) for v in variants)]:
+    for group, name in [*layers, *(("variant", v) for v in variants)]:
         path = _path(group, name)
         _merge(config, path)
         if group == "variant" and name not in config.variant:
@@ -66,7 +66,7 @@ def _merge(config: DictConfig, path: Path) -> None:
 
 
 def _method_file(name: str) -> DictConfig:
-    """Merge ``method/NAME.yaml`` over the files of its defaults list: other methods, and ``/GROUP@_here_: NAME``."""
+    """Merge ``method/NAME.yaml`` over the files of the other methods that its defaults list names."""
     path = _path("method", name)
     package, content = _read(path)
     if package:
@@ -76,12 +76,9 @@ def _method_file(name: str) -> DictConfig:
     for entry in stated.pop("defaults", ["_self_"]):
         if entry == "_self_":
             continue
-        pairs = [("method", entry)] if isinstance(entry, str) else [(str(k), str(v)) for k, v in entry.items()]
-        for key, value in pairs:
-            group = re.fullmatch(r"/?(\w+)(@_here_)?", key)
-            if group is None:
-                raise UserError(f"{path}: defaults: {key}: name a method, or /GROUP@_here_: NAME")
-            below.append(_method_file(value) if group[1] == "method" else _read(_path(group[1], value))[1])
+        if not isinstance(entry, str):
+            raise UserError(f"{path}: defaults: {entry}: name a method")
+        below.append(_method_file(entry))
     return OmegaConf.merge(*below, stated)
 
 

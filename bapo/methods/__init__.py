@@ -35,11 +35,12 @@ _BUILT_IN = {
     "ppo": "bapo.methods.ppo:PPO",
     "ba_ppo": "bapo.methods.ba_ppo:BAPPO",
     "bapo": "bapo.methods.bapo:BAPO",
-    "bapo_without_x2": "bapo.methods.bapo_without_x2:BAPOWithoutX2",
-    "bapo_without_x3": "bapo.methods.bapo_without_x3:BAPOWithoutX3",
-    "bapo_x1": "bapo.methods.bapo_x1:BAPOWithX1Only",
-    "bapo_duplicates": "bapo.methods.bapo_duplicates:BAPODuplicates",
-    "bapo_shuffled": "bapo.methods.bapo_shuffled:BAPOShuffled",
+    "bapo_code": "bapo.methods.bapo_code:BAPOCode",
+    "bapo_without_x2": "bapo.methods.bapo_ablations:BAPOWithoutX2",
+    "bapo_without_x3": "bapo.methods.bapo_ablations:BAPOWithoutX3",
+    "bapo_x1": "bapo.methods.bapo_ablations:BAPOWithX1Only",
+    "bapo_duplicates": "bapo.methods.bapo_ablations:BAPODuplicates",
+    "bapo_shuffled": "bapo.methods.bapo_ablations:BAPOShuffled",
     "grpo_random_reward": "bapo.methods.grpo_random_reward:RandomReward",
 }
 

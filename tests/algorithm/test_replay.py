@@ -35,27 +35,13 @@ def test_a_prompt_seen_again_moves_to_the_back_and_is_kept_once():
     assert order(hard) == ["c", "a", "d"]
 
 
-def test_candidates_from_either_end_leave_the_buffer_as_it_is():
+def test_the_oldest_and_a_replacement_leave_the_order_as_it_is():
     hard = HardPrompts(4)
     for p in prompts("a", "b", "c", "d"):
         hard.add(p)
-    assert [e.prompt.id for e in hard.candidates(2)] == ["a", "b"]
-    assert [e.prompt.id for e in hard.candidates(3, "newest")] == ["d", "c", "b"]
-    assert [e.prompt.id for e in hard.candidates(9)] == ["a", "b", "c", "d"]
-    drawn = [[e.key for e in hard.candidates(2, "random", np.random.default_rng(s))] for s in range(40)]
-    assert {key for keys in drawn for key in keys} == {"a", "b", "c", "d"}
-    assert all(len(set(keys)) == 2 for keys in drawn)
-    assert len(hard) == 4
-
-
-def test_the_latest_mean_is_that_of_the_last_four_re_evaluations():
-    hard = HardPrompts(2)
-    for p in prompts("a", "b"):
-        hard.add(p)
-    for mean in (1.0, 0.5, 0.0, 0.25, 0.25):
-        hard.note("a", mean)
-    # 1.0 is forgotten: (0.5 + 0 + 0.25 + 0.25) / 4; the place stays
-    assert [(e.key, e.latest) for e in hard] == [("a", 0.25), ("b", 0.0)]
+    assert [e.key for e in hard.oldest(2)] == ["a", "b"] and [e.key for e in hard.oldest(9)] == ["a", "b", "c", "d"]
+    hard.replace(HardPrompt("b", Prompt("b"), 0.5))
+    assert [(e.key, e.mean) for e in hard] == [("a", 0.0), ("b", 0.5), ("c", 0.0), ("d", 0.0)]
 
 
 def test_discard():
@@ -96,16 +82,6 @@ def test_capacity_and_age_whichever_is_tighter(capacity, left):
         high.add([group(f"{step}a", 4, step), group(f"{step}b", 4, step)])
     high.drop_stale(4)
     assert ids(high) == left
-
-
-def test_capacity_alone_forgets_no_age():
-    high = HighQuality(3, 2, "capacity")
-    high.add([group("1a", 4, 1)])
-    high.drop_stale(50)
-    high.add([group("50a", 4, 50)])
-    assert ids(high) == ["1a", "50a"]
-    high.add([group("51a", 4, 51)])
-    assert ids(high) == ["50a", "51a"]
 
 
 def test_between_is_closed_at_both_ends():

@@ -251,7 +251,7 @@ def test_settings_reach_the_configuration() -> None:
 
 def test_a_methods_settings_reach_its_runs_and_nothing_else() -> None:
     """`data` and `base` compose with the default method, which may not know them."""
-    settings = Settings(scale="smoke", set=("method.v=2", "train.steps=7", "fidelity=code"))
+    settings = Settings(scale="smoke", set=("method.v=2", "train.steps=7"))
     assert settings.overrides_of("bapo") == settings.overrides
     assert settings.overrides_of("") == ("train.steps=7",)
     bapo = Settings(scale="smoke", set=("method.v=2",)).run(Cell("countdown", "qwen2-112k", "bapo", 1))

@@ -15,10 +15,9 @@ from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
 from bapo.algorithm.replay import HardPrompt
-from bapo.algorithm.rollouts import FRESH, ORIGINS, REEVALUATED, REPLAYED, Prompt
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, REPLAYED, Prompt
 from bapo.methods.bapo import BAPO
-from bapo.methods.bapo_without_x2 import BAPOWithoutX2
-from bapo.methods.bapo_without_x3 import BAPOWithoutX3
+from bapo.methods.bapo_ablations import BAPOWithoutX2, BAPOWithoutX3
 
 if LATE:
     import torch
@@ -184,14 +183,14 @@ def test_prompts_that_do_not_improve_are_asked_again():
 
 
 @pytest.mark.parametrize(
-    ("insert_before", "asked", "left"),
+    ("first", "asked", "left"),
     [
         (False, [["old"]], ["5a", "5b", "5c"]),  # this step's hard prompts wait for the next time
         (True, [["old", "5a", "5b"]], ["5c"]),  # they follow behind the older ones, within the cap of 3
     ],
 )
-def test_insert_before_reevaluation(insert_before, asked, left):
-    method = with_bad(["old"], insert_before_reevaluation=insert_before)
+def test_stored_first_re_evaluates_this_steps_hard_prompts(first, asked, left):
+    method = with_bad(["old"], stored_first=first)
     sampler = ScriptedSampler({"old": [4], "5a": [4], "5b": [4]})
     method.build_batch(5, fresh(5, NO_SIGNAL), sampler)
     assert sampler.asked == asked
@@ -216,12 +215,12 @@ def test_half_of_a_batch_of_one_is_one():
     assert sampler.asked == [["a"]]
 
 
-@pytest.mark.parametrize(("order", "asked"), [("oldest", ["a", "b", "c"]), ("newest", ["f", "e", "d"])])
-def test_reevaluation_order(order, asked):
-    method = with_bad("abcdef", reevaluation_order=order)
-    sampler = ScriptedSampler({p: [0] for p in "abcdef"})
-    method.build_batch(5, fresh(5, [8] * 6), sampler)
-    assert sampler.asked == [asked]
+@pytest.mark.parametrize(("first", "drawn"), [(True, ["1b"]), (False, [])])
+def test_stored_first_replays_what_x1_left_out_and_nothing_twice(first, drawn):
+    options = {"online_filter": "gaussian", "filter_mean": 0.5, "filter_std": 0.01, "filter_share": 0.3}
+    method = bapo(stored_first=first, high_admission="informative", x3_filter="none", **options)
+    batch = method.build_batch(1, fresh(1, [4, 2, 8]), NoSampler())  # X1 keeps 4/8 alone
+    assert (parts(batch)[0], parts(batch)[2]) == (["1a"], drawn)
 
 
 def test_bad_capacity():
@@ -534,62 +533,3 @@ def test_online_filters():
     assert {g.mean for g in narrow} == {0.875} and len(narrow) == 400
     assert len(uniform) == 1200 and {g.mean for g in uniform} == {0.0, 0.125, 0.5, 0.875, 1.0}
     assert len(bapo(online_filter="uniform", filter_share=0.25).filtered_fresh(1, groups)) == 500
-
-
-def test_x2_above_stored_admits_any_gain():
-    method = bapo(x2_admission="above-stored")
-    method.bad.add(HardPrompt("zero", Prompt("zero"), 0.0))
-    method.bad.add(HardPrompt("one", Prompt("one"), 0.125))
-    method.bad.add(HardPrompt("all", Prompt("all"), 0.0))
-    sampler = ScriptedSampler({"zero": [1], "one": [1], "all": [8]})
-    batch = method.build_batch(5, fresh(5, [8] * 6), sampler)
-    # 1/8 > 0: admitted; 1/8 > 1/8: not; 1 > 0: admitted, although it has no advantage
-    assert parts(batch)[1] == ["zero", "all"]
-    assert bad(method) == ["zero", "one"]  # 1/8 is not above c1, so only the third was promoted
-
-
-def test_keep_promoted():
-    method = with_bad(["p"], keep_promoted=True)
-    sampler = ScriptedSampler({"p": [4, 5]})
-    assert [parts(method.build_batch(t, fresh(t, [8] * 6), sampler))[1] for t in (5, 10)] == [["p"], ["p"]]
-
-
-def test_prompt_identity_a_draw():
-    for identity, entries in (("persistent", 1), ("per-draw", 2)):
-        method = bapo(prompt_identity=identity)
-        for step in (1, 2):
-            method.build_batch(step, [group("again", 0, step)], NoSampler())
-        assert len(method.bad) == entries
-
-
-def test_x2_weight():
-    method = bapo(x2_weight=3.0)
-    assert [method.weight(group("p", 4).as_origin(o)) for o in ORIGINS] == [1.0, 3.0, 1.0]
-
-
-def test_high_eviction_on_overflow_only():
-    for eviction, left in (("age", ["8a"]), ("overflow", ["1a", "8a"])):
-        method = bapo(high_eviction=eviction, high_capacity=2, high_admission="informative")
-        method.build_batch(1, fresh(1, [3]), NoSampler())
-        # B is full, so nothing is replayed; at step 8 the group of step 1 is seven steps old
-        method.batch_size = 1
-        method.build_batch(8, fresh(8, [3]), NoSampler())
-        assert [g.prompt.id for g in method.high] == left, eviction
-
-
-def test_x3_choice_by_re_evaluation_returns_the_old_responses():
-    method = bapo(x3_choice="re-evaluated", high_admission="informative", c2_range=[0.5, 0.5], c3_range=[0.5, 0.5])
-    method.build_batch(1, fresh(1, [2, 4]), NoSampler())
-    stored = {g.prompt.id: g for g in method.high}
-    sampler = ScriptedSampler({"1a": [4], "1b": [2]})  # now 1a has 4/8 and 1b 2/8
-    batch = method.build_batch(2, fresh(2, [0]), sampler)
-    assert parts(batch)[2] == ["1a"]
-    assert batch.groups[0].rewards.sum() == 2 and batch.groups[0].samples is stored["1a"].samples
-
-
-def test_r_tot_of_the_buffer():
-    method = bapo(average_reward="buffer", high_admission="informative")
-    method.build_batch(1, fresh(1, [2, 6]), NoSampler())
-    assert method.average_reward == 0.5  # nothing stored yet: this batch's (2/8 + 6/8) / 2
-    method.build_batch(2, fresh(2, [0, 0]), NoSampler())
-    assert method.average_reward == 0.5  # the stored groups' (2/8 + 6/8) / 2, not this batch's 0

@@ -9,17 +9,15 @@ import pytest
 from support.scripted import G, NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.algorithm.batch import quota_filter
-from bapo.algorithm.replay import HardPrompt
 from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
 from bapo.experiments.compose import compose_config
-from bapo.methods.bapo import BAPO
+from bapo.methods.bapo_code import BAPOCode, StoredPrompt, quota_filter
 
 ALL_RIGHT = [8] * 6
 
 
-def bapo(batch_size: int = 6, **options) -> BAPO:
-    return methods.build({"algorithm": "bapo", **options}, batch_size, 1)
+def bapo(batch_size: int = 6, **options) -> BAPOCode:
+    return methods.build({"algorithm": "bapo_code", **options}, batch_size, 1)
 
 
 def replayed(batch) -> list[str]:
@@ -29,29 +27,26 @@ def replayed(batch) -> list[str]:
 # ---------------------------------------------------------------- (a) and (b): X3
 
 
-def test_x3_choice_latest_takes_the_stored_responses_of_a_prompt_that_has_become_high_quality():
+def test_x3_takes_the_stored_responses_of_a_prompt_that_has_become_high_quality():
     """``sample_filtered_groups``: mu_current where X2 has measured one, else mu_alpha; nothing is generated for X3."""
-    method = bapo(
-        x3_choice="latest", failed_prompt="keep", keep_promoted=True, c2_range=[0.25, 0.25], c3_range=[0.5, 0.5]
-    )
+    method = bapo(bad_capacity=6, c2_range=[0.25, 0.25], c3_range=[0.5, 0.5])
     sampler = ScriptedSampler({"1a": [3], "1b": [0]})
-    method.build_batch(1, [group("1a", 0, 1), group("1b", 1, 1), group("1c", 3, 1)], NoSampler())
-    batch = method.build_batch(5, fresh(5, ALL_RIGHT), sampler)
-    # by then 1c is too old; X2 finds 1a at 3/8, so its all wrong responses of step 1 may be replayed
-    assert sampler.asked == [["1a", "1b"]] and replayed(batch) == ["1a"]
-    (again,) = (g for g in batch.groups if g.origin == REPLAYED)
-    assert again.step == 1 and again.rewards.sum() == 0
+    method.build_batch(1, [group("1a", 0, 1), group("1b", 1, 1), group("1c", 8, 1)], NoSampler())
+    method.improved_hard(5, sampler)
+    # X2 finds 1a at 3/8, so its all wrong responses of step 1 may be replayed
+    (again,) = method.replayable(0.25, 0.5)
+    assert sorted(sampler.asked[0]) == ["1a", "1b"] and again.key == ("1a", 1) and again.rewards.sum() == 0
 
 
 # ---------------------------------------------------------------- (c): r_tot
 
 
-def test_all_scores_is_the_mean_of_every_group_stored_ones_twice():
+def test_r_tot_is_the_mean_of_every_group_stored_ones_twice():
     """``alpha_scores``: entered on arrival and again on storing, taken out only where a stored prompt is evicted."""
-    method = bapo(average_reward="all-scores", bad_capacity=1)
+    method = bapo(bad_capacity=1, threshold_direction="rising", c2_range=[0.3, 0.3], c3_range=[0.4, 0.4])
     method.build_batch(1, [group("1a", 0, 1), group("1b", 4, 1), group("1c", 8, 1)], NoSampler())
     assert method.average_reward == pytest.approx((0 + 0.5 + 1) / 3)
-    # r_tot = 0.5: B_high takes [0.3125, 0.4375], so only 1a is stored (B_bad) and counts twice from now on
+    # B_high takes [0.3, 0.4], so only 1a is stored (B_bad) and counts twice from now on
     method.build_batch(2, [group("2a", 8, 2)], NoSampler())
     assert method.average_reward == pytest.approx((0.5 + 1 + 2 * 0 + 1) / 5)
     method.build_batch(3, [group("3a", 0, 3)], NoSampler())
@@ -71,7 +66,7 @@ def test_all_scores_is_the_mean_of_every_group_stored_ones_twice():
 )
 def test_average_span_stretches_r_tot(corrects, c2, c3):
     """``_update_adaptive_target_range``: new = high - (high - low) * (mean - 0.2) / 0.6, held to [0, 1]."""
-    method = bapo(average_span=[0.2, 0.8], threshold_direction="falling")
+    method = bapo(c2_range=[0.125, 0.5], c3_range=[0.25, 0.625])
     batch = method.build_batch(1, fresh(1, corrects), NoSampler())
     assert (batch.metrics["c2"], batch.metrics["c3"]) == pytest.approx((c2, c3))
 
@@ -93,13 +88,11 @@ def test_quota_filter_by_hand():
     assert (sizes["1e"], sizes["1f"], sizes["1g"]) == (8, 8, 8)  # fewer than the quota: all of them
     narrow = quota_filter(groups, share=0.75, std=0.1, rng=np.random.default_rng(1))
     assert {g.prompt.id for g in narrow} == {"1e", "1f"}
-    method = bapo(online_filter="quota", quota_share=0.75, quota_std=2.0)
-    assert sum(g.size for g in method.filtered_fresh(1, groups)) == 37
-    assert bapo(online_filter="quota", quota_share=0.25).filtered_fresh(1, groups) != kept
+    assert sum(g.size for g in bapo().filtered_fresh(1, groups)) == 37
 
 
 def test_parts_of_groups_share_a_place_in_the_mini_batch():
-    method = bapo(online_filter="quota")
+    method = bapo()
     parts = [group(f"p{n}", 4).select(range(n)) for n in (3, 4, 2, 8, 1)]
     assert [[g.size for g in unit] for unit in method.units(parts)] == [[3, 4, 2], [8], [1]]
     whole = [group(name, 4) for name in "abc"]
@@ -109,39 +102,37 @@ def test_parts_of_groups_share_a_place_in_the_mini_batch():
 # ---------------------------------------------------------------- (f) and (g), and what follows from them
 
 
-def test_x2_within_room():
-    """``promoted_to_take = min(available_promoted, remaining_needed)``."""
-    for within, count in ((True, 2), (False, 3)):
-        method = bapo(x2_within_room=within, max_reevaluated=6)
-        for name in "abc":
-            method.bad.add(HardPrompt(name, Prompt(name)))
-        batch = method.build_batch(5, fresh(5, [4, 4, 4, 4, 8, 8]), ScriptedSampler({n: [4] for n in "abc"}))
-        assert sum(g.origin == REEVALUATED for g in batch.groups) == count
-        assert batch.metrics["reevaluated_prompts"] == 3
+def test_x2_is_any_gain_as_far_as_x1_leaves_room_and_every_prompt_stays():
+    """``promoted_to_take = min(available_promoted, remaining_needed)``; all correct is admitted, an equal mean not."""
+    method = bapo(bad_capacity=6, max_reevaluated=6)
+    for name, mean in (("zero", 0.0), ("one", 0.125), ("all", 0.0)):
+        method.bad.add(StoredPrompt(name, Prompt(name), mean, group=group(name, 0)))
+    batch = method.build_batch(5, fresh(5, ALL_RIGHT), ScriptedSampler({"zero": [1], "one": [1], "all": [8]}))
+    # X1 keeps all of a step that gives nothing to draw, so there is no room
+    assert batch.metrics["reevaluated_prompts"] == 3 and [e.key for e in method.bad] == ["zero", "one", "all"]
+    assert [e.again for e in method.bad] == [(0.125,), (0.125,), (1.0,)]
+    x2, failed = method.improved_hard(10, ScriptedSampler({"zero": [1], "one": [1], "all": [8]}))
+    assert (ids(x2), ids(failed)) == (["zero", "all"], ["one"])
 
 
-def test_x3_from_this_step_takes_what_x1_left():
-    """``collect_data`` stores before ``sample_filtered_groups`` draws; uids of the filtered batch are left out."""
-    options = {
-        "online_filter": "gaussian",
-        "filter_mean": 0.5,
-        "filter_std": 0.01,
-        "filter_share": 0.3,
-        "high_admission": "informative",
-    }
-    for early, drawn in ((True, ["1b"]), (False, [])):
-        method = bapo(x3_from_this_step=early, x3_filter="none", **options)
-        batch = method.build_batch(1, fresh(1, [4, 2, 8]), NoSampler())  # X1 keeps 4/8 alone
-        assert replayed(batch) == drawn
+def test_the_latest_mean_is_that_of_the_last_four_re_evaluations():
+    entry = StoredPrompt("a", Prompt("a"), 1.0, again=(0.5, 0.0, 0.25, 0.25))
+    assert entry.latest == 0.25 and StoredPrompt("a", Prompt("a"), 0.125).latest == 0.125
 
 
-def test_advantage_reference_is_the_latest_mean():
+def test_x2_weight():
+    assert [bapo(x2_weight=3.0).weight(group("p", 4).as_origin(o)) for o in (REEVALUATED, REPLAYED)] == [3.0, 1.0]
+
+
+def test_advantages_are_relative_to_the_latest_mean():
     """``compute_grpo_off_policy_advantage``: (r - mu) / (sigma + eps), by a stored prompt's latest scores."""
-    method = bapo(advantage_reference="buffer", keep_promoted=True, failed_prompt="keep")
-    method.bad.add(HardPrompt("a", Prompt("a"), 0.0, 1, again=(0.5,)))
+    method = bapo(bad_capacity=6)
+    method.bad.add(StoredPrompt("a", Prompt("a"), 0.0, 1, again=(0.5,), group=group("a", 0, 1)))
     stored = group("5b", 1, 5)
-    batch = method.build_batch(5, [stored, group("5c", 6, 5)], ScriptedSampler({"a": [2], "5b": [1]}))
-    (again,) = (g for g in batch.groups if g.origin == REEVALUATED)
+    again = group("a", 2, 5).as_origin(REEVALUATED)
+    method.improved_hard(5, ScriptedSampler({"a": [2]}))
+    method.store([stored], 0.9, 0.95)
+    method._note_scores([stored, group("5c", 6, 5)], [again])
     # a: the mean of both re-evaluations, (4/8 + 2/8) / 2 = 3/8, sigma = sqrt(15)/8
     sigma = 15**0.5 / 8
     assert method.advantages(again)[:3] == pytest.approx([(1 - 3 / 8) / sigma] * 2 + [-3 / 8 / sigma], rel=1e-4)
@@ -153,22 +144,31 @@ def test_advantage_reference_is_the_latest_mean():
     assert method.advantages(other) == pytest.approx(bapo().advantages(other))
 
 
+def test_the_state_survives_a_restore():
+    method, other = bapo(bad_capacity=6), bapo(bad_capacity=6)
+    sampler = ScriptedSampler({f"{s}{c}": [2, 1, 3] for s in range(1, 9) for c in "abcdef"})
+    for step in range(1, 7):
+        method.build_batch(step, fresh(step, [0, 1, 3, 4, 8, 8]), sampler)
+    other.restore(*method.state(), Prompt)
+    assert [(e.key, e.latest, e.step) for e in other.bad] == [(e.key, e.latest, e.step) for e in method.bad]
+    assert all(np.array_equal(a.group.rewards, b.group.rewards) for a, b in zip(other.bad, method.bad, strict=True))
+    assert ids(other.high) == ids(method.high) and other.unstored == method.unstored
+    one, two = (m.build_batch(7, fresh(7, [0, 1, 3, 4, 8, 8]), NoSampler()) for m in (method, other))
+    assert ids(one.groups) == ids(two.groups) and one.metrics == two.metrics
+
+
 # ---------------------------------------------------------------- all of it
 
 
-def test_fidelity_code_is_the_mathematics_script():
-    c = compose_config(["task=mathematics", "method=bapo", "fidelity=code"]).method
-    assert (c.remove_replayed, c.x3_choice, c.x3_filter, c.x3_from_this_step) == (False, "latest", "current", True)
-    assert (c.average_reward, c.average_span, c.threshold_direction) == ("all-scores", [0.2, 0.8], "falling")
-    assert (c.c2_range, c.c3_range) == ([0.125, 0.375], [0.375, 0.75])
-    assert (c.online_filter, c.quota_share, c.quota_std) == ("quota", 0.75, 2.0)
+def test_the_values_are_the_mathematics_scripts():
+    config = compose_config(["task=mathematics", "method=bapo_code"])
+    c, method = config.method, methods.build(config.method, 32, 1)
+    assert (c.c2_range, c.c3_range, c.threshold_direction) == ([0.125, 0.375], [0.375, 0.75], "falling")
     # max_total_uids = B: a quarter for the high-quality, the rest for the difficult
-    assert (c.high_eviction, c.high_capacity, c.bad_capacity) == ("capacity", 8, 24)
-    assert (c.store_promoted, c.keep_promoted, c.reevaluation_order) == (True, True, "random")
-    assert (c.x2_admission, c.x2_within_room, c.x2_weight) == ("above-stored", True, 1.0)
+    assert (method.high.capacity, method.bad.capacity, c.x2_weight) == (8, 24, 1.0)
     assert c.max_reevaluated is None  # half the batch, max_reeval_ids=128 of 256
     assert (c.ratio, c.clip_centre, c.kl_to, c.kl_coef) == ("step-policy", "one", "step-policy", 0.001)
-    assert (c.sync_phase, c.advantage_reference, c.prompt_identity) == ("first", "buffer", "per-draw")
+    assert c.sync_phase == "first"
 
 
 def test_the_countdown_script_differs_in_five_values():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
@@ -130,18 +129,3 @@ def test_ratio_step_policy_is_pi_over_pi_k_and_keeps_what_is_replayed():
     # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
     assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
     assert metrics["clip_fraction"].item() == 0.5
-
-
-def test_the_states_of_all_options_survive_a_restore():
-    method = bapo(x3_choice="latest", failed_prompt="keep", keep_promoted=True, average_reward="all-scores")
-    sampler = ScriptedSampler({f"{s}{c}": [2, 1, 3] for s in range(1, 9) for c in "abcdef"})
-    for step in range(1, 7):
-        method.build_batch(step, fresh(step, [0, 1, 3, 4, 8, 8]), sampler)
-    state, groups = method.state()
-    other = bapo(x3_choice="latest", failed_prompt="keep", keep_promoted=True, average_reward="all-scores")
-    other.restore(state, groups, Prompt)
-    assert [(e.key, e.latest, e.step) for e in other.bad] == [(e.key, e.latest, e.step) for e in method.bad]
-    assert all(np.array_equal(a.group.rewards, b.group.rewards) for a, b in zip(other.bad, method.bad, strict=True))
-    assert ids(other.high) == ids(method.high) and other.unstored == method.unstored
-    one, two = (m.build_batch(7, fresh(7, [0, 1, 3, 4, 8, 8]), NoSampler()) for m in (method, other))
-    assert ids(one.groups) == ids(two.groups) and one.metrics == two.metrics

@@ -40,27 +40,15 @@ TEMPERATURE = 0.9
 TRAIN = SECTION | {"batch_size": B, "mini_batch_size": MINI, "group_size": G, "learning_rate": 1e-4}
 COMMON = {"kl_coef": 0.05, "entropy_coef": 0.01}
 BAPO = {"m": 3, "c2_range": [0.2, 0.3], "c3_range": [0.5, 0.8], **COMMON}  # a range that groups of 4 can hit
-CODE = {
-    "online_filter": "quota",
-    "x3_choice": "latest",
-    "x2_admission": "above-stored",
-    "keep_promoted": True,
-    "failed_prompt": "keep",
-    "prompt_identity": "per-draw",
-    "average_reward": "all-scores",
-    "advantage_reference": "buffer",
-    "ratio": "step-policy",
-    "kl_to": "step-policy",
-}
 METHODS = {
     "grpo": COMMON,
     "dapo": {},
     "grpo_delayed": {"v": 5, **COMMON},
     "repo": {"capacity": 8, "min_cached": 8, "replays": 5, "off_policy_weight": 0.7, "entropy_coef": 0.01},
-    "bapo": {"x2_weight": 3.0, **BAPO},
+    "bapo": BAPO,
     "bapo, a sum of two expectations": {"algorithm": "bapo", "expectations": "separate", **BAPO},
     # parts of groups, ratios and KL to the step's policy, advantages by the buffer
-    "bapo, as in the authors' code": {"algorithm": "bapo", **CODE, **BAPO},
+    "bapo_code": {"x2_weight": 3.0, **BAPO},
     "bapo_without_x2": BAPO,
     "bapo_without_x3": BAPO,
     "bapo_duplicates": BAPO,
