@@ -6,8 +6,8 @@
 Memory a GPU is that by which verl's micro-batches are cut (``bapo.engines.verl.memory``).
 
 Host memory: a delayed rollout policy is kept as float32 shards, 4 P on all ranks together, and twice that while it is
-pushed; a policy that is kept there itself takes 16 P. Time: 2 P operations a generated token at
-``generation_utilisation`` of the peak (decoding is bound by memory), and 8 P a trained token (forward, backward, and
+pushed; a policy that is kept there itself takes 16 P, the reference policy 2 P. Time: 2 P operations a generated token
+at ``generation_utilisation`` of the peak (decoding is bound by memory), and 8 P a trained token (forward, backward, and
 the forward that gradient checkpointing repeats) at ``training_utilisation``; log-probabilities of other policies cost
 2 P more each, a critic 8 P for its update and 2 P for its values. DAPO is charged for all the generation batches that
 it may draw, BAPO for as many re-evaluations as it may make, RePO for all its replays, and every method for a full
@@ -67,7 +67,7 @@ def estimate(
     row = s.max_prompt_tokens + s.max_response_tokens
     size = memory.memory_of(config, gpus, card / memory.GIGABYTE)
     asked = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
-    micro = min(asked, max(row, size.tokens))
+    micro = min(asked, max(row, size.tokens(row)))
     rows = t.batch_size * t.group_size
     generated = rows * generation_batches(config)
     replayed = config.method.get("replays", 0) / t.group_size  # RePO's share of a batch, on top of it
@@ -77,7 +77,8 @@ def estimate(
     return Estimate(
         gpu_bytes=size.states + memory.LOGITS * memory.VOCABULARY * micro,
         gpu_bytes_generating=size.generating + share * card,
-        host_bytes=(8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config)) * parameters,
+        host_bytes=parameters
+        * (8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config) + 2 * method.needs_reference),
         seconds_generation=2 * parameters * generated * response / (gpus * peak * generation_utilisation),
         seconds_training=forwards * parameters * tokens / (gpus * peak * training_utilisation),
     )

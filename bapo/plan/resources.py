@@ -86,8 +86,9 @@ def _memory(config: DictConfig, gpus: int) -> int:
     """Return megabytes of a job that trains: 1.5 GB holds the laptop's models; Ray, verl and vLLM around one take 5."""
     if config.engine != "torch":
         millions = int((config.model.parameters or 0) / 1e6)
-        if gpus:  # 20 bytes: float32 weights, gradients, Adam's moments, rollout policy
-            return GPU_SHARE * gpus + (20 * millions if memory.in_host_memory(config) else 0)
+        if gpus:  # 20 bytes: float32 weights, gradients, Adam's moments, rollout policy; 2: the reference policy
+            in_host_memory = 20 * memory.in_host_memory(config) + 2 * methods.of_run(config).needs_reference
+            return GPU_SHARE * gpus + in_host_memory * millions
         return VERL_ON_CPU + (VERL_PARAMETER * millions if config.model.kind == "pretrained" else 0)
     if config.device == "cuda":
         return SCRATCH_ON_GPU

@@ -35,7 +35,7 @@ RECORDED = {
     "docs/imports.md": (1, 0, 1),
     "docs/matched.md": (6, 13, 0),
     "docs/methods.md": (1, 0, 0),
-    "docs/paper_scale.md": (6, 8, 2),
+    "docs/paper_scale.md": (6, 7, 2),
     "docs/pocket.md": (6, 4, 2),
     "docs/project.md": (1, 0, 3),
     "docs/provenance.md": (4, 0, 0),

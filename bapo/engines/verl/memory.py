@@ -3,7 +3,8 @@
 With P parameters on R ranks (FSDP2 shards everything), in bytes a GPU:
 
 - the policy: 4 of float32 weights, 4 of gradients and 8 of Adam's moments a parameter; a critic costs the same again;
-- the reference policy: 2 a parameter, in bfloat16;
+- the reference policy: nothing but one layer at a time. verl keeps it in host memory, 2 a parameter, pinned, and every
+  pass of it streams the model over PCIe once a micro-batch;
 - with the actor's ``offload_policy`` all of that policy's 16 lie in host memory; 2 a parameter are charged for what is
   gathered of it. ``optimizer_offload`` puts Adam's 8 there too, but verl brings them back for every update: they are
   away only while vLLM generates;
@@ -26,6 +27,9 @@ VOCABULARY = 152_000  # Qwen2.5 and Qwen3
 LOGITS = 16  # bytes a token and entry of the vocabulary
 GIGABYTE = 1e9
 CARD = 80.0  # GB of the card that is meant where none is visible: an A100 or H100
+#: GB of a card under which a micro-batch takes half of what the states leave: torch's FSDPMemTracker puts the peak of
+#: an update up to 4 GB above the sum of this page, and CUDA's contexts take as much of a small card as of a large one
+SMALL = 48.0
 #: not to be had: CUDA's and NCCL's own, fragments, vLLM's graphs
 RESERVE = 0.06, 3e9
 _FSDP = "actor_rollout_ref.actor.fsdp_config"
@@ -37,16 +41,21 @@ TRAINED = 16, 12
 @dataclass(frozen=True)
 class Memory:
     """Bytes a GPU. states: of all models, gradients and optimisers; generating: those that stay while vLLM has the
-    card; card: what may be used of it."""
+    card; card: what may be used of it; small: whether it has less than SMALL GB."""
 
     states: float
     generating: float
     card: float
+    small: bool = False
 
     @property
-    def tokens(self) -> int:
-        """Count the tokens that fit into one micro-batch."""
+    def most_tokens(self) -> int:
+        """Count the tokens whose logits fill what the states leave."""
         return max(0, int((self.card - self.states) / (LOGITS * VOCABULARY)))
+
+    def tokens(self, row: int) -> int:
+        """Count the tokens of one micro-batch: half of the most on a small card, but one response of ``row`` tokens."""
+        return min(self.most_tokens, max(row, self.most_tokens // 2)) if self.small else self.most_tokens
 
 
 def memory_of(config: DictConfig, ranks: int, card: float = CARD) -> Memory | None:
@@ -61,12 +70,11 @@ def memory_of(config: DictConfig, ranks: int, card: float = CARD) -> Memory | No
         policy = 2, 0
     elif settings.overridden(config, OPTIMIZER_OFFLOAD, False):
         policy = 16, 4
-    others = 2 if method.needs_reference else 0
     states, generating = (
-        (actor + critic * method.uses_critic + others) * parameters / ranks
+        (actor + critic * method.uses_critic) * parameters / ranks
         for actor, critic in zip(policy, TRAINED, strict=True)
     )
-    return Memory(states, generating, (1 - share) * card * GIGABYTE - fixed)
+    return Memory(states, generating, (1 - share) * card * GIGABYTE - fixed, card < SMALL)
 
 
 def in_host_memory(config: DictConfig) -> bool:
@@ -92,7 +100,7 @@ def micro_batch_tokens(config: DictConfig, ranks: int, asked: int, card: float) 
         raise UserError(
             f"{run}: weights, gradients and optimiser alone take {found.states / GIGABYTE:.0f} GB a GPU; {cure}"
         )
-    if found.tokens < row:
+    if found.most_tokens < row:
         raise UserError(
             f"{run}: a response of full length ({row} tokens with its prompt) takes "
             f"{LOGITS * VOCABULARY * row / GIGABYTE:.0f} GB of logits beside {found.states / GIGABYTE:.0f} GB of "
@@ -104,4 +112,4 @@ def micro_batch_tokens(config: DictConfig, ranks: int, asked: int, card: float) 
             f"verl.gpu_memory_utilization={share}: {run} leaves {left:.2f} of each card to vLLM; lower it"
             + (f" to {left // 0.05 * 0.05:.2f}" if left >= 0.1 else f", or {cure}")
         )
-    return min(asked, found.tokens)
+    return min(asked, found.tokens(row))
