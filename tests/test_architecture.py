@@ -25,7 +25,7 @@ ARROWS = {
     "bapo.algorithm": set(),
     "bapo.methods": {"bapo.algorithm"},
     "bapo.graders": set(),
-    "bapo.tasks": {"bapo.graders", "bapo.store", "bapo.experiments", "bapo.engines.shared"},
+    "bapo.tasks": {"bapo.graders", "bapo.store", "bapo.experiments"},
     "bapo.store": set(),
     "bapo.gpu": set(),
     "bapo.experiments": {"bapo.methods", "bapo.store", "bapo.tasks"},

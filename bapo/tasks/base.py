@@ -111,8 +111,8 @@ class Task:
         """Build the tokenizer of a model trained from scratch. Raises UserError where the task has none."""
         raise self.lacks("build_tokenizer")
 
-    def build_processor(self, config: DictConfig, tokenizer: PreTrainedTokenizerFast) -> Any | None:
-        """Build the processor of a scratch model that reads images, around ``tokenizer``; None: text only."""
+    def image_size(self, config: DictConfig) -> int | None:
+        """Return the side, in pixels, of the square images that a model trained from scratch reads; None: text only."""
         return None
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,7 +22,7 @@ class BoxedTask(GeneratedTask):
     """A task of two formats: "chain", graded by its last number, and "boxed", graded as the paper's sets are."""
 
     fields = ("gold", "response")
-    prompts = ("chain",)
+    prompts: ClassVar[Collection[str]] = ("chain",)
     sets: ClassVar[RealSets]
     no_number, wrong_number = "no-answer", "wrong-answer"  #: reasons of verdicts on chains
     gold_chain: ClassVar[str] = "= {}"  #: the shortest chain that ends in a number
@@ -52,7 +52,7 @@ class BoxedTask(GeneratedTask):
 
     def grade(self, response: str, truth: Mapping[str, Any]) -> Verdict:
         """Grade a boxed answer."""
-        return grader.grade(response, truth.get("answers"))
+        return grader.grade(response, truth.get("answers", ()))
 
     def answer(self, response: str) -> str | None:
         """Return the last number of a chain of steps, else the boxed answer in the grader's normal form."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,3 +69,16 @@ def require_worked(data: DictConfig) -> None:
         if data[key] != only:
             cure = f"a model trained from scratch reads data.{key}={only} only; choose a pretrained model"
             raise wrong(None, f"data.{key}", data[key], cure)
+
+
+def owner(identity: str, shares: Mapping[str, float]) -> str:
+    """Return the one split that a problem may appear in: a function of its name, not of a seed or size.
+
+    shares: split -> share of all problems that it owns, in a fixed order; they add up to 1.
+    """
+    place = seeds.key64("split", identity) / 2**64
+    for split, share in shares.items():
+        place -= share
+        if place < 0:
+            return split
+    return next(iter(shares))  # rounding: the shares add up to a hair less than 1

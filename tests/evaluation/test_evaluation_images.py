@@ -40,14 +40,14 @@ WORLD = (
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[DictConfig, Path]:
     """The configuration of a few diagrams and a model that has learnt nothing."""
-    from bapo.engines.shared import models
+    from bapo.engines.shared import models, processors
     from bapo.tasks.job import make_data
 
     config = compose_config([*WORLD, f"paths.results={tmp_path_factory.mktemp('results')}"])
     make_data(config)
     checkpoint = base_directory(config) / "checkpoint"
     model, tokenizer = models.build_scratch(config)
-    models.save(model, tasks.get("geometry").build_processor(config, tokenizer), checkpoint)
+    models.save(model, processors.of_scratch(config, tokenizer), checkpoint)
     return config, checkpoint
 
 

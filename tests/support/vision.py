@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bapo.tasks.geometry import tokenizer as geometry_tokenizer
+from bapo.engines.shared import processors
+from bapo.tasks.geometry import task as geometry_task
 
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return geometry_tokenizer.build()
+    return geometry_task.vocabulary()
 
 
 @pytest.fixture(scope="module")
 def processor(tokenizer):
-    vision = {"patch_size": 8, "spatial_merge_size": 2, "temporal_patch_size": 1}
-    return geometry_tokenizer.build_processor(tokenizer, vision, 48)
+    return processors.build(tokenizer, 8, 2, 1, pixels=48 * 48)
 
 
 def build(tokenizer, text: dict | None = None, vision: dict | None = None):

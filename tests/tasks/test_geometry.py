@@ -12,13 +12,13 @@ import pytest
 from PIL import Image
 
 from bapo import tasks
+from bapo.engines.shared import processors
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.tasks.files import read_problems
 from bapo.tasks.geometry import figures
 from bapo.tasks.geometry import generator as generators
-from bapo.tasks.geometry import render as geometry_render
-from bapo.tasks.geometry import tokenizer as geometry_tokenizer
+from bapo.tasks.geometry import task as geometry_task
 
 TASK = tasks.get("geometry")
 GENERATOR = generators.DiagramGenerator(angle_step=5, tilt=180)
@@ -71,7 +71,7 @@ def test_parallel_lines_are_parallel_and_the_figure_stays_on_the_canvas():
 def test_a_picture_shows_the_colours_where_the_angles_are():
     diagrams = some("quadrilateral", 40)
     drawing, right = figures.draw(diagrams, 48), []
-    for content, sectors in zip(geometry_render.render(diagrams, 48), drawing.sectors, strict=True):
+    for content, sectors in zip(figures.render(diagrams, 48), drawing.sectors, strict=True):
         pixels = np.asarray(Image.open(io.BytesIO(content)), dtype=int)
         assert pixels.shape == (48, 48, 3)
         assert (pixels == 255).all(-1).mean() > 0.4  # white paper
@@ -85,10 +85,10 @@ def test_a_picture_shows_the_colours_where_the_angles_are():
 def test_pictures_and_problems_are_the_same_every_time():
     one, two = (GENERATOR.instances(np.random.default_rng(5), 60, "train") for _ in range(2))
     assert one == two
-    first = geometry_render.render([i.diagram for i in one], 48)
-    assert first == geometry_render.render([i.diagram for i in two], 48)
+    first = figures.render([i.diagram for i in one], 48)
+    assert first == figures.render([i.diagram for i in two], 48)
     # a picture does not depend on what is rendered with it
-    assert first[7] == geometry_render.render([one[7].diagram], 48)[0]
+    assert first[7] == figures.render([one[7].diagram], 48)[0]
 
 
 # ------------------------------------------------------------------------------------------------ questions
@@ -120,13 +120,13 @@ def test_every_step_of_every_chain_is_true():
             for sign, number in zip(words[1::2], words[2::2], strict=True):
                 total += int(number) if sign == "+" else -int(number)
             assert total == int(right)
-        assert TASK.final_number(steps) == answer and 0 <= answer <= geometry_tokenizer.NUMBER_MAX
+        assert TASK.final_number(steps) == answer and 0 <= answer <= geometry_task.NUMBER_MAX
 
 
 def test_no_diagram_is_in_two_splits_and_no_picture_either():
     found = {s: GENERATOR.instances(np.random.default_rng(3), 120, s) for s in generators.SHARES}
     names = {s: {i.diagram.name for i in made} for s, made in found.items()}
-    pictures = {s: set(geometry_render.render([i.diagram for i in made], 48)) for s, made in found.items()}
+    pictures = {s: set(figures.render([i.diagram for i in made], 48)) for s, made in found.items()}
     for a, b in combinations(found, 2):
         assert not names[a] & names[b] and not pictures[a] & pictures[b]
     assert all(len(n) == 120 for n in names.values())
@@ -174,7 +174,7 @@ def test_a_form_is_one_for_parallel_lines_and_their_mirror_image():
         for slope, shape, mirror in ((60, 4 * 0 + 0, 0), (120, 4 * 1 + 1, 1))
     )
     assert one.triple == two.triple == "parallels:60-60:other"
-    assert geometry_render.render([one.diagram], 48) == geometry_render.render([two.diagram], 48)
+    assert figures.render([one.diagram], 48) == figures.render([two.diagram], 48)
 
 
 def test_noise_gives_other_steps_for_the_same_question():
@@ -278,7 +278,7 @@ def test_data_on_disk(tmp_path):
     problems = read_problems(tmp_path / "diagrams_val.parquet")
     assert len(problems) == 9
     tokenizer = TASK.build_tokenizer(config)
-    processor = TASK.build_processor(config, tokenizer)
+    processor = processors.of_scratch(config, tokenizer)
     for problem in problems:
         assert problem.prompt.count("<image>") == len(problem.images) == 1
         kind, question = problem.prompt.removeprefix("<image>").split()[:2]
@@ -294,7 +294,7 @@ def test_data_on_disk(tmp_path):
 
 
 def test_every_word_and_number_is_one_token():
-    tokenizer = geometry_tokenizer.build()
+    tokenizer = geometry_task.vocabulary()
     for instance in GENERATOR.instances(np.random.default_rng(8), 60, "base"):
         text = f"{instance.prompt.removeprefix('<image>')} {generators.chain(instance)[0]}"
         tokens = tokenizer(text, add_special_tokens=False)["input_ids"]

@@ -17,16 +17,16 @@ from bapo.experiments import compose as configuration
 from bapo.graders.verdict import Verdict
 from bapo.tasks import files
 from bapo.tasks.boxed import chain_truth
-from bapo.tasks.mathematics import chain, splits, sums, terms
 from bapo.tasks.mathematics import generator as generators
-from bapo.tasks.mathematics.splits import Tier
+from bapo.tasks.mathematics import sums, terms
+from bapo.tasks.mathematics.generator import Tier
 from bapo.tasks.mathematics.terms import Node
 
-SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(splits.BENCHMARKS, 60)
+SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(generators.BENCHMARKS, 60)
 WRITTEN = [split for split in SIZES if split != "base"]  #: by the data job
 GENERATOR = {"value_max": 64, "answer_min": 2, "noise": 0.25, "slip_max": 9}
 mathematics = tasks.get("mathematics")
-ALL_TIERS = sorted({tier for tiers in splits.TIERS.values() for tier in tiers})
+ALL_TIERS = sorted({tier for tiers in generators.TIERS.values() for tier in tiers})
 
 
 def configured(sizes=SIZES, seed=0, **data):
@@ -181,12 +181,12 @@ def test_wrong_generator_parameters_are_named(options, message):
 
 
 def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
-    assert sum(splits.SHARES.values()) == pytest.approx(1)
-    assert set(splits.SHARES) == set(splits.TIERS)
+    assert sum(generators.SHARES.values()) == pytest.approx(1)
+    assert set(generators.SHARES) == set(generators.TIERS)
     # another hash would move test problems into the training of older checkpoints
-    owners = Counter(splits.owner(f"mathematics:({a}+{b})") for a in range(40) for b in range(40))
-    assert owners["base"] / 1600 == pytest.approx(splits.SHARES["base"], abs=0.04)
-    assert splits.owner("mathematics:((3+7)*4)") == "train"
+    owners = Counter(generators.owner(f"mathematics:({a}+{b})") for a in range(40) for b in range(40))
+    assert owners["base"] / 1600 == pytest.approx(generators.SHARES["base"], abs=0.04)
+    assert generators.owner("mathematics:((3+7)*4)") == "train"
 
 
 def test_splits_are_disjoint_and_hold_their_tiers(data):
@@ -205,7 +205,7 @@ def test_splits_are_disjoint_and_hold_their_tiers(data):
             assert sorted(t for t in problem.prompt.split() if t.isdigit()) == sorted(_numbers(problem.id))
             found[_shape(problem.prompt)] += 1
         # as many of every tier; of nested ones, some happen to run from left to right
-        tiers = splits.TIERS[split]
+        tiers = generators.TIERS[split]
         assert {(kind if kind == "equation" else "expression", steps) for kind, steps in found} == {
             (tier.kind if tier.kind == "equation" else "expression", tier.steps) for tier in tiers
         }
@@ -223,7 +223,7 @@ def test_splits_are_disjoint_and_hold_their_tiers(data):
         assert not seen[one] & seen[other], (one, other)
     # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
     for split, ids in seen.items():
-        assert {splits.owner(identity) for identity in ids} == {split}
+        assert {generators.owner(identity) for identity in ids} == {split}
 
 
 def _numbers(identity: str) -> list[str]:
@@ -276,7 +276,7 @@ def test_documents_without_noise_are_the_worked_solutions():
     rows, counts = base_documents(configured({"base": 2000}, generator=GENERATOR | {"noise": 0.0}))
     assert counts["noisy"] == 0
     for row in rows:
-        answer = chain.final_answer(row["response"])
+        answer = terms.final_answer(row["response"])
         assert holds(row["prompt"], answer), row
         for step in row["response"].split(" , "):
             left, right = step.split(" = ")
@@ -293,7 +293,7 @@ def test_slips_are_as_frequent_as_asked_and_stay_in_the_vocabulary():
         wrong += int(right) != min(max(terms.compute(int(a), sign, int(b)), 0), 64)
     # a slip beyond the bounds is cut back to them, sometimes onto the right result
     assert 0.85 * 0.25 < wrong / len(steps) < 1.1 * 0.25
-    assert counts["noisy"] == sum(not holds(row["prompt"], chain.final_answer(row["response"])) for row in rows)
+    assert counts["noisy"] == sum(not holds(row["prompt"], terms.final_answer(row["response"])) for row in rows)
     assert 0.35 < counts["noisy"] / len(rows) < 0.65
 
 
@@ -403,7 +403,7 @@ def test_every_gold_is_accepted(data):
     from bapo.tasks.real import golds
 
     folder, _ = data
-    for split in splits.BENCHMARKS:
+    for split in generators.BENCHMARKS:
         problems = [(p.id, p.ground_truth) for p in files.read_problems(folder / f"{split}.parquet")]
         assert golds.check(mathematics, problems, split) == SIZES[split]
 
@@ -453,7 +453,7 @@ def test_tokenizer_takes_one_token_a_word_and_back(tokenizers, which):
             assert tokenizer.convert_ids_to_tokens(ids) == text.split()
             assert tokenizer.decode(ids) == "".join(text.split())
         # grading the decoded text is grading the text
-        given = chain.final_answer(row["response"])
+        given = terms.final_answer(row["response"])
         assert mathematics.verify(tokenizer.decode(ids), chain_truth(given)).correct
     message = [{"role": "user", "content": "( x + 5 ) * 3 = 36 , x ="}]
     assert tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False) == message[0]["content"]
@@ -470,8 +470,8 @@ def test_only_generated_problems_have_a_tokenizer():
 @pytest.mark.parametrize("scale", ["laptop", "smoke", "gpu"])
 def test_settings_make_problems_that_fit(scale, tmp_path):
     config = configuration.compose_config([f"scale={scale}", "task=mathematics", "tracking=none"])
-    assert set(config.data.split_sizes) == set(splits.TIERS)
-    assert set(config.evaluation.benchmarks) == set(splits.BENCHMARKS) <= set(mathematics.benchmarks)
+    assert set(config.data.split_sizes) == set(generators.TIERS)
+    assert set(config.evaluation.benchmarks) == set(generators.BENCHMARKS) <= set(mathematics.benchmarks)
     for split in config.data.split_sizes:
         config.data.split_sizes[split] = min(config.data.split_sizes[split], 200)
     mathematics.write_data(config, tmp_path)
@@ -479,15 +479,15 @@ def test_settings_make_problems_that_fit(scale, tmp_path):
     for row in base_documents(config)[0]:
         assert len(tokenizer(row["prompt"])["input_ids"]) <= config.sampling.max_prompt_tokens
         assert len(tokenizer(row["response"])["input_ids"]) < config.sampling.max_response_tokens  # and the end
-    for split in splits.BENCHMARKS:
+    for split in generators.BENCHMARKS:
         for problem in files.read_problems(tmp_path / f"{split}.parquet"):
             assert len(tokenizer(problem.prompt)["input_ids"]) <= config.sampling.max_prompt_tokens
 
 
 def test_no_laptop_benchmark_borrows_a_public_name():
     public = {"aime", "amc", "math500", "minerva", "olympiad", "gsm8k"}
-    for name, title in (splits.BENCHMARKS | sums.BENCHMARKS).items():
+    for name, title in (generators.BENCHMARKS | sums.BENCHMARKS).items():
         assert not any(word in f"{name} {title}".lower() for word in public)
     titles = {"aime24": "AIME24", "amc": "AMC", "math500": "MATH500", "minerva": "Minerva", "olympiad": "Olympiad"}
     titles["gsm8k"] = "GSM8K"
-    assert mathematics.benchmarks == splits.BENCHMARKS | sums.BENCHMARKS | titles
+    assert mathematics.benchmarks == generators.BENCHMARKS | sums.BENCHMARKS | titles

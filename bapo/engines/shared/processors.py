@@ -11,10 +11,14 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bapo import tasks
 from bapo.engines.shared.imports import load_transformers
 from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 
 @cache
@@ -66,6 +70,24 @@ def build(tokenizer: Any, patch_size: int, merge_size: int, temporal_patch_size:
 
         parts["video_processor"] = Qwen2VLVideoProcessor(patch_size=patch_size, merge_size=merge_size)
     return processor(**parts)
+
+
+def of_scratch(config: DictConfig, tokenizer: Any) -> Any | None:
+    """Build the processor of a model trained from scratch, for its task's images; None where the task is text only.
+
+    Raises UserError where the model reads no images.
+    """
+    side = tasks.get(config.task.name).image_size(config)
+    if side is None:
+        return None
+    vision = config.model.architecture.get("vision_config")
+    if vision is None:
+        raise UserError(
+            f"model={config.model.name}: this model reads no images (no architecture.vision_config), which "
+            f"task={config.task.name} needs"
+        )
+    sizes = (vision["patch_size"], vision["spatial_merge_size"], vision["temporal_patch_size"])
+    return build(tokenizer, *sizes, pixels=side * side)
 
 
 def load(path: Path | str, revision: str | None = None) -> Any:

@@ -16,9 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bapo.errors import UserError
-from bapo.tasks.countdown.few_shot import SHOWN
-from bapo.tasks.countdown.search import Step, solve_steps
-from bapo.tasks.countdown.splits import EASY_SHARES, EASY_SPLITS, easy_owner, owned, owner, problem_id
+from bapo.tasks.countdown.problems import (
+    EASY_SHARES,
+    EASY_SPLITS,
+    SHOWN,
+    Step,
+    easy_owner,
+    owned,
+    owner,
+    problem_id,
+    solve_steps,
+)
 from bapo.tasks.generated import require
 from bapo.validate import read, wrong
 

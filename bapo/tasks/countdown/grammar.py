@@ -230,8 +230,9 @@ def verify_chain(text: str, numbers: Sequence[int], target: int) -> Verdict:
     """
     if len(text) > MAX_CHAIN:
         return _INCORRECT["too-long"]
-    steps = [_step(part) for part in text.split(",")]
-    if None in steps:
+    parts = text.split(",")
+    steps = [step for step in map(_step, parts) if step]
+    if len(steps) < len(parts):
         return _INCORRECT["syntax" if text.strip(_SPACE) else "no-answer"]
     available = list(numbers)
     for a, b, result, fault in steps:

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from bapo.errors import UserError
 from bapo.tasks.countdown.grammar import check_numbers
-from bapo.tasks.countdown.splits import problem_id
-from bapo.tasks.real import report as cleaning_report
-from bapo.tasks.real import sources
+from bapo.tasks.countdown.problems import problem_id
+from bapo.tasks.real import decisions, sources
 
 
 class Rows(NamedTuple):
@@ -54,7 +53,7 @@ def report(folder: Path, splits: Mapping[str, Rows], say: Callable[[str], None])
         for split, r in splits.items()
     }
     files = sources.digests(rows.source for rows in splits.values() if rows.source)
-    cleaning_report.write_plain(folder, "countdown", files, counts, lines)
+    decisions.write_plain_report(folder, "countdown", files, counts, lines)
 
 
 def _take(split: str, rows: Iterator[sources.Row], size: int, taken: set[str]) -> Rows:

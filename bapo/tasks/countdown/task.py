@@ -11,11 +11,19 @@ from bapo.graders.extract import last_boxed
 from bapo.graders.verdict import Verdict
 from bapo.tasks import files, tokenizers
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.countdown import few_shot, grammar, notation
 from bapo.tasks.countdown import generator as generators
+from bapo.tasks.countdown import grammar, notation
 from bapo.tasks.countdown import hub as countdown_hub
-from bapo.tasks.countdown.search import Step, solve_steps, to_chain, to_expression
-from bapo.tasks.countdown.splits import EASY_SPLITS, SPLITS, problem_id
+from bapo.tasks.countdown.problems import (
+    EASY_SPLITS,
+    SPLITS,
+    Step,
+    problem_id,
+    solve_steps,
+    to_chain,
+    to_expression,
+    to_few_shot,
+)
 from bapo.tasks.generated import GeneratedTask, check_data, require_worked
 from bapo.tasks.real import cleaning
 
@@ -44,7 +52,7 @@ def to_prompt(numbers: Sequence[int], target: int, prompt: str) -> str:
     "few-shot" shows solved examples and is to be continued with an expression.
     """
     if prompt == "few-shot":
-        return few_shot.to_prompt(numbers, target)
+        return to_few_shot(numbers, target)
     if prompt == "chain":
         return f"{' '.join(map(str, numbers))} : {target} ="
     return _THINK_ANSWER.format(numbers=list(numbers), target=target)

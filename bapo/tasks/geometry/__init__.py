@@ -1,1 +1,1 @@
-"""Visual geometry: drawn diagrams and Geometry3K. Imports no method; engines only for their image processors."""
+"""Visual geometry: drawn diagrams and Geometry3K. Imports no method and no engine."""

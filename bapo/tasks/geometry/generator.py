@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bapo.errors import UserError
-from bapo.tasks import splits
+from bapo.tasks import generated
 from bapo.tasks.generated import require
 from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
 from bapo.validate import read
@@ -95,9 +95,9 @@ def shown_angles(diagram: Diagram) -> str:
 def owner(diagram: Diagram, held_out: str) -> str:
     """Return the one split that a diagram may appear in. held_out: as in :class:`DiagramGenerator`."""
     if held_out == "poses":
-        return splits.owner(diagram.name, SHARES)
-    split = splits.owner(shown_angles(diagram), ANGLE_SHARES)
-    return splits.owner(diagram.name, TAUGHT_SHARES) if split == "taught" else split
+        return generated.owner(diagram.name, SHARES)
+    split = generated.owner(shown_angles(diagram), ANGLE_SHARES)
+    return generated.owner(diagram.name, TAUGHT_SHARES) if split == "taught" else split
 
 
 @dataclass(frozen=True)

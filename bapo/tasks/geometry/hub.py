@@ -36,7 +36,7 @@ def _items(entry: sources.Source, opened: sources.Opened) -> list[Item]:
             )
         items.append(
             Item(
-                f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.index}",
+                f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.number}",
                 text.replace(_IMAGE, "").strip(),
                 to_golds(row.where, row.values["answer"]),
                 images,
@@ -66,10 +66,11 @@ def _file(row: sources.Row, path: Path) -> bytes:
 def _bytes(row: sources.Row) -> tuple[bytes, ...]:
     """Return the diagrams of a row of the hub's: one {"bytes", "path"} or a list of them."""
     value = row.values["images"]
-    images = [one.get("bytes") for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
-    if not images or not all(isinstance(image, bytes) and len(image) <= _LARGEST for image in images):
+    held = [one.get("bytes") for one in (value if isinstance(value, list) else [value]) if isinstance(one, dict)]
+    images = tuple(image for image in held if isinstance(image, bytes) and len(image) <= _LARGEST)
+    if not images or len(images) < len(held):
         raise UserError(f"{row.where}: column 'images' holds no diagram; get the set again")
-    return tuple(images)
+    return images
 
 
 def _pixels(row: sources.Row, image: bytes) -> str:

@@ -6,19 +6,33 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bapo.errors import UserError
 from bapo.graders import geometry as grader
 from bapo.graders.verdict import Verdict
+from bapo.tasks import tokenizers
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.boxed import BoxedTask, chain_truth
 from bapo.tasks.generated import require_worked
-from bapo.tasks.geometry import generator, hub, render
-from bapo.tasks.geometry import tokenizer as tokenizers
+from bapo.tasks.geometry import figures, generator, hub
 
 if TYPE_CHECKING:
     import numpy as np
     from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
+
+SIGNS = ("+", "-", "=", ",", ":")
+#: The words of a question: the figure and the angle that is asked for.
+WORDS = ("triangle", "quadrilateral", "parallels", "third", "exterior", "difference", "fourth", "other")
+#: The names that transformers, verl and lm-eval expect of Qwen2.5-VL.
+VISION = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+NUMBER_MAX = 360  # degrees
+
+#: A message is its content, and an image is a placeholder that the processor repeats for each image token.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}"
+    "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ part['text'] }}{% endif %}{% endfor %}"
+    "{% endif %}{% endfor %}"
+)
 
 _NUMBER = re.compile("[0-9]+")
 #: Longest text that is searched for an answer; the longest chain has some 40 characters.
@@ -53,14 +67,14 @@ class Geometry(BoxedTask):
         return generator.chain(generator.to_instance(problem_id))[0]
 
     def grade(self, response: str, truth: Mapping[str, Any]) -> Verdict:
-        return grader.grade(response, truth.get("answers"), truth.get("choices"))
+        return grader.grade(response, truth.get("answers", ()), truth.get("choices"))
 
     grade_line = staticmethod(grader.grade_line)
 
     def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         diagrams = generator.build(data.generator)
         instances = diagrams.instances(rng, data.split_sizes[split], split)
-        images = render.render([instance.diagram for instance in instances], diagrams.canvas)
+        images = figures.render([instance.diagram for instance in instances], diagrams.canvas)
         return [
             Problem(i.name, i.prompt, chain_truth(generator.chain(i)[1]), (image,), i.triple)
             for i, image in zip(instances, images, strict=True)
@@ -70,7 +84,7 @@ class Geometry(BoxedTask):
         diagrams = generator.build(data.generator)
         worked = diagrams.documents(rng, data.split_sizes.base)
         instances = [instance for instance, _, _ in worked]
-        images = render.render([instance.diagram for instance in instances], diagrams.canvas)
+        images = figures.render([instance.diagram for instance in instances], diagrams.canvas)
         documents = [
             Document(instance.name, instance.prompt, steps, (image,))
             for (instance, steps, _), image in zip(worked, images, strict=True)
@@ -81,20 +95,18 @@ class Geometry(BoxedTask):
     def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word and a number, for the generated diagrams."""
         require_worked(config.data)
-        return tokenizers.build()
+        return vocabulary()
 
-    def build_processor(self, config: DictConfig, tokenizer: PreTrainedTokenizerFast) -> Any:
-        """Build Qwen2.5-VL's processor for the diagrams' size and the model's patches."""
-        from omegaconf import OmegaConf
+    def image_size(self, config: DictConfig) -> int:
+        """Return the side of the generated diagrams in pixels."""
+        return generator.build(config.data.generator).canvas
 
-        vision = OmegaConf.select(config, "model.architecture.vision_config")
-        if vision is None:
-            raise UserError(
-                f"model={config.model.name}: this model reads no images (no architecture.vision_config), which "
-                "task=geometry needs"
-            )
-        size = generator.build(config.data.generator).canvas
-        return tokenizers.build_processor(tokenizer, OmegaConf.to_container(vision, resolve=True), size)
+
+def vocabulary() -> PreTrainedTokenizerFast:
+    """Build a tokenizer for signs, words, the numbers 0..360 and Qwen2.5-VL's image tokens."""
+    tokenizer = tokenizers.build((*SIGNS, *WORDS), NUMBER_MAX, special=VISION)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
 
 
 def _by_question(instances: list[generator.Instance]) -> dict[str, int]:

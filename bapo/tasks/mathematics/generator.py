@@ -6,6 +6,7 @@ the operation that gives it. So every value on the way is a whole number of 1..v
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,10 +15,54 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bapo.errors import UserError
+from bapo.tasks import generated
 from bapo.tasks.generated import require
-from bapo.tasks.mathematics.splits import TIERS, Tier, owner
-from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_text, work
+from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_chain, to_text, work
 from bapo.validate import read
+
+
+class Tier(NamedTuple):
+    """steps: operations in the problem, and so steps of its solution. kind: what there is to do::
+
+    running    evaluate an expression whose operations are done from left to right: ( 7 + 3 ) * 4 - 12
+    nested     evaluate an expression of any shape, of which some happen to be running: 60 / ( 2 + 3 * ( 9 - 8 ) )
+    equation   solve for x by undoing one operation after the other: ( x + 5 ) * 3 = 36
+    """
+
+    kind: str
+    steps: int
+
+
+RUNNING = tuple(Tier("running", steps) for steps in (2, 3, 4, 5))
+NESTED = tuple(Tier("nested", steps) for steps in (2, 3))
+EQUATIONS = tuple(Tier("equation", steps) for steps in (2, 3))
+ALL = RUNNING + NESTED + EQUATIONS
+
+#: The tiers of each split, in equal numbers. The benchmarks differ in difficulty and size, as the paper's five do.
+TIERS: Mapping[str, tuple[Tier, ...]] = {
+    "base": ALL,
+    "train": ALL,
+    "probe": ALL,
+    "nested_3": (Tier("nested", 3),),
+    "running_3": (Tier("running", 3),),
+    "mixed": ALL,
+    "equations": EQUATIONS,
+    "running_5": (Tier("running", 5),),
+}
+BENCHMARKS = {
+    "nested_3": "Nested-3",
+    "running_3": "Running-3",
+    "mixed": "Mixed",
+    "equations": "Equations",
+    "running_5": "Running-5",
+}
+#: Share of all problems, of any tier, that each split owns.
+SHARES: Mapping[str, float] = {"base": 0.8, "train": 0.1, "probe": 0.05} | dict.fromkeys(BENCHMARKS, 0.01)
+
+
+def owner(identity: str) -> str:
+    """Return the one split that this problem may appear in."""
+    return generated.owner(identity, SHARES)
 
 
 class Instance(NamedTuple):
@@ -174,10 +219,10 @@ class Generator:
         return min(max(result, 0), self.value_max)
 
 
-def to_plan(term: Node | int, plan: Plan) -> int:
+def to_plan(term: Node | int | str, plan: Plan) -> int:
     """Append the steps of an expression, the left operand's first. Returns what stands for its value."""
     if not isinstance(term, Node):
-        return term
+        return int(term)
     left, right = to_plan(term.left, plan), to_plan(term.right, plan)
     plan.append((left, term.sign, right))
     return -len(plan)
@@ -186,3 +231,54 @@ def to_plan(term: Node | int, plan: Plan) -> int:
 def build(options: Mapping[str, Any]) -> Generator:
     """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
     return read(Generator, options, None, "data.generator")
+
+
+_TOKEN = re.compile(r"[0-9]+|[-+*/()=,x]")
+
+
+def solve(prompt: str) -> str:
+    """Work out ``( 7 + 3 ) * 4 - 12 =`` or ``x * 3 + 2 = 14 , x =``, with or without spaces, as a chain of steps.
+
+    Raises UserError where the text is not such a problem.
+    """
+    tokens = _TOKEN.findall(prompt)
+    try:
+        if "".join(tokens) != "".join(prompt.split()):
+            raise ValueError("other characters")
+        term = _read(tokens, 0)
+        if tokens == ["="]:
+            plan: Plan = []
+            to_plan(term, plan)
+            return to_chain(work(plan))
+        _, value, *rest = tokens
+        if rest == [",", X, "="]:
+            return to_chain(work(_undone(term, int(value))))
+    except (ValueError, IndexError, TypeError):
+        pass
+    raise UserError(f"'{prompt[:80]}': not a generated problem of arithmetic; make the data again")
+
+
+def _read(tokens: list[str], least: int) -> Node | int | str:
+    """Take the longest term from the front whose outer signs bind at least as strongly as ``least``."""
+    first = tokens.pop(0)
+    if first == "(":
+        term = _read(tokens, 0)
+        if tokens.pop(0) != ")":
+            raise ValueError("brackets")
+    else:
+        term = X if first == X else int(first)
+    while tokens and tokens[0] in "+-*/" and (strength := int(tokens[0] in "*/")) >= least:
+        sign = tokens.pop(0)
+        term = Node(term, sign, _read(tokens, strength + 1))
+    return term
+
+
+def _undone(side: Node | int | str, value: int) -> Plan:
+    """Plan the steps that give x of ``side = value``: what was done to x, undone from the last to the first."""
+    plan: Plan = []
+    while isinstance(side, Node):
+        plan.append((-len(plan) or value, INVERSE[side.sign], int(side.right)))
+        side = side.left
+    if side != X or not plan:
+        raise ValueError("no equation in x")
+    return plan

@@ -14,7 +14,7 @@ def items(entry: sources.Source, opened: sources.Opened) -> list[Item]:
     """Read one source: a text and its golds a row."""
     return [
         Item(
-            f"{entry.name}/{row.place}" if row.place else f"{entry.name}:{row.index}",
+            f"{entry.name}/{row.place}" if row.place else f"{entry.name}:{row.number}",
             to_text(row, entry),
             to_golds(row.where, _answer(row, entry)),
             gold=f"{row.where}: column '{entry.columns.get('answer', 'answer')}'" if row.place else "",

@@ -15,8 +15,7 @@ import numpy as np
 
 from bapo.errors import UserError
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
-from bapo.tasks import splits
-from bapo.tasks.generated import require
+from bapo.tasks.generated import owner, require
 from bapo.validate import read
 
 #: the examples of every prompt; no split holds one of them
@@ -70,7 +69,7 @@ class Generator:
             if len(found) == count:
                 return list(found.values())
             drawn = Sum(*(int(n) for n in rng.integers(10 ** (digits - 1), 10**digits, 2)))
-            if drawn.id not in _SHOWN and splits.owner(drawn.id, SHARES[digits]) == split:
+            if drawn.id not in _SHOWN and owner(drawn.id, SHARES[digits]) == split:
                 found.setdefault(drawn.id, drawn)
         raise UserError(
             f"data.split_sizes.{split}: {count} distinct sums are wanted but only {len(found)} could be found; ask for "

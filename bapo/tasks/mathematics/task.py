@@ -10,7 +10,7 @@ from bapo.tasks import tokenizers
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.boxed import BoxedTask, chain_truth, read_number
 from bapo.tasks.generated import require_worked
-from bapo.tasks.mathematics import chain, generator, hub, solver, splits, sums, terms
+from bapo.tasks.mathematics import generator, hub, sums, terms
 from bapo.tasks.real.boxed import read_truth
 from bapo.validate import wrong
 
@@ -25,7 +25,7 @@ _SIGNS = ("+", "-", "*", "/", "=", ",", "(", ")", terms.X)
 class Mathematics(BoxedTask):
     name = ability = "mathematics"
     benchmarks: ClassVar[Mapping[str, str]] = {
-        **splits.BENCHMARKS,
+        **generator.BENCHMARKS,
         **sums.BENCHMARKS,
         "aime24": "AIME24",
         "amc": "AMC",
@@ -42,14 +42,14 @@ class Mathematics(BoxedTask):
         "running_5": "olympiad",
     }
     prompts = ("chain", "few-shot")
-    splits = tuple(dict.fromkeys((*splits.TIERS, *sums.DIGITS)))
+    splits = tuple(dict.fromkeys((*generator.TIERS, *sums.DIGITS)))
     sets = hub.SETS
 
-    is_chain = staticmethod(chain.is_chain)
-    final_number = staticmethod(chain.final_answer)
+    is_chain = staticmethod(terms.is_chain)
+    final_number = staticmethod(terms.final_answer)
 
     def steps(self, problem_id: str, prompt: str) -> str:
-        return solver.solve(prompt)
+        return generator.solve(prompt)
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         truth = read_truth(ground_truth)
@@ -74,7 +74,7 @@ class Mathematics(BoxedTask):
 
     def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         few_shot = data.prompt == "few-shot"
-        allowed = sums.DIGITS if few_shot else splits.TIERS
+        allowed = sums.DIGITS if few_shot else generator.TIERS
         if split not in allowed:
             cure = f"data.prompt={data.prompt} has no such split; it has {', '.join(allowed)}"
             raise wrong(None, f"data.split_sizes.{split}", None, cure)

@@ -1,7 +1,12 @@
-"""Expressions, equations and their worked solutions, as text and as data: the language of the laptop's mathematics."""
+"""The laptop's mathematics as text and as data: expressions, equations and their worked solutions.
+
+A response is a chain of steps such as ``7 + 3 = 10 , 10 * 4 = 40``. It is graded by its outcome: it must end in
+``= NUMBER``; nothing before that is judged, as in the paper, whose reward is the answer's.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -86,3 +91,20 @@ def work(plan: Plan, slip: Callable[[int], int] = int) -> list[Step]:
 def to_chain(steps: list[Step]) -> str:
     """Write steps as ``7 + 3 = 10 , 10 * 4 = 40``: the answer is the last number."""
     return " , ".join(f"{a} {sign} {b} = {result}" for a, sign, b, result in steps)
+
+
+MAX_DIGITS = 6
+_ANSWER = re.compile(rf"=[ \t\r\n]*([0-9]{{1,{MAX_DIGITS}}})[ \t\r\n]*\Z")
+#: The only characters of a chain; other text that ends in a number is no chain.
+_CHAIN = re.compile(r"[0-9+\-*/=,()x \t\r\n]*\Z")
+
+
+def final_answer(response: str) -> int | None:
+    """Return the number after the last equals sign, where the response ends with it; else None."""
+    match = _ANSWER.search(response[-64:])  # whatever the response's length
+    return int(match[1]) if match else None
+
+
+def is_chain(response: str) -> bool:
+    """Return whether a response holds nothing but numbers, signs and x."""
+    return bool(_CHAIN.match(response))

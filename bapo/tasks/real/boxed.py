@@ -14,7 +14,7 @@ from bapo.graders.mathematics import check_golds
 from bapo.tasks import files
 from bapo.tasks.base import Problem, Progress
 from bapo.tasks.generated import check_data
-from bapo.tasks.real import cleaning, decisions, report, sources
+from bapo.tasks.real import cleaning, decisions, sources
 from bapo.tasks.real.cleaning import Item
 
 if TYPE_CHECKING:
@@ -57,7 +57,9 @@ class RealSets:
         Images go into the files as the bytes that were read. Returns counts by split.
         Raises UserError naming the key or file and the cure.
         """
-        data, opened, items = config.data, [], {}
+        data = config.data
+        opened: list[sources.Opened] = []
+        items: dict[str, list[Item]] = {}
         say = progress or (lambda text: None)
         check_data(data, "hub", self.prompts, ("train", "probe", *self.benchmarks))
         if "probe" in data.split_sizes and "train" not in data.split_sizes:
@@ -80,7 +82,7 @@ class RealSets:
             files.write_problems(folder / f"{split}.parquet", problems, self.task, self.task, split)
             counts[split] = {"problems": len(problems), "rows": findings["rows"].get(split, len(train))}
         sizes = {split: len(kept) for split, kept in selected.items()}
-        report.write(folder, self.task, sources.digests(opened), chosen, findings, sizes, say)
+        decisions.write_report(folder, self.task, sources.digests(opened), chosen, findings, sizes, say)
         return counts
 
     def read(self, hub: Mapping[str, Any], split: str, prompt: str, data_folder: str | None) -> list[Problem]:
@@ -136,7 +138,7 @@ def _select(items: Mapping[str, list[Item]], data: DictConfig, task: str) -> dic
 
     Raises UserError where no problem is left.
     """
-    selected = {}
+    selected: dict[str, list[Item]] = {}
     for split, size in data.split_sizes.items():
         if split == "probe" and split not in data.hub:
             pool = selected.get("train") or items["train"][: data.split_sizes.train]

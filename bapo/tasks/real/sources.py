@@ -25,12 +25,12 @@ _NAMED = 10
 class Row(NamedTuple):
     """One row of a set.
 
-    where: file and place, for messages; index: its number in the set, from 0; place: its file, in a folder of the
+    where: file and place, for messages; number: its place in the set, from 0; place: its file, in a folder of the
     user's, and its number there, by which the splits of the folder know it; "" for a row of the hub.
     """
 
     where: str
-    index: int
+    number: int
     values: dict[str, Any]  # by our names of the columns
     file: Path
     place: str = ""

@@ -17,12 +17,11 @@ from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.methods import Batch
-from bapo.tasks.countdown import splits as countdown_splits
+from bapo.tasks.countdown import problems as countdown_problems
 from bapo.tasks.countdown.grammar import to_ground_truth
 from bapo.tasks.countdown.task import Countdown
 from bapo.tasks.geometry import generator as geometry_generator
 from bapo.tasks.mathematics import generator as mathematics_generator
-from bapo.tasks.mathematics import solver as mathematics_solver
 from bapo.tasks.mathematics import terms as mathematics_terms
 
 if LATE:
@@ -45,7 +44,7 @@ COUNTDOWN, MATHEMATICS, GEOMETRY = (tasks.get(name) for name in ("countdown", "m
 
 def test_countdown_shows_the_solution_with_the_smallest_numbers_on_the_way():
     truth = to_ground_truth((12, 3, 7, 4), 24, "chain")
-    text = COUNTDOWN.demonstration(countdown_splits.problem_id((12, 3, 7, 4), 24), "", truth)
+    text = COUNTDOWN.demonstration(countdown_problems.problem_id((12, 3, 7, 4), 24), "", truth)
     assert COUNTDOWN.verify(text, truth).correct
     # 7 * 4 = 28 is on the way of the search's first solution; no solution stays below its own result, 24
     assert max(int(step.split(" = ")[1]) for step in text.split(" , ")) == 24
@@ -75,13 +74,13 @@ def test_arithmetic_is_worked_out_from_its_text(prompt, chain):
 )
 def test_other_text_is_refused(prompt):
     with pytest.raises(UserError, match="not a generated problem of arithmetic"):
-        mathematics_solver.solve(prompt)
+        mathematics_generator.solve(prompt)
 
 
 def test_generated_mathematics_is_solved_as_its_generator_does():
     rng = np.random.default_rng(5)
     for made in mathematics_generator.build({}).problems(rng, 120, "train"):
-        assert mathematics_solver.solve(made.prompt) == mathematics_terms.to_chain(mathematics_terms.work(made.plan))
+        assert mathematics_generator.solve(made.prompt) == mathematics_terms.to_chain(mathematics_terms.work(made.plan))
 
 
 def test_diagrams_are_solved_from_their_names():
@@ -116,7 +115,7 @@ def parameters(tokenizer, longest=20):
 
 
 def prompt(tokenizer, numbers, target):
-    name = countdown_splits.problem_id(numbers, target)
+    name = countdown_problems.problem_id(numbers, target)
     tokens = tokenizer(f"{' '.join(map(str, numbers))} : {target} =", add_special_tokens=False)["input_ids"]
     return Prompt(name, Row(tuple(tokens), to_ground_truth(numbers, target, "chain")))
 

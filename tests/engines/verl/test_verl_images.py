@@ -16,7 +16,7 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 import torch
 from PIL import Image
 
-from bapo.engines.shared import models
+from bapo.engines.shared import models, processors
 from bapo.engines.shared.data import read_prompts
 from bapo.engines.verl import images
 from bapo.experiments.compose import compose_config
@@ -34,13 +34,12 @@ SETTINGS = [
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory):
     """(configuration, folder of an untrained model with its processor)."""
-    from bapo import tasks
 
     results = tmp_path_factory.mktemp("results")
     config = compose_config([*SETTINGS, f"paths.results={results}"])
     make_data(config)
     model, tokenizer = models.build_scratch(config)
-    models.save(model, tasks.get("geometry").build_processor(config, tokenizer), results / "model")
+    models.save(model, processors.of_scratch(config, tokenizer), results / "model")
     return config, results / "model"
 
 

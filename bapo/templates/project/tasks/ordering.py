@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.tasks import tokenizers
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.generated import GeneratedTask
-from bapo.tasks.splits import owner
+from bapo.tasks.generated import GeneratedTask, owner
 
 if TYPE_CHECKING:
     import numpy as np
