@@ -61,7 +61,7 @@ def about() -> About | None:
 
 
 #: where a project keeps its code
-CODE = ("tasks", "methods", "graders", "environments", "figures", "models")
+CODE = ("tasks", "methods", "figures", "models")
 
 
 def sources(home: Path) -> list[Path]:

@@ -1,7 +1,7 @@
 """Tasks from outside the package: of a project's ``experiments/task/NAME.yaml`` or of the entry point ``bapo.tasks``.
 
-The YAML names a class (``code: tasks/words.py:Words``), or an environment, or says how rows of a file are graded
-(``answers``), which takes no code: docs/project.md.
+The YAML names a class (``code: tasks/words.py:Words``), or says how rows of a file are graded (``answers``), which
+takes no code: docs/project.md.
 """
 
 from __future__ import annotations

@@ -307,10 +307,10 @@ def check_numbers(where: str, numbers: Any, target: Any) -> tuple[tuple[int, ...
     if not isinstance(numbers, list | tuple) or not 1 <= len(numbers) <= MAX_NUMBERS or not all(map(whole, numbers)):
         raise UserError(
             f"{where}: field 'numbers' must be a list of 1 to {MAX_NUMBERS} whole numbers of 0 to {MAX_VALUE}, "
-            f"got {_short(numbers)}"
+            f"got {numbers!r:.60}"
         )
     if not whole(target):
-        raise UserError(f"{where}: field 'target' must be a whole number of 0 to {MAX_VALUE}, got {_short(target)}")
+        raise UserError(f"{where}: field 'target' must be a whole number of 0 to {MAX_VALUE}, got {target!r:.60}")
     return tuple(numbers), target
 
 
@@ -329,7 +329,7 @@ def from_ground_truth(text: str) -> Truth:
         return Truth(numbers, target, *check_form("ground truth", fields["format"], fields.get("grading")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise UserError(
-            f"ground truth: expected JSON with numbers, target and format, got {_short(text)}; write the data again"
+            f"ground truth: expected JSON with numbers, target and format, got {text!r:.60}; write the data again"
         ) from None
 
 
@@ -346,11 +346,3 @@ def check_form(where: str, form: Any, grading: Any) -> tuple[str, str]:
 def verify(response: str, ground_truth: str) -> Verdict:
     """Grade a response against the JSON of :func:`to_ground_truth`. Raises UserError if that JSON is not valid."""
     return from_ground_truth(ground_truth).verify(response)
-
-
-def _short(value: Any) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to write out numbers of more than 4,300 digits
-        return "a number of thousands of digits"
-    return text if len(text) <= 60 else text[:57] + "..."
