@@ -47,7 +47,7 @@ def gae(
     Returns (advantages, returns), float32 [N, T], zero outside the mask: A_t = sum of (gamma * lam)^k * delta_(t+k),
     delta_t = r_t + gamma * V_(t+1) - V_t, V = 0 after the last token; the return is A_t + V_t. Not whitened.
     """
-    r, v, inside = np.float64(rewards), np.float64(values), np.asarray(mask) > 0
+    r, v, inside = np.asarray(rewards, dtype=np.float64), np.asarray(values, dtype=np.float64), np.asarray(mask) > 0
     advantages = np.zeros_like(v)
     following, carried = np.zeros(len(v)), np.zeros(len(v))
     for t in reversed(range(v.shape[1])):
@@ -61,7 +61,7 @@ def gae(
 def whiten(values: np.ndarray, mask: np.ndarray, eps: float = 1e-8) -> np.ndarray:
     """Scale to mean 0 and unbiased variance 1 in the mask, zero outside (verl's ``masked_whiten``); float32 [N, T]."""
     inside = np.asarray(mask) > 0
-    chosen = np.float64(values)[inside]
+    chosen = np.asarray(values, dtype=np.float64)[inside]
     whitened = np.zeros(inside.shape, dtype=np.float32)
     if len(chosen) > 1:
         whitened[inside] = (chosen - chosen.mean()) / np.sqrt(chosen.var(ddof=1) + eps)
@@ -71,7 +71,7 @@ def whiten(values: np.ndarray, mask: np.ndarray, eps: float = 1e-8) -> np.ndarra
 def explained_variance(values: np.ndarray, returns: np.ndarray, mask: np.ndarray) -> float:
     """Return 1 - Var(returns - values) / Var(returns) in the mask, as verl logs it; nan for fewer than two values."""
     inside = np.asarray(mask) > 0
-    target = np.float64(returns)[inside]
+    target = np.asarray(returns, dtype=np.float64)[inside]
     if len(target) < 2:
         return float("nan")
-    return float(1 - (target - np.float64(values)[inside]).var(ddof=1) / (target.var(ddof=1) + 1e-5))
+    return float(1 - (target - np.asarray(values, dtype=np.float64)[inside]).var(ddof=1) / (target.var(ddof=1) + 1e-5))

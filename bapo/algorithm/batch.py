@@ -50,6 +50,15 @@ def uniform_filter(groups: list[Group], share: float, rng: np.random.Generator) 
     return [groups[i] for i in chosen]
 
 
+def online_filter(
+    groups: list[Group], kind: str, mean: float, std: float, share: float, rng: np.random.Generator
+) -> list[Group]:
+    """Filter fresh groups by one of A.3's kinds: range, gaussian (mean, std, share) or uniform (share)."""
+    if kind == "gaussian":
+        return gaussian_filter(groups, mean, std, share, rng)
+    return uniform_filter(groups, share, rng) if kind == "uniform" else range_filter(groups)
+
+
 def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
     """Cut the batch of a step into mini-batches, once for each pass that the method makes over it."""
     passes = range(method.passes(step))

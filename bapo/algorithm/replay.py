@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from bapo.algorithm.rollouts import Group, Prompt
 
@@ -19,7 +20,10 @@ class HardPrompt:
     step: int = 0
 
 
-class HardPrompts:
+Entry = TypeVar("Entry", bound=HardPrompt)
+
+
+class HardPrompts(Generic[Entry]):
     """B_bad (paper, section 3.2): prompts with a group mean of at most c1, first in, first out.
 
     A key has one entry and moves to the back when it is added again. X2 regenerates responses with the current policy
@@ -28,15 +32,15 @@ class HardPrompts:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._entries: OrderedDict[str, HardPrompt] = OrderedDict()
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __iter__(self) -> Iterator[HardPrompt]:
+    def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
 
-    def add(self, entry: HardPrompt) -> None:
+    def add(self, entry: Entry) -> None:
         """Put an entry at the back; beyond the capacity the front falls out."""
         self._entries.pop(entry.key, None)
         self._entries[entry.key] = entry
@@ -46,15 +50,15 @@ class HardPrompts:
     def discard(self, key: str) -> None:
         self._entries.pop(key, None)
 
-    def oldest(self, limit: int) -> list[HardPrompt]:
+    def oldest(self, limit: int) -> list[Entry]:
         """Return at most ``limit`` entries from the front."""
         return list(self)[:limit]
 
-    def replace(self, entry: HardPrompt) -> None:
+    def replace(self, entry: Entry) -> None:
         """Put an entry in the place of the one that has its key."""
         self._entries[entry.key] = entry
 
-    def restore(self, entries: Iterable[HardPrompt]) -> None:
+    def restore(self, entries: Iterable[Entry]) -> None:
         self._entries = OrderedDict((entry.key, entry) for entry in entries)
 
 

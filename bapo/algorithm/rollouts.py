@@ -127,12 +127,18 @@ class Group:
     def select(self, index: Sequence[int]) -> Group:
         """Return the group reduced to the responses of these indices (RePO retrieves single ones)."""
         i = np.asarray(index, dtype=np.int64)
-        chosen = {
-            name: None if getattr(self, name) is None else getattr(self, name)[i]
-            for name in ("off_policy", "unfinished", "earlier")
-        }
+        off_policy, unfinished, earlier = (
+            None if marks is None else marks[i] for marks in (self.off_policy, self.unfinished, self.earlier)
+        )
         samples = None if self.samples is None else self.samples.select(i)
-        return replace(self, rewards=self.rewards[i], samples=samples, **chosen)
+        return replace(
+            self,
+            rewards=self.rewards[i],
+            samples=samples,
+            off_policy=off_policy,
+            unfinished=unfinished,
+            earlier=earlier,
+        )
 
 
 def between(value: float, low: float, high: float, tolerance: float = 1e-6) -> bool:

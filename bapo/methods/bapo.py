@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bapo.algorithm.batch import gaussian_filter, range_filter, uniform_filter
+from bapo.algorithm.batch import online_filter
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.algorithm.thresholds import linear_threshold, next_average_reward
@@ -42,7 +42,7 @@ class BAPO(Method):
 
     def __init__(self, config: BAPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.bad = HardPrompts(config.bad_capacity or batch_size)
+        self.bad: HardPrompts[Any] = HardPrompts(config.bad_capacity or batch_size)
         self.high = HighQuality(config.high_steps, config.high_capacity)
         self.average_reward: float | None = None
 
@@ -82,12 +82,8 @@ class BAPO(Method):
     # ------------------------------------------------------------------ the three parts of I(x), eq. 5
     def filtered_fresh(self, step: int, fresh: Groups) -> Groups:
         """Select X1: 1/G <= mu <= (G-1)/G, or another filter of A.3."""
-        c = self.config
-        if c.online_filter == "gaussian":
-            return gaussian_filter(fresh, c.filter_mean, c.filter_std, c.filter_share, self.random("x1", step))
-        if c.online_filter == "uniform":
-            return uniform_filter(fresh, c.filter_share, self.random("x1", step))
-        return range_filter(fresh)
+        c, rng = self.config, self.random("x1", step)
+        return online_filter(fresh, c.online_filter, c.filter_mean, c.filter_std, c.filter_share, rng)
 
     def improved_hard(self, step: int, sampler: Sampler) -> tuple[Groups, Groups]:
         """Re-evaluate hard prompts every m steps; return X2 (eq. 6), those now solved sometimes, and the other groups.
@@ -110,8 +106,7 @@ class BAPO(Method):
 
     def admits(self, group: Group) -> bool:
         """Return whether a re-evaluated group enters X2: c1 < mu < 1 (eq. 6)."""
-        all_correct = between(group.mean, 1, 1)
-        return above(group.mean, self.config.c1) and not (all_correct and self.config.x2_admission == "improved")
+        return above(group.mean, self.config.c1) and (above(1, group.mean) or self.config.x2_admission == "above-c1")
 
     def high_quality(self, step: int, c2: float, c3: float, room: int, x1: Groups) -> Groups:
         """Draw X3 (eq. 7) without replacement: at most ``room`` of the stored groups, and none that X1 has."""
@@ -135,7 +130,7 @@ class BAPO(Method):
         c, mean = self.config, sum(g.mean for g in fresh) / len(fresh)
         average = next_average_reward(self.average_reward, mean, c.average_reward, c.average_decay)
         self.average_reward = average
-        c2, c3 = (linear_threshold(average, *ends, c.threshold_direction) for ends in (c.c2_range, c.c3_range))
+        c2, c3 = (linear_threshold(average, low, high, c.threshold_direction) for low, high in (c.c2_range, c.c3_range))
         return c2, c3
 
     def store(self, fresh: Groups, c2: float, c3: float) -> None:
@@ -146,10 +141,9 @@ class BAPO(Method):
         self.store_high(fresh, c2, c3)
 
     def store_high(self, groups: Groups, c2: float, c3: float) -> None:
-        if self.config.high_admission == "thresholds":
-            self.high.add(g for g in groups if between(g.mean, c2, c3))
-        else:
-            self.high.add(g for g in groups if above(g.mean, 0) and not between(g.mean, 1, 1))
+        informative = self.config.high_admission == "informative"
+        fits = [above(g.mean, 0) and above(1, g.mean) if informative else between(g.mean, c2, c3) for g in groups]
+        self.high.add(g for g, fit in zip(groups, fits, strict=True) if fit)
 
     # ------------------------------------------------------------------ the objective, eq. 3
     def historical(self, group: Group) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat
 
 from bapo.algorithm import advantages
-from bapo.algorithm.replay import HardPrompt, HighQuality
+from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.algorithm.thresholds import linear_threshold
 from bapo.methods.bapo import BAPO, NO_SIGNAL, Groups
@@ -45,7 +45,7 @@ class BAPOCodeConfig(BAPOConfig):
     x2_weight: NonNegativeFloat = 1.0  # lambda_1, the weight of X2's loss
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StoredPrompt(HardPrompt):
     """An entry of the buffer with the responses that X3 may replay.
 
@@ -53,7 +53,7 @@ class StoredPrompt(HardPrompt):
     """
 
     again: tuple[float, ...] = ()
-    group: Group | None = None
+    group: Group
 
     @property
     def latest(self) -> float:
@@ -66,6 +66,7 @@ class BAPOCode(BAPO):
 
     Config = BAPOCodeConfig
     config: BAPOCodeConfig
+    bad: HardPrompts[StoredPrompt]
     summary = "BAPO as in its authors' code (5a4e246)"
     source = "waunx/BAPO_ICLR at 5a4e246"
 
@@ -131,9 +132,9 @@ class BAPOCode(BAPO):
         total, count = self.unstored
         total += sum(g.mean for g in fresh) + 2 * sum(stored.values())
         self.average_reward = average = total / (count + len(fresh) + 2 * len(stored))
-        low, high = SPAN_OF_AVERAGE
-        share = min(max((average - low) / (high - low), 0.0), 1.0)
-        c2, c3 = (linear_threshold(share, *ends, c.threshold_direction) for ends in (c.c2_range, c.c3_range))
+        least, most = SPAN_OF_AVERAGE
+        share = min(max((average - least) / (most - least), 0.0), 1.0)
+        c2, c3 = (linear_threshold(share, low, high, c.threshold_direction) for low, high in (c.c2_range, c.c3_range))
         return c2, c3
 
     def store(self, fresh: Groups, c2: float, c3: float) -> None:
@@ -188,7 +189,10 @@ class BAPOCode(BAPO):
     def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         super().restore(state, groups[: state["high"]], prompt)
         entries = zip(self.bad, state["again"], groups[state["high"] :], strict=True)
-        stored = [StoredPrompt(e.key, e.prompt, e.mean, e.step, tuple(again), group) for e, again, group in entries]
+        stored = [
+            StoredPrompt(e.key, e.prompt, e.mean, e.step, again=tuple(again), group=group)
+            for e, again, group in entries
+        ]
         self.bad.restore(stored)
         self.unstored = tuple(state["unstored"])
 

@@ -116,8 +116,9 @@ def test_x2_is_any_gain_as_far_as_x1_leaves_room_and_every_prompt_stays():
 
 
 def test_the_latest_mean_is_that_of_the_last_four_re_evaluations():
-    entry = StoredPrompt("a", Prompt("a"), 1.0, again=(0.5, 0.0, 0.25, 0.25))
-    assert entry.latest == 0.25 and StoredPrompt("a", Prompt("a"), 0.125).latest == 0.125
+    stored = group("a", 1)
+    entry = StoredPrompt("a", Prompt("a"), 1.0, again=(0.5, 0.0, 0.25, 0.25), group=stored)
+    assert entry.latest == 0.25 and StoredPrompt("a", Prompt("a"), 0.125, group=stored).latest == 0.125
 
 
 def test_x2_weight():
