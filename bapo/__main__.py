@@ -134,7 +134,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _job(arguments: Namespace) -> int:
     from bapo.experiments import compose
 
-    compose.recall()
     config = compose.composed(arguments.overrides)
     if not arguments.cfg:
         if arguments.command != "data":  # the others load torch first, which may take seconds
@@ -148,9 +147,7 @@ def _job(arguments: Namespace) -> int:
 
         print(as_yaml(config), end="")
     else:
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml(config, resolve=True), end="")
+        print(config.yaml(), end="")
     return 0
 
 

@@ -14,8 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
 from yaml import YAMLError
 
 from bapo.errors import UserError, unknown
@@ -65,6 +66,28 @@ def wrong(file: Path | str | None, field: str, value: Any, cure: str) -> UserErr
     return UserError(": ".join([*([str(file)] if file else []), *([place] if place else []), cure]))
 
 
+def plain(node: Any) -> Any:
+    """Return a part of a configuration as mappings, lists, numbers and text; what verl's processes hold of it too."""
+    if isinstance(node, BaseModel):
+        return node.model_dump()
+    return OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
+
+
+def refused(error: ValidationError, schema: type[BaseModel], file: Path | str | None) -> UserError:
+    """Make the error for the first value that a pydantic model refused, with the names that exist where it has none."""
+    first = error.errors()[0]
+    *parents, last = first["loc"] or ("",)
+    field, cure = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        model: Any = schema
+        for name in parents:
+            model = model.model_fields[name].annotation if hasattr(model, "model_fields") else None
+        return wrong(file, "", None, unknown(field, "no such key", str(last), list(getattr(model, "model_fields", ()))))
+    if first["type"] == "missing" or first["input"] == "???":
+        return wrong(file, field, None, "has no value; add it")
+    return wrong(file, field, str(first["input"]), cure.replace("Input should", "must"))
+
+
 def broken_rules(schema: type, get: Callable[[str], Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
     """Yield (field, value, cure) for every rule of ``schema``, dataclasses below it included, that does not hold.
 
@@ -86,6 +109,11 @@ def read(schema: type, content: Any, file: Path | str | None, field: str = "") -
     field: where in the file it stands, "" for all of it. Raises UserError for a field that does not exist or is
     missing, for a value of another type, and for a rule that does not hold.
     """
+    if issubclass(schema, BaseModel):
+        try:
+            return schema.model_validate(content)
+        except ValidationError as error:
+            raise refused(error, schema, file) from None
     names = [f.name for f in dataclasses.fields(schema)]
     if not isinstance(content, Mapping):
         raise wrong(file, field, None, f"must be a mapping with {', '.join(names)}")

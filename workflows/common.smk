@@ -1,6 +1,5 @@
 # What the rules share: the checked settings, the patterns of files, and what each job is called with.
 
-import atexit
 import dataclasses
 import gc
 import os
@@ -104,9 +103,6 @@ def check_gpus():
 HELD = ExitStack()  # until the process ends
 # a DAG's millions of objects all stay: looking for garbage takes a tenth of the time
 gc.set_threshold(200_000, 50, 100)
-
-configuration.recall()
-atexit.register(configuration.retain, configuration.sources())
 
 SETTINGS = user_errors(read_settings)(config)
 #: by what jobs run: in the image where Snakemake takes one, else where Snakemake runs itself; and those on GPUs

@@ -73,5 +73,5 @@ def require_template(config: DictConfig, checkpoint: Path | str, names: Sequence
     if tokenizer.chat_template in (None, CHAT_TEMPLATE):
         raise UserError(
             f"{checkpoint}: evaluation.asked.{own[0]} asks in the model's own chat template, and it has none; "
-            f"if an earlier version trained it, train again, or leave the column out: ~evaluation.asked.{own[0]}"
+            f"if an earlier version trained it, train again, or leave the column out: evaluation.asked.{own[0]}=null"
         )

@@ -64,7 +64,7 @@ def check(config: DictConfig) -> None:
     if e.backend == "server":
         s = e.server
         for key in ("num_concurrent", "max_attempts"):
-            require(s[key] >= 1, f"server.{key}", s[key], "must be at least 1")
+            require(getattr(s, key) >= 1, f"server.{key}", getattr(s, key), "must be at least 1")
         require(s.timeout > 0, "server.timeout", s.timeout, "must be positive (seconds)")
         completions_url(s.base_url)
         needed = ("aiohttp", "requests", "tenacity", "tqdm")

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, digest, train_identity
 from bapo.experiments.places import run_directory
+from bapo.experiments.schema import Config
 from bapo.store.files import MANIFEST, SUMMARY, read_json, verify_files
 
 #: unit -> the columns of steps.parquet, and totals of summary.json, that it sums
@@ -70,7 +69,7 @@ def outcome(budget: Budget, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]
     return {"unit": budget.unit, "amount": budget.amount, "spent": spent, "reached": reached}
 
 
-def like_directory(config: DictConfig) -> Path | None:
+def like_directory(config: Config) -> Path | None:
     """Name the folder of the run that sets the budget; None where the run ends after its steps."""
     budget = config.train.budget
     if budget.unit == "steps":
@@ -78,7 +77,7 @@ def like_directory(config: DictConfig) -> Path | None:
     return run_directory(config, budget.like)
 
 
-def steps(config: DictConfig, problems: int | None = None) -> int:
+def steps(config: Config, problems: int | None = None) -> int:
     """Count the steps that the configuration asks for. Raises UserError for none.
 
     problems: of the training set; by default as many as the configuration expects.
@@ -94,19 +93,19 @@ def steps(config: DictConfig, problems: int | None = None) -> int:
     return config.train.epochs * (problems // config.train.batch_size)
 
 
-def of(config: DictConfig, steps: int) -> Budget:
+def of(config: Config, steps: int) -> Budget:
     """Return the budget of a run whose configuration asks for ``steps``. Raises UserError as :func:`amount` does."""
     return within(config, steps, amount(config))
 
 
-def within(config: DictConfig, steps: int, limit: float | None) -> Budget:
+def within(config: Config, steps: int, limit: float | None) -> Budget:
     """Return the budget for an :func:`amount` that is already known."""
     if limit is None:
         return Budget("steps", steps, steps)
     return Budget(config.train.budget.unit, limit, max(1, round(steps * config.train.budget.most)))
 
 
-def amount(config: DictConfig) -> float | None:
+def amount(config: Config) -> float | None:
     """Return the rollouts, updates or floating-point operations that a run may use; None where its steps count.
 
     Raises UserError where the run that sets it is missing, unfinished, damaged, or started from another model.
@@ -129,7 +128,7 @@ def amount(config: DictConfig) -> float | None:
     return float(sum(totals[column] for column in UNITS[unit]))
 
 
-def identity(config: DictConfig) -> str:
+def identity(config: Config) -> str:
     """Identify a run: by its configuration and, with a budget, by what the other run came to.
 
     Raises UserError as :func:`amount` does.

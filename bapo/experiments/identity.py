@@ -14,13 +14,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from bapo import methods, project, tasks
 from bapo.experiments import shipped_bases
 from bapo.experiments.places import data_directory
+from bapo.experiments.schema import Config
 from bapo.store.files import SUMMARY, read_json
 from bapo.store.memory import KEPT
+from bapo.validate import plain
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1}
@@ -31,21 +31,15 @@ CHAT = ("chat_template", "system", "chat_template_kwargs")
 
 def digest(content: Any) -> str:
     """Return 16 hex digits of the SHA-256 of the sorted compact JSON of ``content``."""
-    if isinstance(content, DictConfig):
-        content = OmegaConf.to_container(content, resolve=True, enum_to_str=True)
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
+    text = json.dumps(plain(content), sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _plain(node: Any) -> Any:
-    return OmegaConf.to_container(node, resolve=True, enum_to_str=True) if isinstance(node, DictConfig) else node
-
-
 def _without(node: Any, *keys: str) -> dict[str, Any]:
-    return {k: v for k, v in _plain(node).items() if k not in keys}
+    return {k: v for k, v in plain(node).items() if k not in keys}
 
 
-def data_identity(config: DictConfig) -> str:
+def data_identity(config: Config) -> str:
     """Identify the problems of a task."""
     data = _without(config.data, *CHAT)  # the problems are the same; what a model reads is in the identities below
     data["split_sizes"].pop("base", None)  # documents, which the base job draws
@@ -57,7 +51,7 @@ def data_identity(config: DictConfig) -> str:
     return digest(content | _from_outside(config))
 
 
-def _from_outside(config: DictConfig) -> dict[str, Any]:
+def _from_outside(config: Config) -> dict[str, Any]:
     """Identify the code and the files of a task from outside the suite; {} for the suite's own."""
     if config.task.name in tasks.table():
         return {}
@@ -67,7 +61,7 @@ def _from_outside(config: DictConfig) -> dict[str, Any]:
     return {"outside": outside.meaning(config.task.name), "rows": sources.local_files(config.data.hub)}
 
 
-def base_identity(config: DictConfig) -> str:
+def base_identity(config: Config) -> str:
     """Identify the model that reinforcement learning starts from, with the problems that it is put to."""
     content: dict[str, Any] = {"data": data_identity(config)}
     if config.model.kind == "scratch":
@@ -76,14 +70,14 @@ def base_identity(config: DictConfig) -> str:
     return digest(content | {"model": _model(config)})
 
 
-def shipped_base(config: DictConfig) -> shipped_bases.Shipped | None:
+def shipped_base(config: Config) -> shipped_bases.Shipped | None:
     """Return the base model of ``config`` that comes with the suite; None where it is trained here, or pretrained."""
     if config.model.kind != "scratch" or config.base.source == "train":
         return None
     return shipped_bases.index().get(base_recipe(config))
 
 
-def base_recipe(config: DictConfig) -> str:
+def base_recipe(config: Config) -> str:
     """Identify what a base model is trained from and how; it sees documents and none of the problems."""
     data = _without(config.data, "split_sizes", "hub", "cleaning", "grading", *CHAT)
     content = {
@@ -96,19 +90,19 @@ def base_recipe(config: DictConfig) -> str:
     return digest(content | _from_outside(config))
 
 
-def _model(config: DictConfig) -> dict[str, Any]:
+def _model(config: Config) -> dict[str, Any]:
     """Return what a model is, without the facts about it that do not change it."""
     facts = ("name", "title", "parameters", "context_length", "from_files", "code")
     return {**_without(config.model, *facts), **_family(config)}
 
 
-def _family(config: DictConfig) -> dict[str, Any]:
+def _family(config: Config) -> dict[str, Any]:
     """Identify the code of a model whose family is the user's own; {} for transformers' families."""
     code = config.model.code
     return {"code": [code, project.code_digest_of(code)]} if code else {}
 
 
-def train_identity(config: DictConfig) -> str:
+def train_identity(config: Config) -> str:
     """Identify a run: the result changes when, and only when, the run's numbers may change.
 
     The ``revision`` of the method's class belongs to it, and is raised when the code changes its meaning.
@@ -121,7 +115,7 @@ def identity_of_seed(content: Mapping[str, Any], seed: int) -> str:
     return digest({**content, "seed": seed})
 
 
-def train_content(config: DictConfig) -> dict[str, Any]:
+def train_content(config: Config) -> dict[str, Any]:
     """Return all that a run's identity consists of but the seed."""
     return {
         "base": base_identity(config),
@@ -129,37 +123,37 @@ def train_content(config: DictConfig) -> dict[str, Any]:
         **_sampling(config),
         # the method's own kl_coef and entropy_coef count, which take train's values where they use them
         "train": _without(config.train, *_MEMORY_ONLY, "kl_coef", "entropy_coef", *_unused(config)),
-        "probe": _plain(config.probe),
+        "probe": plain(config.probe),
         "method": _without(config.method, "name", "title", "kind"),
         "revision": [REVISIONS[config.engine], *methods.revision(config.method.algorithm)],
         **_masters(config),
     }
 
 
-def _masters(config: DictConfig) -> dict[str, Any]:
+def _masters(config: Config) -> dict[str, Any]:
     """Mark runs of the torch engine in a narrower type, whose optimiser once trained that type itself."""
     narrow = config.engine == "torch" and config.model.dtype != "float32"
     return {"master_weights": "float32"} if narrow else {}
 
 
-def _sampling(config: DictConfig) -> dict[str, Any]:
+def _sampling(config: Config) -> dict[str, Any]:
     """Return how responses are drawn: the sampling, and how a model is asked where that is not its own template's way.
 
     Keys that came later and have their default leave identities as they were.
     """
-    sampling = _plain(config.sampling)
+    sampling = plain(config.sampling)
     if not sampling["stop_tokens"]:
         del sampling["stop_tokens"]
     chat = chat_of(config)
     return {"sampling": sampling, **({"chat": chat} if chat else {})}
 
 
-def chat_of(config: DictConfig) -> dict[str, Any]:
+def chat_of(config: Config) -> dict[str, Any]:
     """Return the keys of CHAT that are set, with their values."""
-    return {key: _plain(config.data[key]) for key in CHAT if config.data[key] not in (None, {})}
+    return {key: plain(getattr(config.data, key)) for key in CHAT if getattr(config.data, key) not in (None, {})}
 
 
-def _unused(config: DictConfig) -> list[str]:
+def _unused(config: Config) -> list[str]:
     """List keys of train that came later and leave a run as it was."""
     names = ["budget"] if config.train.budget.unit == "steps" else []
     return names + (["old_logprobs"] if config.train.old_logprobs == "rollout" else [])
@@ -172,20 +166,20 @@ _MEMORY_ONLY = ("micro_batch_size", "micro_batch_memory", "gradient_checkpointin
 _NOT_THE_SAMPLES = ("backend", "batch_size", "vllm", "server", "curve_samples", "validation")
 
 
-def evaluation_identity(config: DictConfig) -> str:
+def evaluation_identity(config: Config) -> str:
     """Identify what an evaluation asks of any checkpoint; the number of GPUs or requests at a time does not matter."""
     asked = {name: _without(each, "title") for name, each in config.evaluation.asked.items()}
     return digest(_evaluation_content(config) | ({"asked": asked} if asked else {}))
 
 
-def curve_identity(config: DictConfig) -> str:
+def curve_identity(config: Config) -> str:
     """Identify what the evaluation of a run's kept checkpoints asks, and of which steps."""
     content = _evaluation_content(config)
     content["evaluation"]["samples"] = config.evaluation.curve_samples
     return digest([content, config.evaluation.validation, config.checkpoint.every])
 
 
-def _evaluation_content(config: DictConfig) -> dict[str, Any]:
+def _evaluation_content(config: Config) -> dict[str, Any]:
     e = config.evaluation
     content = {
         "data": data_identity(config),
@@ -205,19 +199,19 @@ def _evaluation_content(config: DictConfig) -> dict[str, Any]:
     return content
 
 
-def identity_of_evaluation(config: DictConfig, checkpoint: str) -> str:
+def identity_of_evaluation(config: Config, checkpoint: str) -> str:
     """Identify an evaluation of one checkpoint. checkpoint: its fingerprint (``checkpoint_digest``)."""
     content = {"evaluation": evaluation_identity(config), "checkpoint": checkpoint, "version": REVISIONS["scores"]}
     return digest(content | _files_of(config, config.evaluation.benchmarks))
 
 
-def identity_of_curve(config: DictConfig, checkpoints: Mapping[int, str], splits: Iterable[str]) -> str:
+def identity_of_curve(config: Config, checkpoints: Mapping[int, str], splits: Iterable[str]) -> str:
     """Identify the evaluations of a run's kept checkpoints. checkpoints: step -> fingerprint."""
     content = {"curve": curve_identity(config), "checkpoints": dict(checkpoints), "version": REVISIONS["scores"]}
     return digest(content | _files_of(config, splits))
 
 
-def _files_of(config: DictConfig, names: Iterable[str]) -> dict[str, Any]:
+def _files_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
     """Fingerprint real problems: one configuration may mean different files, from the hub or from a folder."""
     if config.data.source != "hub":
         return {}

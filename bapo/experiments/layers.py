@@ -39,22 +39,18 @@ def lay(config: DictConfig, method: str, variants: Sequence[str]) -> None:
     config.method = OmegaConf.merge(defaults, {"name": algorithm}, named)
     adjustment = f"{config.task.name}_{method}"
     layers = [("adjustment", adjustment)] if adjustment in options("adjustment") else []
-    OmegaConf.set_struct(config, False)  # mappings take new names; what a dataclass names stays closed
+    OmegaConf.set_struct(config, False)  # the schema refuses what does not exist
     for group, name in [*layers, *(("variant", v) for v in variants)]:
         path = _path(group, name)
         _merge(config, path)
         if group == "variant" and name not in config.variant:
             raise UserError(f"{path}: variant.{name} has no value; give the words that it adds to a title")
-    OmegaConf.set_struct(config, True)
 
 
 def _merge(config: DictConfig, path: Path) -> None:
-    package, content = _read(path)
+    package, content = read(path)
     if "defaults" in content or package not in ("_global_", "method"):
         raise UserError(f"{path}: begin with `# @package _global_` or `# @package method`, and give no defaults list")
-    for key in content if package == "_global_" else ():
-        if key not in config:
-            raise UserError(f"{path}: " + unknown(str(key), "no such key", str(key), [str(k) for k in config]))
     try:
         if package == "method":
             config.method.merge_with(content)
@@ -68,7 +64,7 @@ def _merge(config: DictConfig, path: Path) -> None:
 def _method_file(name: str) -> DictConfig:
     """Merge ``method/NAME.yaml`` over the files of the other methods that its defaults list names."""
     path = _path("method", name)
-    package, content = _read(path)
+    package, content = read(path)
     if package:
         raise UserError(f"{path}: has a package, `{package}`; a method's file says what stands below `method`")
     stated = copy.deepcopy(content)
@@ -84,7 +80,7 @@ def _method_file(name: str) -> DictConfig:
 
 def parent_of(method: str) -> str | None:
     """Return the method that another one begins with, the first of its defaults list; None where it stands alone."""
-    first = next(iter(_read(_path("method", method))[1].get("defaults", ())), None)
+    first = next(iter(read(_path("method", method))[1].get("defaults", ())), None)
     return first if isinstance(first, str) and first != "_self_" else None
 
 
@@ -103,7 +99,7 @@ def _path(group: str, name: str) -> Path:
     return places.file_of(group, name)
 
 
-def _read(path: Path) -> tuple[str, DictConfig]:
+def read(path: Path) -> tuple[str, DictConfig]:
     """Return the package that a file's header names, or "", and its content. Raises UserError for broken YAML."""
     try:
         return _parsed(path.read_text(encoding="utf-8"))
@@ -125,7 +121,7 @@ def keys_of(variant: str) -> frozenset[str]:
             return [prefix]
         return [key for name, value in node.items() for key in flat(value, f"{prefix}.{name}" if prefix else str(name))]
 
-    return frozenset(flat(OmegaConf.to_container(_read(_path("variant", variant))[1]), ""))
+    return frozenset(flat(OmegaConf.to_container(read(_path("variant", variant))[1]), ""))
 
 
 def set_twice(one: Iterable[str], other: Iterable[str]) -> list[str]:

@@ -21,6 +21,7 @@ from bapo.errors import UserError
 from bapo.experiments.check import require_context
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
+from bapo.experiments.schema import Config
 from bapo.store.files import SUMMARY, read_json
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
@@ -73,7 +74,7 @@ def derive(config: DictConfig) -> None:
         model.dtype = "bfloat16" if config.engine == "verl" else "float32"
 
 
-def fill(config: DictConfig) -> DictConfig:
+def fill(config: Config) -> Config:
     """Set ``model.parameters`` and ``model.context_length`` where nobody has, and return ``config``.
 
     Raises UserError for a file that is missing or broken, and where prompt and response exceed the context. A model on
@@ -127,7 +128,7 @@ def read(folder: Path) -> Facts:
     )
 
 
-def require(config: DictConfig, folder: Path, facts: Facts) -> None:
+def require(config: Config, folder: Path, facts: Facts) -> None:
     """Raise UserError where what a model says of itself does not fit the run: file, field and cure."""
     if not facts.template and config.data.chat_template != "plain":
         raise UserError(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from bapo import project
 from bapo.errors import UserError
+from bapo.experiments.schema import Config
 
 
 def suite_folder() -> Path:
@@ -68,19 +67,19 @@ def scale_folder(scale: str, usual: str, engine: str) -> str:
     return scale if engine == usual else f"{scale}-{engine}"
 
 
-def home(config: DictConfig) -> Path:
+def home(config: Config) -> Path:
     """Name results/<scale>, which holds everything at the configuration's scale."""
     return Path(config.paths.results, scale_folder(config.scale.name, config.scale.engine, config.engine))
 
 
-def run_directory(config: DictConfig, method: str | None = None) -> Path:
+def run_directory(config: Config, method: str | None = None) -> Path:
     """Name results/<scale>/<task>/<model>/<method>/seed<k>. method: another method's run of the same base and seed."""
     return run_folder(home(config), config.task.name, config.model.name, method or config.method.name, config.seed)
 
 
-def base_directory(config: DictConfig) -> Path:
+def base_directory(config: Config) -> Path:
     return base_folder(home(config), config.task.name, config.model.name)
 
 
-def data_directory(config: DictConfig) -> Path:
+def data_directory(config: Config) -> Path:
     return data_folder(home(config), config.task.name)

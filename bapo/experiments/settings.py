@@ -11,15 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from omegaconf import DictConfig
-
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
 from bapo.experiments.cells import Cell, unknown_name
 from bapo.experiments.places import options
-from bapo.experiments.schema import Config, ScaleConfig, TrackingConfig
+from bapo.experiments.schema import Config
 from bapo.project import ABOUT
-from bapo.validate import NOT_EMPTY, ONE, Rule, hints_of, one_of, parse_yaml, read, rules_of, setting
+from bapo.validate import NOT_EMPTY, ONE, Rule, hints_of, one_of, parse_yaml, read, setting
 
 
 def _key(default: Any, meaning: str, *rules: Rule) -> Any:
@@ -49,11 +47,11 @@ class Settings:
     """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``."""
 
     scale: str = _key("laptop", "the name of a file in experiments/scale/, for example laptop, smoke or paper")
-    engine: str | None = _key(None, "torch or verl (default the scale's usual one)", *rules_of(Config, "engine"))
-    device: str | None = _key(None, "auto, cpu or cuda", *rules_of(Config, "device"))
+    engine: str | None = _key(None, "torch or verl (default the scale's usual one)", one_of("torch", "verl"))
+    device: str | None = _key(None, "auto, cpu or cuda", one_of("auto", "cpu", "cuda"))
     results: str = _key("results", "a folder", NOT_EMPTY)
     data_folder: str | None = _key(None, "a folder with local copies of the hub's data sets", NOT_EMPTY)
-    tracking: str | None = _key(None, "wandb or none", *rules_of(TrackingConfig, "kind"))
+    tracking: str | None = _key(None, "wandb or none", one_of("wandb", "none"))
     methods: tuple[str, ...] = _key(
         (), "a list of files in experiments/method/, for example methods=[grpo,bapo] (default the study's)"
     )
@@ -81,13 +79,13 @@ class Settings:
     )
     set: tuple[str, ...] = _key(
         (),
-        "a list of Hydra overrides, for example 'set=[\"train.steps=50\"]'",
-        _each(lambda word: re.match(r"[+~]?[A-Za-z_][\w./@]*(=|$)", word)),
+        "a list of overrides, for example 'set=[\"train.steps=50\"]'",
+        _each(lambda word: re.match(r"[A-Za-z_][\w.-]*=", word)),
     )
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """Return the Hydra overrides of every job, the names of its cell excepted."""
+        """Return the overrides of every job, the names of its cell excepted."""
         named = {
             "engine": self.engine,
             "device": self.device,
@@ -109,14 +107,14 @@ class Settings:
     def usual_engine(self) -> str:
         """Return the engine of the scale where none is named."""
         scale = parse_yaml(places.file_of("scale", self.scale))
-        return scale.get("engine", ScaleConfig.engine)
+        return scale.get("engine", "torch")
 
     @property
     def home(self) -> Path:
         """Return the folder of the scale's results."""
         return Path(self.results, self.folder())
 
-    def run(self, cell: Cell) -> DictConfig:
+    def run(self, cell: Cell) -> Config:
         """Compose the configuration of a run."""
         return compose.run_config(self.scale, cell.task, cell.model, cell.method, cell.seed, self.overrides)
 

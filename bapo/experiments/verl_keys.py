@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from bapo.errors import UserError, unknown
+from bapo.experiments.schema import Config
 
 #: None of them changes the numbers of a run's training.
 NAMES = {
@@ -23,7 +22,7 @@ NAMES = {
 }
 
 
-def check(config: DictConfig) -> None:
+def check(config: Config) -> None:
     """Raise UserError for a key below ``verl`` that nothing reads, and for more than one machine."""
     if config.verl.get("nodes", 1) != 1:
         raise UserError(

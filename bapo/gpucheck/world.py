@@ -57,11 +57,11 @@ def overrides(folder: Path, device: str) -> list[str]:
         "evaluation.samples=4",
         f"evaluation.vllm.dtype={dtype(device)}",
         f"evaluation.vllm.gpu_memory_utilization={SHARE}",
-        "+verl.rollout=vllm",
-        "+verl.gpus_per_node=1",
-        f"+verl.gpu_memory_utilization={SHARE}",
-        f"+verl.gpu_memory={SMALLEST}",  # so that a part of a card, whose size nvidia-smi does not say, can be checked
-        "+verl.stalled_after=300",
+        "verl.rollout=vllm",
+        "verl.gpus_per_node=1",
+        f"verl.gpu_memory_utilization={SHARE}",
+        f"verl.gpu_memory={SMALLEST}",  # so that a part of a card, whose size nvidia-smi does not say, can be checked
+        "verl.stalled_after=300",
     ]
 
 

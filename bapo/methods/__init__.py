@@ -82,21 +82,18 @@ def revision(algorithm: str) -> list[Any]:
     return [cls.revision, *([project.code_digest_of(algorithm)] if project.is_place(algorithm) else [])]
 
 
-def built_in(algorithm: str) -> bool:
-    """Return whether an algorithm's class lies in this package; others come from entry points and projects' files."""
-    return algorithm in _BUILT_IN
-
-
 def defaults(algorithm: str) -> DictConfig:
     """Return the defaults of an algorithm's class, its vetted setting. Raises MethodError for an unknown algorithm."""
     return OmegaConf.create(get(algorithm).Config().model_dump())
 
 
-def config_of(content: Mapping[str, Any]) -> MethodConfig:
+def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
     """Read a ``method`` node: the options of its algorithm, checked, with defaults where it names none.
 
     Raises MethodError naming the key, the value and the cure.
     """
+    if isinstance(content, MethodConfig):
+        content = content.model_dump()
     values = OmegaConf.to_container(content, resolve=True) if isinstance(content, DictConfig) else dict(content or {})
     if not values.get("algorithm"):
         raise MethodError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
@@ -119,7 +116,7 @@ def checked(node: Mapping[str, Any]) -> DictConfig:
     return OmegaConf.create(config_of(node).model_dump())
 
 
-def build(node: Mapping[str, Any], batch_size: int, seed: int) -> Method:
+def build(node: Mapping[str, Any] | MethodConfig, batch_size: int, seed: int) -> Method:
     """Build a run's method for ``batch_size`` prompts per step. Raises MethodError for a wrong ``method`` node."""
     config = config_of(node)
     return get(config.algorithm)(config, batch_size=batch_size, seed=seed)

@@ -70,7 +70,7 @@ def estimate(
     micro = min(asked, max(row, size.tokens(row)))
     rows = t.batch_size * t.group_size
     generated = rows * generation_batches(config)
-    replayed = config.method.get("replays", 0) / t.group_size  # RePO's share of a batch, on top of it
+    replayed = getattr(config.method, "replays", 0) / t.group_size  # RePO's share of a batch, on top of it
     tokens = rows * (1 + replayed) * (s.max_prompt_tokens / 2 + response)
     share = config.verl.get("gpu_memory_utilization", 0.5)
     forwards = 8 + 2 * (method.needs_reference + method.needs_step_policy) + 10 * method.uses_critic
@@ -87,9 +87,9 @@ def estimate(
 def generation_batches(config: DictConfig) -> float:
     """Return how many batches of ``train.batch_size`` groups are generated a step at most."""
     m = config.method
-    if "max_generation_batches" in m:
+    if hasattr(m, "max_generation_batches"):
         return float(m.max_generation_batches)
-    if "m" not in m or m.algorithm == "bapo_without_x2":
+    if not hasattr(m, "m") or m.algorithm == "bapo_without_x2":
         return 1.0
     half = max(1, config.train.batch_size // 2)
     return 1.0 + (m.max_reevaluated or half) / config.train.batch_size / m.m

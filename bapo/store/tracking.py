@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
+
+from bapo.validate import plain
 
 
 class NoTracking:
@@ -28,7 +30,7 @@ class WandbTracking(NoTracking):
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
-        content: Any = OmegaConf.to_container(config, resolve=True)
+        content: Any = plain(config)
         # the packages are in the manifest; listing all takes 0.25 s
         quiet = wandb.Settings(
             console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False, save_code=False

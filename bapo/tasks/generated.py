@@ -66,9 +66,9 @@ def require(generator: Any, key: str, holds: bool, cure: str) -> None:
 def require_worked(data: DictConfig) -> None:
     """Raise UserError where a model trained from scratch would read anything but worked steps."""
     for key, only in (("source", "generated"), ("prompt", "chain")):
-        if data[key] != only:
+        if getattr(data, key) != only:
             cure = f"a model trained from scratch reads data.{key}={only} only; choose a pretrained model"
-            raise wrong(None, f"data.{key}", data[key], cure)
+            raise wrong(None, f"data.{key}", getattr(data, key), cure)
 
 
 def owner(identity: str, shares: Mapping[str, float]) -> str:

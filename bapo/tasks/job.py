@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError
+from omegaconf import DictConfig
+from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
 
 from bapo import tasks
 from bapo.errors import UserError, unknown
@@ -67,7 +67,7 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
         try:
             counts = task.write_data(config, folder, progress)
         except (ConfigKeyError, ConfigAttributeError) as error:
-            raise lacking(config, str(error.full_key)) from None
+            raise lacking(config, error) from None
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes if name != "base")
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
@@ -83,10 +83,13 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
     return summary
 
 
-def lacking(config: DictConfig, key: str) -> UserError:
+def lacking(config: DictConfig, error: OmegaConfBaseException) -> UserError:
     """Return the error of a key that a task reads and its setting does not have."""
-    parent, _, name = key.rpartition(".")
-    there = list(OmegaConf.select(config, parent) or {})
+    read = {f"data.{name}": getattr(config.data, name) for name in ("generator", "hub", "split_sizes")}
+    whole = error.parent_node._get_root() if error.parent_node is not None else None
+    root = next((name for name, node in read.items() if node is whole), "data")
+    parent, _, name = f"{root}.{error.full_key}".rpartition(".")
+    there = list(error.parent_node or ())
     setting = places.file_of("setting", f"{config.scale.name}_{config.task.name}")
     what = f"task {config.task.name} reads '{name}', which is not there"
     return UserError(unknown(f"{setting}: {parent}", what, name, there or ["no key"]))

@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from omegaconf import DictConfig
+from support.configs import put
 
 from bapo import tasks
 from bapo.errors import UserError
@@ -67,11 +68,10 @@ def model(world: tuple[DictConfig, Path]) -> Any:
 
 def changed(config: DictConfig, **values: Any) -> DictConfig:
     """A copy with some keys set; ``a__b`` stands for a.b."""
-    from omegaconf import OmegaConf
 
     config = config.copy()
     for key, value in values.items():
-        OmegaConf.update(config, key.replace("__", "."), value)
+        put(config, key, value)
     return config
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 from support.late import LATE
 
 from bapo.engines.shared import chats
@@ -15,7 +15,6 @@ from bapo.errors import UserError
 from bapo.evaluation import asked, run
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import curve_identity, data_identity, evaluation_identity, train_identity
-from bapo.experiments.schema import AskedConfig
 from bapo.store.files import read_table
 from bapo.tasks.countdown.task import to_prompt
 from bapo.tasks.files import read_problems
@@ -30,7 +29,7 @@ if LATE:
 
 OWN = "{% for m in messages %}<|user|>{{ m.content }}{% endfor %}<|model|>"
 POCKET = ("scale=pocket_smoke", "task=countdown", "tracking=none")
-WITHOUT = "~evaluation.asked.cd2_paper"
+WITHOUT = "evaluation.asked.cd2_paper=null"
 
 
 def make_model(folder: Path, template: str | None = OWN) -> Path:
@@ -108,8 +107,8 @@ def test_the_paper_s_prompt_is_read_in_the_model_s_own_template(
 def test_what_is_asked_alike_shares_a_model(world: tuple[list[str], Path]) -> None:
     settings, model = world
     config = compose_config(settings)
-    with open_dict(config.evaluation.asked) as every:
-        every["cd3_paper"] = AskedConfig(**{**every.cd2_paper, "of": "cd3"})
+    every = config.evaluation.asked
+    every["cd3_paper"] = every["cd2_paper"].model_copy(update={"of": "cd3"})
     (first, benchmarks), (second, others) = asked.groups(config, ["cd2", "cd2_paper", "cd3", "cd3_paper"])
     assert first == config and benchmarks == ["cd2", "cd3"] and others == ["cd2_paper", "cd3_paper"]
     tokenizer = models.load(model, second, models.device_of(second))[1]
@@ -152,7 +151,7 @@ def test_a_model_without_a_template_of_its_own_is_refused(
     world: tuple[list[str], Path], tmp_path: Path, template: str | None
 ) -> None:
     bare = make_model(tmp_path / "bare", template)
-    with pytest.raises(UserError, match=r"bare: evaluation\.asked\.cd2_paper .*train again, .*~evaluation\.asked"):
+    with pytest.raises(UserError, match=r"bare: evaluation\.asked\.cd2_paper .*train again, .*evaluation\.asked"):
         run.evaluate(compose_config(world[0]), bare, tmp_path / "eval")
     run.evaluate(compose_config([*world[0], "evaluation.asked.cd2_paper.chat_template=plain"]), bare, tmp_path / "eval")
 
@@ -161,12 +160,11 @@ def test_a_model_without_a_template_of_its_own_is_refused(
     ("override", "message"),
     [
         ("evaluation.asked.cd2_paper.of=cd4", r"cd2_paper\.of=cd4: must be one of evaluation\.benchmarks: cd2, cd3"),
-        ("evaluation.asked.cd2_paper.problems=0", r"cd2_paper\.problems=0: must be at least 1"),
-        ("evaluation.asked.cd2_paper.chat_template=other", r"chat_template=other: must be one of plain"),
+        ("evaluation.asked.cd2_paper.problems=0", r"cd2_paper\.problems=0: must be"),
+        ("evaluation.asked.cd2_paper.chat_template=other", r"chat_template=other: must be"),
         ("evaluation.asked.cd2_paper.max_response_tokens=9000", "a sequence may take 9256 tokens"),
-        ("+evaluation.asked.probe=${evaluation.asked.cd2_paper}", r"asked\.probe: a set of problems has this name"),
-        ("evaluation.asked.cd2_paper.of=???", r"evaluation\.asked\.cd2_paper\.of has no value"),
-        ("evaluation.asked.cd2_paper.promt=x", r"no such key 'promt' \(did you mean 'prompt'"),
+        ("evaluation.asked.probe=${evaluation.asked.cd2_paper}", r"asked\.probe: a set of problems has this name"),
+        ("evaluation.asked.cd2_paper.promt=x", r"promt: no such key"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(override: str, message: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from omegaconf import DictConfig, OmegaConf
+from support.configs import put
 from support.countdown import solve_chain
 from support.standin_server import StandIn, counted, serving
 from support.standin_vllm import installed
@@ -83,7 +84,7 @@ def changed(config: DictConfig, **values: Any) -> DictConfig:
     """A copy with some keys set; ``a__b`` stands for a.b."""
     config = config.copy()
     for key, value in values.items():
-        OmegaConf.update(config, key.replace("__", "."), value, force_add=isinstance(value, dict))
+        put(config, key, value)
     return config
 
 
@@ -492,7 +493,7 @@ def test_a_model_from_the_hub_is_evaluated_at_its_revision(
 
 def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Path]) -> None:
     config = world[0]
-    e = {k: config.evaluation[k] for k in ("samples", "temperature", "top_p", "seed")}
+    e = {k: getattr(config.evaluation, k) for k in ("samples", "temperature", "top_p", "seed")}
     assert evaluation_identity(config) == digest(
         {
             "data": data_identity(config),

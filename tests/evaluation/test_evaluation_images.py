@@ -12,8 +12,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from PIL import Image
+from support.configs import put
 from support.standin_vllm import installed
 
 from bapo import tasks
@@ -55,7 +56,7 @@ def changed(config: DictConfig, **values: Any) -> DictConfig:
     """A copy with some keys set; ``a__b`` stands for a.b."""
     config = config.copy()
     for key, value in values.items():
-        OmegaConf.update(config, key.replace("__", "."), value)
+        put(config, key, value)
     return config
 
 
@@ -169,7 +170,7 @@ def test_shuffling_is_an_option_that_changes_nothing_but_the_images(world: tuple
         assert pixels(a["images"][0]) != pixels(b["images"][0])
     control = changed(config, evaluation__images="shuffled")
     assert evaluation_identity(control) != evaluation_identity(config)
-    with pytest.raises(UserError, match=r"^evaluation\.images=mixed: must be one of own, shuffled"):
+    with pytest.raises(UserError, match=r"^evaluation\.images=mixed: must be"):
         compose_config(["evaluation.images=mixed"])
 
 

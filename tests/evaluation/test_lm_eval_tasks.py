@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
+from support.configs import put
 from support.late import LATE
 from support.standin_server import serving
 from support.standin_vllm import installed
@@ -50,7 +51,7 @@ def changed(config: DictConfig, **values: Any) -> DictConfig:
     """A copy with some keys set; ``a__b`` stands for a.b."""
     config = config.copy()
     for key, value in values.items():
-        OmegaConf.update(config, key.replace("__", "."), value)
+        put(config, key, value)
     return config
 
 

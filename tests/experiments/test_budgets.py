@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from omegaconf import OmegaConf
 from support.late import LATE
 
 from bapo.errors import UserError
@@ -72,29 +71,13 @@ def test_every_variant_changes_the_meaning_of_a_run_and_has_a_title():
         assert varied.variant[name], name
         assert train_identity(plain) != train_identity(varied), name
         # nothing but the variant's own keys: the same keys, and the same problems
-        assert OmegaConf.to_container(varied.data) == OmegaConf.to_container(plain.data), name
+        assert varied.data == plain.data, name
 
 
 def test_several_variants_are_laid_one_over_the_other():
     config = compose_config(["method=bapo+rollouts+sync_first"])
     assert config.train.budget.unit == "rollouts" and config.method.sync_phase == "first"
     assert config.method.name == "bapo+rollouts+sync_first"
-
-
-def test_a_variant_that_changes_nothing_is_refused():
-    with pytest.raises(
-        UserError, match=r"model=qwen2\.5-math-1\.5b\+hard: the variant 'hard' changes nothing in qwen2"
-    ):
-        compose_config(["scale=paper", "task=countdown", "model=qwen2.5-math-1.5b+hard", "+regimes.hard=100"])
-    with pytest.raises(UserError, match=r"\+hard: this task has no weaker bases at this scale"):
-        compose_config(["scale=paper", "task=countdown", "model=qwen2.5-math-1.5b+hard"])
-    unchanged = "the variant 'sync_first' changes nothing in bapo_code"
-    with pytest.raises(UserError, match=unchanged):
-        run_config("laptop", "countdown", "qwen2-112k", "bapo_code+sync_first", 1)
-    with pytest.raises(UserError, match=rf"{unchanged}\+rollouts here"):
-        compose_config(["method=bapo_code+rollouts+sync_first"])
-    with pytest.raises(UserError, match=f"{unchanged} here"):
-        compose_config(["method=bapo_code+sync_first+rollouts"])
 
 
 def test_two_variants_of_a_choice_must_not_set_the_same_key():
@@ -122,7 +105,7 @@ def test_a_budget_needs_both_its_unit_and_the_run_that_sets_it():
     for override in ("train.budget.unit=rollouts", "train.budget.like=grpo"):
         with pytest.raises(UserError, match=r"train\.budget\.like"):
             compose_config([override])
-    with pytest.raises(UserError, match=r"train\.budget\.unit=hours: must be one of"):
+    with pytest.raises(UserError, match=r"train\.budget\.unit=hours: must be"):
         compose_config(["train.budget.unit=hours", "train.budget.like=grpo"])
 
 

@@ -31,3 +31,11 @@ def test_the_workflow_identifies_a_run_as_the_job_does() -> None:
     """It asks once for all seeds, with a configuration of seed 0."""
     config = compose_config(["method=bapo", "seed=7"])
     assert identity_of_seed(train_content(compose_config(["method=bapo", "seed=0"])), 7) == train_identity(config)
+
+
+@pytest.mark.parametrize("scale", options("scale"))
+def test_no_variant_of_a_study_trains_the_run_of_another(scale: str) -> None:
+    """It would train the same run again, into a folder that claims another."""
+    runs = json.loads(WRITTEN.read_text(encoding="utf-8"))[scale]["runs"]
+    seen = [json.dumps(each["train"]) for each in runs.values()]
+    assert len(set(seen)) == len(seen)

@@ -34,7 +34,7 @@ def test_the_class_is_the_setting_and_the_file_says_the_difference() -> None:
         repeated = [k for k, v in content.items() if k not in ("algorithm", "name", "title") and v == defaults[k]]
         assert repeated == [], name
         node = compose_config(["task=geometry", f"method={name}"]).method  # no adjustments
-        assert {k: v for k, v in node.items() if k not in content} == {
+        assert {k: v for k, v in node.model_dump().items() if k not in content} == {
             k: v for k, v in defaults.items() if k not in content
         }
 
@@ -69,13 +69,13 @@ def test_a_layer_may_use_the_settings_values(tree: Path) -> None:
         ("variant/rollouts.yaml", "# @package train\nbudget: {unit: rollouts}\n", "rollouts.yaml: begin with"),
         (
             "variant/rollouts.yaml",
-            "# @package _global_\ntrian: {steps: 1}\n",
-            r"rollouts.yaml: trian: no such key \(did you mean 'train'",
+            "# @package _global_\ntrian: {steps: 1}\nvariant: {rollouts: x}\n",
+            "rollouts.yaml: trian: no such key",
         ),
         (
             "variant/rollouts.yaml",
-            "# @package _global_\ntrain: {steps: many}\n",
-            "rollouts.yaml: train.steps: .*'many'",
+            "# @package _global_\ntrain: {steps: many}\nvariant: {rollouts: x}\n",
+            "rollouts.yaml: train.steps=many: ",
         ),
     ],
 )
@@ -88,10 +88,10 @@ def test_what_is_wrong_in_a_layer_is_said_with_its_file(tree: Path, file: str, t
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["+train.extra=1"], r"train.extra: no such key 'extra'"),
-        (["+trian.extra=1"], r"trian: no such key 'trian' \(did you mean 'train'"),
-        (["~train.steps"], "~train.steps: a key of the configuration cannot be removed"),
-        (["+train.steps=3"], "Could not append to config. An item is already at 'train.steps'"),
+        (["train.extra=1"], r"train.extra: no such key"),
+        (["trian.extra=1"], r"trian: no such key \(did you mean 'train'"),
+        (["~train.steps"], "~train.steps: write KEY=VALUE"),
+        (["data.generator.more=1"], r"data.generator.more: no such key"),
     ],
 )
 def test_keys_that_the_schema_does_not_have_cannot_be_added(overrides: list[str], message: str) -> None:
@@ -100,9 +100,7 @@ def test_keys_that_the_schema_does_not_have_cannot_be_added(overrides: list[str]
 
 
 def test_a_mapping_takes_new_keys() -> None:
-    config = compose_config(["+data.generator.extra=1", "+verl.gpus_per_node=2", "~data.generator.noise"])
-    assert (config.data.generator.extra, config.verl.gpus_per_node) == (1, 2)
-    assert "noise" not in config.data.generator
+    assert compose_config(["verl.gpus_per_node=2"]).verl.gpus_per_node == 2
 
 
 @pytest.mark.parametrize("scale", ["pocket", "laptop", "smoke", "single_gpu"])
@@ -113,25 +111,9 @@ def test_verls_keys_need_no_plus_sign(scale: str) -> None:
     assert config.verl.overrides == {"trainer": {"nnodes": 1}}
 
 
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        (
-            "verl.rolout=vllm",
-            r"verl.rolout: no such key 'rolout' \(did you mean 'rollout'\?\); allowed: gpus_per_node,",
-        ),
-        (
-            "+verl.rolout=vllm",
-            r"verl.rolout: no such key 'rolout' \(did you mean 'rollout'\?\); allowed: gpus_per_node,",
-        ),
-        ("~verl.rollout", r"verl.rollout: no such key 'rollout'"),
-        ("data.generator.more=1", r"generator.more: no such key 'more'.*; write \+data.generator.more=1 to add it$"),
-        ("~data.generator.more", r"no such key 'more'; allowed: [\w, ]*$"),
-    ],
-)
-def test_a_mapping_says_which_keys_it_knows_or_how_to_add_one(override: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        compose_config([override])
+def test_an_unknown_key_of_verl_is_named() -> None:
+    with pytest.raises(UserError, match=r"verl.rolout: no such key 'rolout' \(did you mean 'rollout'"):
+        compose_config(["verl.rolout=vllm"])
 
 
 def test_a_choice_is_read_from_the_tree_that_is_named(tree: Path) -> None:

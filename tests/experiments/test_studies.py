@@ -203,7 +203,7 @@ def test_an_unknown_study_or_scale_names_those_there_are(experiments: Path) -> N
         ({"engine": "vllm"}, ["engine=vllm", "torch or verl"]),
         ({"tracking": True}, ["tracking=True", "wandb or none"]),
         ({"device": "gpu"}, ["device=gpu", "auto, cpu or cuda"]),
-        ({"set": "50"}, ["set=50", "Hydra overrides"]),
+        ({"set": "50"}, ["set=50", "overrides"]),
         ({"results": ["a"]}, ["results", "a folder"]),
     ],
 )

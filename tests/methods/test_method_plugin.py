@@ -61,7 +61,7 @@ def test_it_is_listed(environment):
 
 
 def test_it_trains(environment, tiny_world):
-    names = ["method.algorithm=toy", "method.name=toy", "+method.at_least=2", "seed=1", "train.steps=2"]
+    names = ["method.algorithm=toy", "method.name=toy", "method.at_least=2", "seed=1", "train.steps=2"]
     done = command(environment, "train", *tiny_world, "method=grpo", *names)
     assert done.returncode == 0, done.stderr
     results = Path(next(w for w in tiny_world if w.startswith("paths.results=")).partition("=")[2])
@@ -73,7 +73,7 @@ def test_it_trains(environment, tiny_world):
 
 
 def test_its_own_parameters_are_checked(environment, tiny_world):
-    names = ["method.algorithm=toy", "method.name=toy", "+method.at_least=0"]
+    names = ["method.algorithm=toy", "method.name=toy", "method.at_least=0"]
     done = command(environment, "train", *tiny_world, "method=grpo", *names)
     assert done.returncode == 2 and "method.at_least=0: must be" in done.stderr
 

@@ -39,7 +39,7 @@ def configuration(sizes=SIZES, seed=0, prompt="chain", **data):
     defaults = {"source": "generated", "generator": generator if prompt == "chain" else {}, "hub": {}, **grading}
     return OmegaConf.create(
         {
-            "data": {**defaults, "seed": seed, "prompt": prompt, "split_sizes": dict(sizes), **data},
+            "data": {**defaults, "seed": seed, "prompt": prompt, "split_sizes": dict(sizes), "cleaning": {}, **data},
             "paths": {"data_folder": None},
         }
     )
@@ -355,7 +355,7 @@ def test_missing_and_broken_files_are_named(data, tmp_path):
 def test_wrong_data_configuration_is_named(change, message, tmp_path):
     config = configuration()
     for key, value in change.items():
-        config.data[key] = value
+        setattr(config.data, key, value)
     with pytest.raises(UserError, match=message):
         countdown.write_data(config, tmp_path)
 

@@ -312,7 +312,7 @@ def test_every_word_and_number_is_one_token():
 )
 def test_bad_data_options_are_named(tmp_path, key, value, message):
     config = laptop()
-    config.data[key] = value
+    setattr(config.data, key, value)
     with pytest.raises(UserError, match=message):
         TASK.write_data(config, tmp_path)
 

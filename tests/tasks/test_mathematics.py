@@ -340,7 +340,7 @@ def test_other_splits_do_not_matter_and_another_seed_does(data, tmp_path):
 def test_wrong_data_configuration_is_named(change, message, tmp_path):
     config = configured()
     for key, entry in change.items():
-        config.data[key] = entry
+        setattr(config.data, key, entry)
     with pytest.raises(UserError, match=message):
         mathematics.write_data(config, tmp_path)
 

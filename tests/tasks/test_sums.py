@@ -77,7 +77,7 @@ def test_answers_are_compared_as_numbers():
     "override, words",
     [
         ("data.split_sizes.sum2=5000", "data.split_sizes.sum2: 5000 distinct sums are wanted but only 1163"),
-        ("+data.split_sizes.nested_3=5", "data.split_sizes.nested_3.*few-shot has no such split.*sum2, sum3"),
+        ("data.split_sizes.nested_3=5", "data.split_sizes.nested_3.*few-shot has no such split.*sum2, sum3"),
         ("data.generator.kind=chain", "data.generator.kind.*must be sums"),
     ],
 )
@@ -91,5 +91,5 @@ def test_a_model_from_scratch_has_no_sums():
         mathematics.build_tokenizer(configured())
     with pytest.raises(UserError, match=r"sum2.*no such split"):
         mathematics.problems(
-            compose_config(["scale=laptop", "task=mathematics", "+data.split_sizes.sum2=3"]).data, "sum2", None
+            compose_config(["scale=laptop", "task=mathematics", "data.split_sizes.sum2=3"]).data, "sum2", None
         )

@@ -24,7 +24,7 @@ def snakemake(folder: Path, *words: str, gpus: int = 8, node: int = 8, **variabl
     (folder / "jobs").mkdir(exist_ok=True)
     named = [f"gpus=[{','.join(map(str, range(gpus)))}]"] if gpus else []
     settings = ["scale=smoke", "engine=verl", "device=cuda", "tracking=none", *named]
-    keys = f"set={json.dumps([*SIZES, f'+verl.gpus_per_node={node}'])}"
+    keys = f"set={json.dumps([*SIZES, f'verl.gpus_per_node={node}'])}"
     python = f"gpu_python={variables.pop('gpu_python', GPU_PYTHON)}"
     environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
     return subprocess.run(

@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bapo.errors import UserError
 from bapo.tasks.tokenizers import CHAT_TEMPLATE
+from bapo.validate import plain
 
 #: attribute of a tokenizer: the ids of sampling.stop_tokens
 ENDS = "more_end_ids"
@@ -30,7 +31,7 @@ def prepare(tokenizer: Any, config: DictConfig) -> Any:
     if config.data.chat_template == "plain":
         setattr(tokenizer, OWN, getattr(tokenizer, OWN, tokenizer.chat_template))
         tokenizer.chat_template = CHAT_TEMPLATE
-    style = (config.data.system, OmegaConf.to_container(config.data.chat_template_kwargs, resolve=True))
+    style = (config.data.system, plain(config.data.chat_template_kwargs))
     render = tokenizer.apply_chat_template
     if style != (None, {}) and not (isinstance(render, partial) and render.func is _render):
         tokenizer.apply_chat_template = partial(_render, render, *style)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from torch import Tensor
 
 from bapo import seeds, tasks
@@ -22,6 +22,7 @@ from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError, unknown
 from bapo.gpu import environment
 from bapo.tasks.job import base_folder
+from bapo.validate import plain
 
 #: Families whose logits are lm_head(last hidden state) with no further scaling, so that the head can be applied to
 #: response positions alone. Every other model goes through its full forward.
@@ -66,7 +67,7 @@ def build_scratch(config: DictConfig) -> tuple[Any, Any]:
 
     architectures.register(config)
     tokenizer = tasks.get(config.task.name).build_tokenizer(config)
-    architecture = OmegaConf.to_container(config.model.architecture, resolve=True)
+    architecture = plain(config.model.architecture)
     kind = architecture.pop("model_type")
     _require_known(AutoConfig.for_model(kind), architecture, "model.architecture")
     vocabulary = {

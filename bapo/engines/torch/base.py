@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from safetensors.torch import load_model
 
@@ -40,7 +40,7 @@ def train_base(config: DictConfig) -> dict[str, Any]:
     with locked(folder):
         set_aside(folder, identity)
         manifest = start_manifest(folder, identity, data_identity=data_identity(config))
-        write_text(folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+        write_text(folder / CONFIG, config.yaml())
         if config.model.kind == "pretrained":
             summary = {"identity": identity, **pretrained.fetch(config)}
         else:
@@ -148,7 +148,7 @@ def draw_documents(config: DictConfig) -> list[Document]:
     try:
         documents, counts = task.documents(config.data, seeds.generator(config.data.seed, task.name, "base"))
     except (ConfigKeyError, ConfigAttributeError) as error:
-        raise lacking(config, str(error.full_key)) from None
+        raise lacking(config, error) from None
     print(f"base documents: {', '.join(f'{n} {kind}' for kind, n in counts.items())}", file=sys.stderr)
     return documents
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
@@ -109,7 +109,7 @@ class Trainer:
             threads=config.threads,
             parameters=self.parameters,
         )
-        write_text(self.folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
+        write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
         tracker = tracking.start(config, self.folder, self.identity)

@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from bapo.engines.shared import pretrained, records, vllm
 from bapo.engines.shared.clock import end_of_job
@@ -158,8 +158,8 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
         device=device,
         engine="verl",
     )
-    write_text(folder / CONFIG, OmegaConf.to_yaml(config, resolve=True))
-    (work / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True), encoding="utf-8")
+    write_text(folder / CONFIG, config.yaml())
+    (work / "config.yaml").write_text(config.yaml(), encoding="utf-8")
     write_json(work / settings.FACTS, {"end": end_of_job(config.checkpoint)})
     _write_probe(config, checkpoints.root_of(folder) / checkpoints.VALIDATION)
     time_limit = float(settings.get(config, "time_limit", 0))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transfer_queue as tq
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
@@ -88,7 +88,8 @@ class Services:
         return Prompt(prompt.id, data.Row(tokens, self.source.ground_truths[prompt.row.index], images))
 
     def _start_model(self) -> Any:
-        config = OmegaConf.merge(self.run, {"model": {"attention": "sdpa"}})  # others may need a GPU
+        config = self.run.copy()
+        config.model.attention = "sdpa"  # others may need a GPU
         return models.load(Path(self.model_path), config, torch.device("cpu"))[0]
 
 

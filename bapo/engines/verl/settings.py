@@ -14,7 +14,7 @@ FACTS = "facts.json"
 
 def get(config: DictConfig, key: str, default: Any) -> Any:
     """Return ``verl.<key>``, or ``default`` if it is not set."""
-    value = OmegaConf.select(config, f"verl.{key}", default=None)
+    value = OmegaConf.select(config.verl, key, default=None)
     return default if value is None else value
 
 

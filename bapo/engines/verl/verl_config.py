@@ -22,6 +22,7 @@ from bapo.engines.verl import checkpoints, devices, memory, settings
 from bapo.errors import UserError, unknown
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
+from bapo.validate import plain
 
 
 def _filter_groups(method: methods.Method) -> dict[str, Any]:
@@ -147,7 +148,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, device: str, st
     model = config.model.path if config.model.kind == "pretrained" else str(scratch.absolute())
     model = str(start.absolute()) if start else model
     sets = settings.validation_sets(config)
-    plain = OmegaConf.to_container(config, resolve=True)
+    content = plain(config)
     rows = s.max_prompt_tokens + s.max_response_tokens
     tokens = rows * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // ranks)
     if device != "cpu":
@@ -156,7 +157,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, device: str, st
     sizes = {"use_dynamic_bsz": True, "ppo_max_token_len_per_gpu": max(tokens, 128)}
     return {
         "bapo": {
-            "config": plain,
+            "config": content,
             "folder": str(folder),
             "identity": train_identity(config),
             "seed": config.seed,
@@ -186,7 +187,7 @@ def _run(config: DictConfig, method: methods.Method, ranks: int, device: str, st
         },
         "actor_rollout_ref": {
             "bapo": {
-                "method": plain["method"],
+                "method": content["method"],
                 "batch_size": t.batch_size,
                 "seed": config.seed,
                 "warmup_updates": t.warmup_updates,

@@ -159,7 +159,7 @@ class Countdown(GeneratedTask):
     def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         data = config.data
         check_data(data, "hub", self.prompts, self.splits)
-        cleaning.options(data.get("cleaning") or {}, {})  # its splits are disjoint; there is nothing to decide
+        cleaning.options(data.cleaning, {})  # its splits are disjoint; there is nothing to decide
         sets = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder)
         counts = {}
         for split, rows in sets.items():

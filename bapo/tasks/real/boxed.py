@@ -64,7 +64,7 @@ class RealSets:
         check_data(data, "hub", self.prompts, ("train", "probe", *self.benchmarks))
         if "probe" in data.split_sizes and "train" not in data.split_sizes:
             raise UserError("data.split_sizes.probe: the probe is drawn from the training problems; set train as well")
-        chosen = cleaning.options(data.get("cleaning") or {}, self.choices)
+        chosen = cleaning.options(data.cleaning, self.choices)
         for split in data.split_sizes:
             if split != "probe" or split in data.hub:
                 source = sources.source(data.hub, split)

@@ -60,8 +60,8 @@ def test_the_template_decides_where_nothing_is_said(tokenizer: Any) -> None:
     [
         (["data.system=Think."], "<s>Think.</s><u>2 + 2</u><a>"),
         (["data.system=''"], "<s></s><u>2 + 2</u><a>"),
-        (["+data.chat_template_kwargs={thinking: false}"], "<s>Use a box.</s><u>2 + 2</u><a>#"),
-        (["data.system=Think.", "+data.chat_template_kwargs={thinking: false}"], "<s>Think.</s><u>2 + 2</u><a>#"),
+        (["data.chat_template_kwargs={thinking: false}"], "<s>Use a box.</s><u>2 + 2</u><a>#"),
+        (["data.system=Think.", "data.chat_template_kwargs={thinking: false}"], "<s>Think.</s><u>2 + 2</u><a>#"),
     ],
 )
 def test_system_and_options_reach_every_rendering(tokenizer: Any, words: list[str], text: str) -> None:
@@ -127,7 +127,7 @@ def test_they_are_part_of_a_runs_identity_and_not_of_its_problems() -> None:
     words = [
         "data.chat_template=plain",
         "data.system=Think.",
-        "+data.chat_template_kwargs={thinking: false}",
+        "data.chat_template_kwargs={thinking: false}",
         "sampling.stop_tokens=['[TURN]']",
     ]
     found = [config_of(), *(config_of(word) for word in words)]
@@ -136,7 +136,7 @@ def test_they_are_part_of_a_runs_identity_and_not_of_its_problems() -> None:
 
 
 def test_a_scratch_model_knows_neither() -> None:
-    for word in ("data.system=Think.", "+data.chat_template_kwargs={thinking: false}"):
+    for word in ("data.system=Think.", "data.chat_template_kwargs={thinking: false}"):
         with pytest.raises(UserError, match=r"data\.\w+=.*trained from scratch"):
             compose_config(["scale=smoke", word])
 

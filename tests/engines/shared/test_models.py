@@ -27,7 +27,7 @@ VISION = ["task=geometry", "model=qwen2.5-vl-325k"]
     ],
 )
 def test_a_key_that_the_family_does_not_have_is_refused(words: list[str], key: str, meant: str) -> None:
-    config = compose_config(["scale=smoke", *words, f"+model.architecture.{key}=2"])
+    config = compose_config(["scale=smoke", *words, f"model.architecture.{key}=2"])
     with pytest.raises(UserError, match=rf"model\.architecture\.{key}: \w+ has no .* mean '{meant}'\?"):
         models.build_scratch(config)
 

@@ -160,7 +160,7 @@ def test_settings_that_verl_would_refuse_are_named() -> None:
 
 def test_a_misspelt_setting_is_named() -> None:
     with pytest.raises(UserError, match=r"verl\.gpu_per_node.*did you mean 'gpus_per_node'"):
-        configuration.compose_config(["scale=smoke", "+verl.gpu_per_node=2"])
+        configuration.compose_config(["scale=smoke", "verl.gpu_per_node=2"])
     source = "".join(p.read_text(encoding="utf-8") for p in Path(verl_config.__file__).parent.glob("*.py"))
     for key in verl_keys.NAMES:  # each one is read somewhere
         assert f'get(config, "{key}"' in source
@@ -189,7 +189,7 @@ def test_dapos_limit_is_in_verls_own_words() -> None:
     grpo = configuration.compose_config(["scale=paper", "method=grpo"])
     assert not verl_config.resolve(grpo).algorithm.filter_groups.enable
     for method, override in (("dapo", "max_num_gen_batches: 0"), ("grpo", "enable: true")):
-        words = ["scale=paper", f"method={method}", f"+verl.overrides={{algorithm: {{filter_groups: {{{override}}}}}}}"]
+        words = ["scale=paper", f"method={method}", f"verl.overrides={{algorithm: {{filter_groups: {{{override}}}}}}}"]
         with pytest.raises(UserError, match=r"method\.max_generation_batches"):
             verl_config.resolve(configuration.compose_config(words))
 
@@ -234,11 +234,11 @@ def test_validation_draws_32_samples() -> None:
     bare = configuration.compose_config(["scale=paper", "probe.prompts=0", "verl.validation=[cd4]"])
     assert verl_config.resolve(bare).trainer.test_freq == 1
     with pytest.raises(UserError, match=r"verl\.validation_samples=0"):
-        verl_config.resolve(configuration.compose_config(["scale=paper", "+verl.validation_samples=0"]))
+        verl_config.resolve(configuration.compose_config(["scale=paper", "verl.validation_samples=0"]))
 
 
 def test_the_validation_file_names_each_set_and_its_samples(tiny_world: list[str], tmp_path: Path) -> None:
-    config = configuration.compose_config([*tiny_world, "+verl.validation=[cd4]", "+verl.validation_samples=5"])
+    config = configuration.compose_config([*tiny_world, "verl.validation=[cd4]", "verl.validation_samples=5"])
     launch._write_probe(config, tmp_path / "probe.parquet")
     table = pd.read_parquet(tmp_path / "probe.parquet")
     counts = table.groupby("data_source", sort=False)["__rollout_n__"].agg(["size", "max"])
@@ -247,7 +247,7 @@ def test_the_validation_file_names_each_set_and_its_samples(tiny_world: list[str
         "probe": {"size": 4, "max": 4},
         "cd4": {"size": 6, "max": 5},
     }
-    config = configuration.compose_config([*tiny_world, "+verl.validation=[aime24]"])
+    config = configuration.compose_config([*tiny_world, "verl.validation=[aime24]"])
     with pytest.raises(UserError, match=r"verl\.validation=aime24.*cd34, cd4"):
         launch._write_probe(config, tmp_path / "probe.parquet")
 
@@ -405,21 +405,21 @@ def test_what_gpus_need_is_told_before_anything_starts(monkeypatch: pytest.Monke
     with pytest.raises(UserError, match=r"on GPUs: flash-attn not installed; make the environment of GPU nodes"):
         launch.train(configuration.compose_config(paper))
     model = "{override_config: {attn_implementation: sdpa}, use_remove_padding: false}"
-    other = [*paper, f"+verl.overrides={{actor_rollout_ref: {{model: {model}}}}}"]
+    other = [*paper, f"verl.overrides={{actor_rollout_ref: {{model: {model}}}}}"]
     launch._require_packages(configuration.compose_config(other))
     found.clear()
     with pytest.raises(UserError, match="on GPUs: vllm and flash-attn not installed"):
         launch._require_packages(configuration.compose_config(paper))
     launch._require_packages(configuration.compose_config([*paper, "device=cpu"]))
     with pytest.raises(UserError, match=r"verl\.rollout=vllm: vLLM is not installed; containers/vllm_cpu/install"):
-        launch._require_packages(configuration.compose_config([*paper, "device=cpu", "+verl.rollout=vllm"]))
+        launch._require_packages(configuration.compose_config([*paper, "device=cpu", "verl.rollout=vllm"]))
 
 
 def test_heads_that_vllm_does_not_know_on_cpu_cores_are_refused_before_anything_starts(
     tiny_world: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(launch.vllm, "require", lambda *_: None)  # as if vLLM were there
-    verl = [*tiny_world, "device=cpu", "+verl.rollout=vllm"]
+    verl = [*tiny_world, "device=cpu", "verl.rollout=vllm"]
     expected = (
         r"verl\.rollout=vllm: the attention heads of \S+ have 16 entries, .* may have 32, .*leave verl\.rollout out"
     )

@@ -84,7 +84,7 @@ def test_what_lies_in_host_memory_is_not_on_the_card() -> None:
     row = 512 + 2048
 
     def found(key: str, *more: str) -> memory.Memory:
-        offload = f"+verl.overrides={{actor_rollout_ref: {{actor: {{fsdp_config: {{{key}: true}}}}}}}}"
+        offload = f"verl.overrides={{actor_rollout_ref: {{actor: {{fsdp_config: {{{key}: true}}}}}}}}"
         config = configuration.compose_config(["scale=paper", "task=countdown", "method=bapo", offload, *more])
         assert memory.micro_batch_tokens(config, 1, 16 * row, 40) >= row
         return memory.memory_of(config, 1, 40)
@@ -106,9 +106,9 @@ def test_the_size_of_the_card_can_be_given(monkeypatch: pytest.MonkeyPatch) -> N
     assert devices.card(config) == pytest.approx(85.9, abs=0.1)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert devices.card(config) == memory.CARD
-    assert devices.card(configuration.compose_config(["scale=paper", "+verl.gpu_memory=24"])) == 24
+    assert devices.card(configuration.compose_config(["scale=paper", "verl.gpu_memory=24"])) == 24
     with pytest.raises(UserError, match=r"verl\.gpu_memory=much"):
-        devices.card(configuration.compose_config(["scale=paper", "+verl.gpu_memory=much"]))
+        devices.card(configuration.compose_config(["scale=paper", "verl.gpu_memory=much"]))
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 8])
@@ -137,13 +137,13 @@ def test_a_validation_of_any_size_has_room() -> None:
 def test_what_samples_is_named() -> None:
     on_cpu = ["scale=smoke", "device=cpu", "engine=verl"]
     assert devices.rollout_of(configuration.compose_config(on_cpu), "cpu") == "transformers"
-    real = configuration.compose_config([*on_cpu, "+verl.rollout=vllm"])
+    real = configuration.compose_config([*on_cpu, "verl.rollout=vllm"])
     rollout = devices.values(real, "cpu", 1)["actor_rollout_ref"]["rollout"]
     assert (rollout["name"], rollout["enable_sleep_mode"], rollout["free_cache_engine"]) == ("vllm", False, False)
     with pytest.raises(UserError, match=r"verl\.rollout=sglang: on device=cpu it must be vllm or transformers"):
-        devices.rollout_of(configuration.compose_config([*on_cpu, "+verl.rollout=sglang"]), "cpu")
+        devices.rollout_of(configuration.compose_config([*on_cpu, "verl.rollout=sglang"]), "cpu")
     with pytest.raises(UserError, match=r"verl\.rollout=transformers: on device=cuda it must be vllm"):
-        devices.rollout_of(configuration.compose_config(["scale=paper", "+verl.rollout=transformers"]), "cuda")
+        devices.rollout_of(configuration.compose_config(["scale=paper", "verl.rollout=transformers"]), "cuda")
 
 
 @pytest.mark.parametrize("card", [24, 80])

@@ -70,7 +70,7 @@ def test_vllm_reads_what_verl_gives_it(scale: str, task: str, model: str) -> Non
 
 
 def test_vllm_on_cpu_cores_reads_it_too() -> None:
-    config = configuration.compose_config([f"model={SMALL}", *ON_CPU, "+verl.rollout=vllm"])
+    config = configuration.compose_config([f"model={SMALL}", *ON_CPU, "verl.rollout=vllm"])
     found = arguments(verl_config.resolve(config, device="cpu"))
     assert_fits(found, config)
     # it cannot sleep there; float32, or nothing could be compared with the trainer

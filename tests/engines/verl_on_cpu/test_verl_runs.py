@@ -178,7 +178,7 @@ def cases(options: dict[str, list[str]], *marks: pytest.MarkDecorator) -> list:
 
 
 #: what the torch engine does not know; no meaning for the run
-VERL_ONLY = ["+verl.validation=[cd34]", "+verl.console=true", "tracking.kind=wandb"]
+VERL_ONLY = ["verl.validation=[cd34]", "verl.console=true", "tracking.kind=wandb"]
 
 
 @pytest.mark.parametrize("method", cases(METHODS) + cases(BY_HAND, by_hand))
@@ -243,7 +243,7 @@ def weights(folder: Path) -> np.ndarray:
     )
 
 
-TWO_RANKS = "+verl.gpus_per_node=2"
+TWO_RANKS = "verl.gpus_per_node=2"
 
 
 def test_a_killed_bapo_run_on_two_ranks_goes_on_as_if_nothing_had_happened(results: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_failed_transfer_ends_the_job_with_its_first_error(results: Path, kind
     """vLLM's worker fails, or is killed, when weights come for the second time."""
     extension = f"support.failing_transfer.{kind}"
     rollout = f"{{engine_kwargs: {{vllm: {{worker_extension_cls: {extension}}}}}}}"
-    method = ["method=grpo", f"+verl.overrides={{actor_rollout_ref: {{rollout: {rollout}}}}}"]
+    method = ["method=grpo", f"verl.overrides={{actor_rollout_ref: {{rollout: {rollout}}}}}"]
     process = start(results, *method)
     error = finish(process, LIMIT)
     ended = time.time()
