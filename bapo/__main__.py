@@ -82,6 +82,8 @@ def _parser() -> ArgumentParser:
     sub = command("init", _init, "Write a project of your own: a task, a method and a study to begin with.")
     sub.add_argument("folder", metavar="FOLDER", help="a new folder")
     command("methods", _methods, "List the methods.")
+    sub = command("migrate", _migrate, "Give results of before 2026-11-25 the identities that the same runs have now.")
+    sub.add_argument("folder", metavar="FOLDER", nargs="?", default="results", help="of results (default: results)")
     sub = command("plan", _plan, "Estimate what a target of the workflow will cost, before anything runs.")
     sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
@@ -275,6 +277,12 @@ def _init(arguments: Namespace) -> int:
         print(f"  {file}")
     print(f"Now: cd {folder} && snakemake --cores all --config scale=smoke", file=sys.stderr)
     return 0
+
+
+def _migrate(arguments: Namespace) -> int:
+    from bapo import migrate
+
+    return migrate.main(arguments.folder)
 
 
 def _methods(_: Namespace) -> int:

@@ -22,6 +22,7 @@ ARROWS = {
     "bapo": set(),
     "bapo.__main__": {"bapo", "analysis"},  # whatever a command needs
     "bapo.init": {"bapo.experiments"},
+    "bapo.migrate": {"bapo.experiments", "bapo.store"},
     "bapo.algorithm": set(),
     "bapo.methods": {"bapo.algorithm"},
     "bapo.graders": set(),

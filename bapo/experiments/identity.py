@@ -202,16 +202,16 @@ def _evaluation_content(config: Config) -> dict[str, Any]:
 def identity_of_evaluation(config: Config, checkpoint: str) -> str:
     """Identify an evaluation of one checkpoint. checkpoint: its fingerprint (``checkpoint_digest``)."""
     content = {"evaluation": evaluation_identity(config), "checkpoint": checkpoint, "version": REVISIONS["scores"]}
-    return digest(content | _files_of(config, config.evaluation.benchmarks))
+    return digest(content | files_of(config, config.evaluation.benchmarks))
 
 
 def identity_of_curve(config: Config, checkpoints: Mapping[int, str], splits: Iterable[str]) -> str:
     """Identify the evaluations of a run's kept checkpoints. checkpoints: step -> fingerprint."""
     content = {"curve": curve_identity(config), "checkpoints": dict(checkpoints), "version": REVISIONS["scores"]}
-    return digest(content | _files_of(config, splits))
+    return digest(content | files_of(config, splits))
 
 
-def _files_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
+def files_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
     """Fingerprint real problems: one configuration may mean different files, from the hub or from a folder."""
     if config.data.source != "hub":
         return {}
