@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 from omegaconf import DictConfig
@@ -11,8 +11,13 @@ from omegaconf import DictConfig
 from bapo import seeds
 from bapo.algorithm.rollouts import Group, between
 
-if TYPE_CHECKING:
-    from bapo.methods import Method
+
+class Cutting(Protocol):
+    """What a method says about the cut of its batch; ``Method`` describes the hooks."""
+
+    def passes(self, step: int) -> int: ...
+    def units(self, groups: list[Group]) -> list[list[Group]]: ...
+    def separate(self, group: Group) -> int: ...
 
 
 def informative(group: Group) -> bool:
@@ -59,14 +64,14 @@ def online_filter(
     return uniform_filter(groups, share, rng) if kind == "uniform" else range_filter(groups)
 
 
-def mini_batches(method: Method, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
+def mini_batches(method: Cutting, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
     """Cut the batch of a step into mini-batches, once for each pass that the method makes over it."""
     passes = range(method.passes(step))
     return [part for number in passes for part in _one_pass(method, train, seed, step, groups, number)]
 
 
 def _one_pass(
-    method: Method, train: DictConfig, seed: int, step: int, groups: list[Group], number: int
+    method: Cutting, train: DictConfig, seed: int, step: int, groups: list[Group], number: int
 ) -> list[list[Group]]:
     """Shuffle the batch and cut it; the method says which groups stay together.
 

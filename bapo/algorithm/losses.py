@@ -69,26 +69,6 @@ def importance_ratio(logprobs: Tensor, behaviour_logprobs: Tensor) -> Tensor:
     return torch.exp((logprobs - behaviour_logprobs).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
 
 
-def old_logprobs(inputs: LossInputs) -> Tensor:
-    """Return log-probabilities [N, T] under pi_k, the policy at the start of the step; replayed rows keep theirs.
-
-    verl and the authors' code recompute them for what was sampled in this step and store them with what is replayed.
-    """
-    if inputs.step_logprobs is None:
-        raise ValueError("the step policy's log-probabilities are missing: Method.needs_step_policy must ask for them")
-    return torch.where(inputs.replayed[:, None], inputs.behaviour_logprobs, inputs.step_logprobs)
-
-
-def sequence_ratio(logprobs: Tensor, behaviour_logprobs: Tensor, mask: Tensor) -> Tensor:
-    """Return GSPO's ratio [N, T]: exp of the sequence's mean log-ratio, with each token's log-probability gradient.
-
-    s(y) pi(y_t) / sg[pi(y_t)] (Zheng et al. 2507.18071, eq. 7 and GSPO-token; the log clamped at 10 as in verl's
-    ``gspo``).
-    """
-    mean = ((logprobs - behaviour_logprobs) * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)
-    return torch.exp((logprobs - logprobs.detach() + mean.detach()).clamp(max=10.0))
-
-
 def shaped_ratio(ratio: Tensor, shape: float) -> Tensor:
     """Return x / (x + shape), steep where the policy finds a token unlikely: an expert's rare tokens are learnt.
 

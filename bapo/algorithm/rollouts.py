@@ -39,7 +39,7 @@ class Samples:
     lengths: np.ndarray
     logprobs: np.ndarray
 
-    def select(self, index: Sequence[int]) -> Samples:
+    def select(self, index: Sequence[int] | np.ndarray) -> Samples:
         i = np.asarray(index, dtype=np.int64)
         return Samples(self.tokens[i], self.lengths[i], self.logprobs[i])
 
@@ -124,7 +124,7 @@ class Group:
     def as_origin(self, origin: str) -> Group:
         return replace(self, origin=origin)
 
-    def select(self, index: Sequence[int]) -> Group:
+    def select(self, index: Sequence[int] | np.ndarray) -> Group:
         """Return the group reduced to the responses of these indices (RePO retrieves single ones)."""
         i = np.asarray(index, dtype=np.int64)
         off_policy, unfinished, earlier = (

@@ -19,7 +19,7 @@ __all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build",
 _BUILT_IN = {
     "grpo": "bapo.methods.grpo:GRPO",
     "dapo": "bapo.methods.dapo:DAPO",
-    "grpo_delayed": "bapo.methods.grpo_delayed:DelayedGRPO",
+    "grpo_delayed": "bapo.methods.grpo:DelayedGRPO",
     "repo": "bapo.methods.repo:RePO",
     "remix": "bapo.methods.remix:ReMix",
     "gspo": "bapo.methods.gspo:GSPO",
@@ -36,12 +36,13 @@ _BUILT_IN = {
     "ba_ppo": "bapo.methods.ba_ppo:BAPPO",
     "bapo": "bapo.methods.bapo:BAPO",
     "bapo_code": "bapo.methods.bapo_code:BAPOCode",
+    "bapo_released": "bapo.methods.bapo_code:BAPOReleased",
     "bapo_without_x2": "bapo.methods.bapo_ablations:BAPOWithoutX2",
     "bapo_without_x3": "bapo.methods.bapo_ablations:BAPOWithoutX3",
     "bapo_x1": "bapo.methods.bapo_ablations:BAPOWithX1Only",
     "bapo_duplicates": "bapo.methods.bapo_ablations:BAPODuplicates",
     "bapo_shuffled": "bapo.methods.bapo_ablations:BAPOShuffled",
-    "grpo_random_reward": "bapo.methods.grpo_random_reward:RandomReward",
+    "grpo_random_reward": "bapo.methods.grpo:RandomReward",
 }
 
 
@@ -94,7 +95,8 @@ def config_of(content: Mapping[str, Any] | MethodConfig) -> MethodConfig:
     """
     if isinstance(content, MethodConfig):
         content = content.model_dump()
-    values = OmegaConf.to_container(content, resolve=True) if isinstance(content, DictConfig) else dict(content or {})
+    plain = OmegaConf.to_container(content, resolve=True) if isinstance(content, DictConfig) else content
+    values: dict[str, Any] = {str(k): v for k, v in plain.items()} if isinstance(plain, Mapping) else {}
     if not values.get("algorithm"):
         raise MethodError("method.algorithm has no value: name one of " + ", ".join(sorted(table())))
     schema = get(values["algorithm"]).Config

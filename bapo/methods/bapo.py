@@ -13,8 +13,8 @@ from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.algorithm.thresholds import linear_threshold, next_average_reward
 from bapo.methods.bapo_options import BAPOConfig
-from bapo.methods.base import Batch, Method, Sampler
-from bapo.methods.grpo_delayed import due
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.methods.grpo import due
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,7 +33,7 @@ class BAPO(Method):
     pi_theta / alpha with the log-probabilities stored at generation, for all three (eq. 3).
     """
 
-    Config = BAPOConfig
+    Config: type[MethodConfig] = BAPOConfig
     config: BAPOConfig
     revision = 2  # X3 keeps what it replays, X2's groups enter B_high, a failed prompt goes to the back of B_bad
     summary = "delayed rollout policy; X1 fresh + X2 re-evaluated hard + X3 replayed middling groups"

@@ -1,6 +1,6 @@
-"""BAPO as in its authors' code: waunx/BAPO_ICLR at commit 5a4e246, the last before its clean-up.
+"""BAPO as in its authors' code: waunx/BAPO_ICLR at commit 5a4e246, the last before its clean-up, and as released.
 
-``OffPolicyManager`` in verl/trainer/ppo/ray_trainer.py, with the values of its mathematics script
+``BAPOCode`` is ``OffPolicyManager`` in verl/trainer/ppo/ray_trainer.py, with the values of its mathematics script
 (run_deepseek-1.5b_math_off_policy.sh). The letters (a) to (g) are those of docs/fidelity.md. Left to the setting, the
 same for all methods: the mini-batch, the aggregation over tokens (token-mean there) and the temperature.
 """
@@ -9,18 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat
+from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from bapo.algorithm import advantages
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.algorithm.thresholds import linear_threshold
+from bapo.methods.areal import Decoupled, DecoupledConfig
 from bapo.methods.bapo import BAPO, NO_SIGNAL, Groups
 from bapo.methods.bapo_options import BAPOConfig, Span
-from bapo.methods.base import KL, Batch, Sampler
+from bapo.methods.base import Batch, Sampler
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bapo.algorithm.losses import LossInputs
 
 SPAN_OF_AVERAGE = (0.2, 0.8)  #: alpha_min and alpha_max: r_tot outside them moves no threshold (c)
 QUOTA_SHARE, QUOTA_STD = 0.75, 2.0  #: X1's share of all responses at most; standard deviation in bins of 1/G (d)
@@ -30,7 +36,7 @@ RECENT = 4  #: re-evaluations that make a prompt's latest mean: the code keeps t
 class BAPOCodeConfig(BAPOConfig):
     """The values of the authors' mathematics script; ``verl/trainer/config/ppo_trainer.yaml`` names them.
 
-    high_capacity: None is a quarter of B, max_total_uids // 4 (e); bad_capacity: None is the rest of B.
+    None for a capacity: a quarter of B for B_high, max_total_uids // 4, and the rest for B_bad (e).
     """
 
     algorithm: str = "bapo_code"
@@ -39,10 +45,13 @@ class BAPOCodeConfig(BAPOConfig):
     threshold_direction: Literal["rising", "falling"] = "falling"  # (c) new = high - (high - low) * ratio
     c2_range: Span = Field([0.125, 0.375])  # high_thr_*
     c3_range: Span = Field([0.375, 0.75])
-    #: old_log_probs are recomputed; what is replayed keeps its own
-    ratio: Literal["behaviour", "step-policy", "truncated", "sequence"] = "step-policy"
-    kl_to: KL = "step-policy"  # ref_log_prob = old_log_probs
+    kl_to: Literal["step-policy", "none"] = "step-policy"  # type: ignore[assignment]  # ref_log_prob = old_log_probs
     x2_weight: NonNegativeFloat = 1.0  # lambda_1, the weight of X2's loss
+
+    @model_validator(mode="after")
+    def _code(self) -> Self:
+        self.require(self.clip_centre == "one", "clip_centre", "must be one: the ratio is pi / pi_k")
+        return self
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +153,7 @@ class BAPOCode(BAPO):
                 self.bad.add(StoredPrompt(f"{g.prompt.id}@{g.step}", g.prompt, g.mean, g.step, group=g))
         self.store_high(fresh, c2, c3)
 
-    def _stored(self, mean_of: Callable[[Any], float]) -> dict[tuple[str, int], float]:
+    def _stored(self, mean_of: Callable[[StoredPrompt], float]) -> dict[tuple[str, int], float]:
         """Return the mean of each group in a buffer by its key; B_bad's by ``mean_of``."""
         return {g.key: g.mean for g in self.high} | {(e.prompt.id, e.step): mean_of(e) for e in self.bad}
 
@@ -157,6 +166,28 @@ class BAPOCode(BAPO):
         self.latest = stored | {g.key: again[g.prompt.id] for g in x2 if g.prompt.id in again}
 
     # ------------------------------------------------------------------ the objective
+    @property
+    def needs_step_policy(self) -> bool:
+        return True
+
+    def old_logprobs(self, inputs: LossInputs) -> Tensor:
+        """Return log-probabilities [N, T] under pi_k, recomputed; what is replayed keeps those of its step."""
+        import torch
+
+        assert inputs.step_logprobs is not None
+        return torch.where(inputs.replayed[:, None], inputs.behaviour_logprobs, inputs.step_logprobs)
+
+    def ratio(self, inputs: LossInputs) -> Tensor:
+        """Return pi_theta / pi_k [N, T]."""
+        from bapo.algorithm import losses
+
+        return losses.importance_ratio(inputs.logprobs, self.old_logprobs(inputs))
+
+    def divergence(self, inputs: LossInputs) -> Tensor:
+        from bapo.algorithm import losses
+
+        return losses.low_variance_kl(inputs.logprobs, self.old_logprobs(inputs))
+
     def weight(self, group: Group) -> float:
         return self.config.x2_weight if group.origin == REEVALUATED else 1.0
 
@@ -195,6 +226,24 @@ class BAPOCode(BAPO):
         ]
         self.bad.restore(stored)
         self.unstored = tuple(state["unstored"])
+
+
+class BAPOReleasedConfig(BAPOConfig, DecoupledConfig):
+    algorithm: str = "bapo_released"
+    name: str = "bapo_released"
+    ratio_cap: PositiveFloat = 3.0  # the largest weight pi_k / alpha
+
+
+class BAPOReleased(Decoupled, BAPO):
+    """BAPO with the ratio of the authors' release: pi / pi_k, weighted by min(pi_k / alpha, 3).
+
+    Its other values are options of BAPO: experiments/method/bapo_released.yaml.
+    """
+
+    Config = BAPOReleasedConfig
+    config: BAPOReleasedConfig
+    summary = "BAPO as its authors have released it (426b509)"
+    source = "waunx/BAPO_ICLR at 426b509"
 
 
 def quota_filter(groups: list[Group], share: float, std: float, rng: np.random.Generator) -> list[Group]:

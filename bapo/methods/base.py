@@ -85,8 +85,8 @@ class Batch:
 Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
 Type = Literal["on", "off"]  # "on" or "off" policy, the Type column of Table 1
-#: reference (eq. 1), rollout (alpha, eq. 3), step-policy (pi_k), or a mixture that the method defines
-KL = Literal["reference", "rollout", "step-policy", "mixture", "none"]
+KL = Literal["reference", "rollout", "none"]  # eq. 1; alpha, eq. 3
+Centre = Literal["one", "step-policy"]  # [1 - low, 1 + high]; around pi_k / alpha
 Mean = Literal["sequence-mean", "token-mean"]  # eq. 1; verl: token-mean
 Spread = Literal["population", "unbiased", "none"]  # eq. 2; verl; Dr. GRPO
 
@@ -103,13 +103,7 @@ class MethodConfig(BaseModel):
     clip_low: OpenShare = 0.2  # epsilon of eq. 1
     clip_high: PositiveFloat = 0.2
     dual_clip: NonNegativeFloat = 3.0  # verl's bound where the advantage is negative; 0 is off
-    #: one: [1 - low, 1 + high]; step-policy: centred at pi_k / alpha
-    clip_centre: Literal["one", "step-policy"] = "one"
-    #: behaviour: pi / alpha (eq. 3); step-policy: pi / pi_k, as in verl's GRPO, whatever engine sampled (a replayed
-    #: response keeps its pi / alpha_B); truncated: pi / pi_k, weighted by min(pi_k / alpha, ratio_cap); sequence:
-    #: GSPO's geometric mean of pi / alpha over the response
-    ratio: Literal["behaviour", "step-policy", "truncated", "sequence"] = "behaviour"
-    ratio_cap: PositiveFloat = 3.0
+    clip_centre: Centre = "one"
     kl_coef: NonNegativeFloat = 0.001  # beta, Table 3
     kl_to: KL = "reference"
     entropy_coef: float = 0.001  # Table 3
@@ -121,8 +115,6 @@ class MethodConfig(BaseModel):
     @model_validator(mode="after")
     def _loss(self) -> Self:
         self.require(self.dual_clip == 0 or self.dual_clip > 1, "dual_clip", "must be 0 (off) or above 1")
-        centre = f"must be one with method.ratio={self.ratio}, which is not the token's pi / alpha"
-        self.require(self.ratio == "behaviour" or self.clip_centre == "one", "clip_centre", centre)
         return self
 
     def require(self, holds: bool, key: str, cure: str) -> None:
@@ -228,13 +220,12 @@ class Method:
     @property
     def needs_reference(self) -> bool:
         """Return whether the loss reads log-probabilities of the reference policy."""
-        return self.config.kl_to in ("reference", "mixture") and self.config.kl_coef > 0
+        return self.config.kl_to == "reference" and self.config.kl_coef > 0
 
     @property
     def needs_step_policy(self) -> bool:
         """Return whether the loss reads log-probabilities of the policy at the start of the step (pi_k)."""
-        c = self.config
-        return "step-policy" in (c.clip_centre, c.kl_to, c.ratio) or c.ratio == "truncated" or c.kl_to == "mixture"
+        return self.config.clip_centre == "step-policy"
 
     @property
     def needs_entropy(self) -> bool:
@@ -245,27 +236,10 @@ class Method:
         from bapo.algorithm import losses
 
         c = self.config
-        # "truncated" (the authors' later code) is pi / pi_k; pi_k / alpha enters as a bounded constant weight
-        truncated = c.ratio == "truncated"
-        old = inputs.behaviour_logprobs
-        if truncated:
-            old = inputs.step_logprobs
-        elif c.ratio == "step-policy":
-            old = losses.old_logprobs(inputs)
-        if c.ratio == "sequence":
-            ratio = losses.sequence_ratio(inputs.logprobs, old, inputs.mask)
-        else:
-            ratio = losses.importance_ratio(inputs.logprobs, old)
-        centre = None
-        if c.clip_centre == "step-policy":
-            centre = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
-        values, clipped = self.surrogate(ratio, centre, inputs)
-        if truncated:
-            staleness = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
-            values = values * staleness.clamp(max=c.ratio_cap)
+        values, clipped = self.surrogate(self.ratio(inputs), inputs)
         metrics = {"clip_fraction": losses.aggregate(clipped, inputs.recorded_mask, "token-mean")}
         if c.kl_to != "none" and c.kl_coef > 0:
-            kl = self.penalised(self.divergence(inputs), inputs)
+            kl = self.divergence(inputs)
             values = values + c.kl_coef * kl
             metrics["kl"] = losses.aggregate(kl, inputs.recorded_mask, "token-mean")
         if self.needs_entropy and inputs.entropy is not None:
@@ -274,28 +248,31 @@ class Method:
             values = values * inputs.weights[:, None]
         return self.reduce(values, inputs), {k: v.detach() for k, v in metrics.items()}
 
-    def surrogate(self, ratio: Tensor, centre: Tensor | None, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+    def ratio(self, inputs: LossInputs) -> Tensor:
+        """Return rho [N, T], by default pi_theta / alpha of each token (below eq. 3)."""
+        from bapo.algorithm import losses
+
+        return losses.importance_ratio(inputs.logprobs, inputs.behaviour_logprobs)
+
+    def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
         """Return the token losses [N, T] before KL, entropy and weights, and where a clip was active."""
         from bapo.algorithm import losses
 
         c, values = self.config, inputs.advantages
         values = values if values.dim() == 2 else values[:, None]
+        centre = None
+        if c.clip_centre == "step-policy":
+            assert inputs.step_logprobs is not None
+            centre = losses.importance_ratio(inputs.step_logprobs, inputs.behaviour_logprobs)
         return losses.clipped_surrogate(ratio, values, c.clip_low, c.clip_high, c.dual_clip, centre)
 
     def divergence(self, inputs: LossInputs) -> Tensor:
-        """Return the KL [N, T] of the current policy to the one that ``kl_to`` names."""
+        """Return the penalised KL [N, T] of the current policy, by default to the one that ``kl_to`` names."""
         from bapo.algorithm import losses
 
-        if self.config.kl_to == "mixture":
-            raise NotImplementedError(f"{self.config.algorithm} defines no mixture of KL divergences")
-        # with ratio=step-policy the policy that the ratio has below the line
-        step = losses.old_logprobs(inputs) if self.config.ratio == "step-policy" else inputs.step_logprobs
-        others = {"reference": inputs.reference_logprobs, "step-policy": step}
-        return losses.low_variance_kl(inputs.logprobs, others.get(self.config.kl_to, inputs.behaviour_logprobs))
-
-    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
-        """Return the KL [N, T] that is penalised: by default all of it."""
-        return kl
+        other = inputs.behaviour_logprobs if self.config.kl_to == "rollout" else inputs.reference_logprobs
+        assert other is not None
+        return losses.low_variance_kl(inputs.logprobs, other)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """Reduce [N, T] token losses to the scalar."""

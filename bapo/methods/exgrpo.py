@@ -145,7 +145,7 @@ class ExGRPO(MixedMethod):
             self.correct[name] = round(float(group.rewards.sum(dtype=np.float64)))
             known = {_text(g) for g in self.kept.of(name)}
             for i in np.flatnonzero((group.rewards == 1) & ~group.replayed):
-                response = group.select([i])
+                response = group.select([int(i)])
                 if _text(response) not in known:
                     known.add(_text(response))
                     self.kept.add(replace(response, off_policy=None, version=version))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import NonNegativeFloat, model_validator
+from pydantic import NonNegativeFloat
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
@@ -32,11 +32,6 @@ class MixedConfig(MethodConfig):
     kl_coef: NonNegativeFloat = 0.0
     on_policy_clip: bool = False  # fresh responses keep GRPO's clip; the scripts have loss_remove_clip=True
 
-    @model_validator(mode="after")
-    def _mixed(self) -> Self:
-        self.require(self.ratio == "behaviour", "ratio", "must be behaviour: other policies' tokens have a loss apart")
-        return self
-
 
 class MixedMethod(Method):
     """GRPO on fresh responses, :meth:`off_policy` on those that this step's rollout did not sample."""
@@ -51,18 +46,18 @@ class MixedMethod(Method):
         """Return whether fresh responses have GRPO's clip in this mini-batch."""
         return self.config.on_policy_clip
 
-    def surrogate(self, ratio: Tensor, centre: Tensor | None, inputs: LossInputs) -> tuple[Tensor, Tensor]:
+    def surrogate(self, ratio: Tensor, inputs: LossInputs) -> tuple[Tensor, Tensor]:
         import torch
 
-        values, clipped = super().surrogate(ratio, centre, inputs)
+        values, clipped = super().surrogate(ratio, inputs)
         if not self.clips(inputs):
             values, clipped = -inputs.advantages[:, None] * ratio, torch.zeros_like(clipped)
         others = inputs.replayed[:, None]
         return torch.where(others, self.off_policy(ratio, inputs), values), clipped.masked_fill(others, 0.0)
 
-    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
+    def divergence(self, inputs: LossInputs) -> Tensor:
         """Restrict the KL to fresh responses."""
-        return kl.masked_fill(inputs.replayed[:, None], 0.0)
+        return super().divergence(inputs).masked_fill(inputs.replayed[:, None], 0.0)
 
 
 class Expert:

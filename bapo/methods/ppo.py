@@ -45,7 +45,7 @@ class PPO(Method):
     these advantages. A.9 changes nothing else in the BAPO configuration, so G stays 8 and all prompts are used.
     """
 
-    Config = PPOConfig
+    Config: type[MethodConfig] = PPOConfig
     config: PPOConfig
     summary = "actor and critic, generalised advantage estimation, on policy"
     source = "Schulman et al. 2017, 2016; verl `gae`; paper A.9"
@@ -73,4 +73,6 @@ class PPO(Method):
             inputs.values, inputs.old_values, inputs.returns, self.config.value_clip
         )
         share = losses.aggregate(clipped, inputs.mask, "token-mean")
-        return self.reduce(loss, inputs), {"value_clip_fraction": share.detach()}
+        sizes = inputs.nominal_sequences, inputs.nominal_tokens
+        mean = losses.aggregate(loss, inputs.mask, self.config.aggregation, *sizes)
+        return mean, {"value_clip_fraction": share.detach()}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Share, Type
+from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 class ReMixConfig(MethodConfig):
     kind: Type = "off"
-    clip_centre: str = "step-policy"  # pi_k / pi_{k-i}
-    kl_to: KL = "mixture"  # lambda KL(reference) + (1 - lambda) KL(pi_k)
+    clip_centre: Centre = "step-policy"  # pi_k / pi_{k-i}
+    #: lambda KL(reference) + (1 - lambda) KL(pi_k)
+    kl_to: Literal["mixture", "none"] = "mixture"  # type: ignore[assignment]
     replay_share: float = Field(0.4, ge=0, lt=1)  # p: share of a batch from earlier policies
     policies: PositiveInt = 2  # N: number of earlier policies
     update_to_data: PositiveInt = 2  # passes over a batch
@@ -65,8 +66,8 @@ class ReMix(Method):
     def build_batch(self, step: int, fresh: list[Group], sampler: Sampler) -> Batch:
         self._forget(step)
         count = self._replays(step)
-        chosen = self.random("remix", step).choice(len(self.recent), size=count, replace=False) if count else []
-        replayed = self.replayed([self.recent[i] for i in sorted(chosen)])
+        chosen = sorted(self.random("remix", step).choice(len(self.recent), size=count, replace=False)) if count else []
+        replayed = self.replayed([self.recent[i] for i in chosen])
         if self._mixes(step):
             self.recent += fresh
         return Batch(list(fresh) + replayed, metrics={"recent": len(self.recent)})
@@ -83,6 +84,14 @@ class ReMix(Method):
         return step == self.config.switch_step + 1 > 1
 
     # ------------------------------------------------------------------ the loss
+    @property
+    def needs_reference(self) -> bool:
+        return self.config.kl_to == "mixture" and self.config.kl_coef > 0
+
+    @property
+    def needs_step_policy(self) -> bool:
+        return super().needs_step_policy or self.config.kl_to == "mixture"
+
     def anchor_weight(self, step: int) -> float:
         """Return lambda(t), the share of the KL that is to the reference."""
         late = math.ceil(max(step - self.config.switch_step, 0) / 10)
@@ -91,9 +100,10 @@ class ReMix(Method):
     def divergence(self, inputs: LossInputs) -> Tensor:
         from bapo.algorithm import losses
 
-        share = self.anchor_weight(inputs.step)
-        anchor = losses.low_variance_kl(inputs.logprobs, inputs.reference_logprobs)
-        return share * anchor + (1 - share) * losses.low_variance_kl(inputs.logprobs, inputs.step_logprobs)
+        reference, step, share = inputs.reference_logprobs, inputs.step_logprobs, self.anchor_weight(inputs.step)
+        assert reference is not None and step is not None
+        anchor = losses.low_variance_kl(inputs.logprobs, reference)
+        return share * anchor + (1 - share) * losses.low_variance_kl(inputs.logprobs, step)
 
     # ------------------------------------------------------------------ checkpoints
     def state(self) -> tuple[dict[str, Any], list[Group]]:

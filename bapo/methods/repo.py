@@ -104,9 +104,9 @@ class RePO(Method):
         rewards = np.array([g.rewards[0] for g in cached])
         return merge([cached[i] for i in choose(rewards, self.config.replays, self.config.strategy)])
 
-    def penalised(self, kl: Tensor, inputs: LossInputs) -> Tensor:
+    def divergence(self, inputs: LossInputs) -> Tensor:
         """Restrict the KL to fresh samples."""
-        return kl.masked_fill(inputs.replayed[:, None], 0.0)
+        return super().divergence(inputs).masked_fill(inputs.replayed[:, None], 0.0)
 
     def reduce(self, values: Tensor, inputs: LossInputs) -> Tensor:
         """Return on + weight * off, each averaged over its sequences."""

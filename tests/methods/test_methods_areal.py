@@ -1,12 +1,18 @@
-"""AReaL's schedule: which policy generated what a step trains on, and what a resumed run still has in its queue."""
+"""AReaL's schedule, the queue of a resumed run, and the decoupled loss."""
 
 from __future__ import annotations
 
 import pytest
+from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, group, ids
 
 from bapo import methods
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
 
 B = 2
 
@@ -53,5 +59,16 @@ def test_resume():
 
 
 def test_the_loss_is_the_decoupled_one():
-    config = areal().config
-    assert (config.ratio, config.clip_centre, config.kl_to) == ("truncated", "one", "none")
+    """pi / pi_k clipped, times min(pi_k / alpha, cap): one token each, log-probabilities chosen for round ratios."""
+
+    def loss(algorithm: str, **options: float) -> float:
+        method = methods.build({"algorithm": algorithm, "kl_to": "none", "entropy_coef": 0.0, **options}, 1, 1)
+        assert method.needs_step_policy
+        now, step, sampled = torch.log(torch.tensor([[[0.22], [0.30]], [[0.20], [0.20]], [[0.10], [0.04]]]))
+        ones, fresh = torch.ones(2), torch.zeros(2).bool()
+        return float(method.loss(LossInputs(now, sampled, ones, ones[:, None], fresh, step_logprobs=step))[0])
+
+    # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6
+    for algorithm in ("areal", "bapo_released"):
+        assert loss(algorithm, ratio_cap=3.0) == pytest.approx((-2.2 - 3.6) / 2, abs=1e-5)
+        assert loss(algorithm, ratio_cap=10.0) == pytest.approx((-2.2 - 6.0) / 2, abs=1e-5)

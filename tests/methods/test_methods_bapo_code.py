@@ -6,12 +6,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from support.late import LATE
 from support.scripted import G, NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
 from bapo.algorithm.rollouts import REEVALUATED, REPLAYED, Prompt
 from bapo.experiments.compose import compose_config
 from bapo.methods.bapo_code import BAPOCode, StoredPrompt, quota_filter
+
+if LATE:
+    import torch
+
+    from bapo.algorithm.losses import LossInputs
 
 ALL_RIGHT = [8] * 6
 
@@ -158,6 +164,20 @@ def test_the_state_survives_a_restore():
     assert ids(one.groups) == ids(two.groups) and one.metrics == two.metrics
 
 
+def test_the_ratio_is_pi_over_pi_k_and_keeps_what_is_replayed():
+    method = bapo(kl_to="none", entropy_coef=0.0, dual_clip=0)
+    assert method.needs_step_policy
+    now, sampled, step = (torch.tensor([[p], [p]]).log() for p in (0.55, 0.25, 0.5))
+    loss, metrics = method.loss(
+        LossInputs(
+            now, sampled, torch.tensor([1.0, 1.0]), torch.ones(2, 1), torch.tensor([False, True]), step_logprobs=step
+        )
+    )
+    # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
+    assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
+    assert metrics["clip_fraction"].item() == 0.5
+
+
 # ---------------------------------------------------------------- all of it
 
 
@@ -168,7 +188,7 @@ def test_the_values_are_the_mathematics_scripts():
     # max_total_uids = B: a quarter for the high-quality, the rest for the difficult
     assert (method.high.capacity, method.bad.capacity, c.x2_weight) == (8, 24, 1.0)
     assert c.max_reevaluated is None  # half the batch, max_reeval_ids=128 of 256
-    assert (c.ratio, c.clip_centre, c.kl_to, c.kl_coef) == ("step-policy", "one", "step-policy", 0.001)
+    assert (c.clip_centre, c.kl_to, c.kl_coef) == ("one", "step-policy", 0.001)
     assert c.sync_phase == "first"
 
 

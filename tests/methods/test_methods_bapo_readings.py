@@ -38,7 +38,7 @@ def replayed(batch) -> list[str]:
 def test_the_default_is_the_texts_plain_reading():
     c = bapo().config
     assert (c.remove_replayed, c.x3_filter, c.store_promoted) == (False, "current", True)
-    assert (c.expectations, c.failed_prompt, c.x2_policy, c.ratio) == ("pooled", "requeue", "current", "behaviour")
+    assert (c.expectations, c.failed_prompt, c.x2_policy) == ("pooled", "requeue", "current")
 
 
 @pytest.mark.parametrize(("x3_filter", "drawn"), [("current", []), ("none", ["1a", "1b"])])
@@ -115,17 +115,3 @@ def test_the_denominators_of_separate_expectations_count_x2_as_historical():
     for kind, counts in (("pooled", (16, 8)), ("separate", (8, 16))):
         marks = [bapo(expectations=kind).historical(g) for g in groups]
         assert denominators(train, groups, marks)["part_sequences"] == counts
-
-
-def test_ratio_step_policy_is_pi_over_pi_k_and_keeps_what_is_replayed():
-    method = bapo(ratio="step-policy", kl_to="none", entropy_coef=0.0, dual_clip=0)
-    assert method.needs_step_policy
-    now, sampled, step = (torch.tensor([[p], [p]]).log() for p in (0.55, 0.25, 0.5))
-    loss, metrics = method.loss(
-        LossInputs(
-            now, sampled, torch.tensor([1.0, 1.0]), torch.ones(2, 1), torch.tensor([False, True]), step_logprobs=step
-        )
-    )
-    # fresh: 0.55 / 0.5 = 1.1; replayed: 0.55 / 0.25 = 2.2, cut at 1.2
-    assert loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
-    assert metrics["clip_fraction"].item() == 0.5

@@ -192,36 +192,3 @@ def test_on_policy_the_centred_and_the_plain_interval_agree():
 def test_delayed_grpo_trains_on_every_fresh_group():
     groups = fresh(1, [0, 3, 8, 4])
     assert method("grpo_delayed").build_batch(1, groups, NoSampler()).groups == groups
-
-
-# ---------------------------------------------------------------- refused values
-
-
-def test_truncated_ratio_of_the_authors_code():
-    """pi / pi_k clipped, times min(pi_k / alpha, cap): one token each, log-probabilities chosen for round ratios."""
-    import torch
-
-    from bapo import methods
-    from bapo.algorithm.losses import LossInputs
-
-    def loss(cap: float) -> torch.Tensor:
-        method = methods.build(
-            {"algorithm": "grpo", "ratio": "truncated", "ratio_cap": cap, "kl_to": "none", "entropy_coef": 0.0}, 1, 1
-        )
-        assert method.needs_step_policy
-        logs = torch.log(torch.tensor([[[0.22], [0.30]], [[0.20], [0.20]], [[0.10], [0.04]]]))  # pi, pi_k, alpha
-        value, _ = method.loss(
-            LossInputs(
-                logs[0],
-                logs[2],
-                torch.tensor([1.0, 1.0]),
-                torch.ones(2, 1),
-                torch.zeros(2).bool(),
-                step_logprobs=logs[1],
-            )
-        )
-        return value
-
-    # row 1: ratio 1.1, weight min(2, 3) = 2 -> -2.2; row 2: ratio 1.5 clipped to 1.2, weight min(5, 3) = 3 -> -3.6
-    assert float(loss(3.0)) == pytest.approx((-2.2 - 3.6) / 2, abs=1e-5)
-    assert float(loss(10.0)) == pytest.approx((-2.2 - 6.0) / 2, abs=1e-5)

@@ -105,7 +105,7 @@ def test_the_time_of_a_public_run() -> None:
     assert peak == pytest.approx(1307e12, rel=0.02)  # an MI300X
     lengths = f"sampling.max_prompt_tokens={round(2 * prompt)}"  # the estimate takes half
     batch = ("train.batch_size=1024", "train.mini_batch_size=256", "train.group_size=5", lengths)
-    asked = (f"model.parameters={parameters}", "method.ratio=step-policy", *batch)
+    asked = (f"model.parameters={parameters}", "method.clip_centre=step-policy", *batch)
     config = configuration.run_config("paper", "mathematics", "deepseek-r1-distill-qwen-1.5b", "grpo", 42, asked)
     found = estimate(config, gpus, mean_response=response, peak=peak)
     generation = usual("timing_s/gen") / found.seconds_generation

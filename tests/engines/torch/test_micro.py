@@ -41,7 +41,7 @@ METHODS = {
     "dapo": ("dapo", {}),
     "gspo": ("gspo", {}),
     "bapo": ("bapo", TERMS),
-    "bapo, pi_k": ("bapo", TERMS | {"ratio": "step-policy", "kl_to": "step-policy"}),
+    "bapo, pi_k": ("bapo_code", TERMS),
 }
 
 
