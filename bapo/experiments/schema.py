@@ -265,3 +265,8 @@ def defaults(schema: type[Node] = Config) -> dict[str, Any]:
         else:
             values[name] = "???" if entry.is_required() else entry.default
     return values | ({"method": None} if schema is Config else {})
+
+
+def on_gpus(config: Config) -> bool:
+    """Return whether a run belongs on GPUs: with device=auto, a pretrained model does, a small one does not."""
+    return config.device == "cuda" or (config.device == "auto" and config.model.kind == "pretrained")

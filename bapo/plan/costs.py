@@ -16,8 +16,8 @@ from bapo import methods
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments.cells import Cell
-from bapo.experiments.hardware import on_gpus
 from bapo.experiments.identity import shipped_base
+from bapo.experiments.schema import on_gpus
 from bapo.experiments.settings import Settings
 from bapo.plan import estimates
 

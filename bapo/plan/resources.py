@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from bapo import methods
 from bapo.engines.verl import memory
-from bapo.experiments.hardware import on_gpus
+from bapo.experiments.schema import on_gpus
 
 DAY = 24 * 60
 #: megabytes of a job without a model, or with a laptop's

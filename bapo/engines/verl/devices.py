@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 import bapo
 from bapo.engines.verl import cpu, memory, settings
 from bapo.errors import UserError
-from bapo.experiments.hardware import on_gpus
+from bapo.experiments.schema import on_gpus
 from bapo.gpu import allocation
 from bapo.gpu import devices as gpu_devices
 
