@@ -1,5 +1,6 @@
 # What the rules share: the checked settings, the patterns of files, and what each job is called with.
 
+import atexit
 import dataclasses
 import gc
 import os

@@ -107,7 +107,7 @@ def test_a_setting_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "mine/experiments/setting/smoke_ordering.yaml").unlink()
     monkeypatch.chdir(tmp_path / "mine")
     forget()
-    with pytest.raises(UserError, match=r"mine/experiments/setting/smoke_ordering\.yaml is missing: write this file"):
+    with pytest.raises(UserError, match=r"mine/experiments/setting/smoke_ordering\.yaml: missing: write this file"):
         compose_config(["scale=smoke", "task=ordering"])
     forget()
 

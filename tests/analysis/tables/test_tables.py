@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from omegaconf import OmegaConf
 from support.table_runs import place, write_run, write_study
 
 from analysis.__main__ import main
@@ -21,6 +20,7 @@ from bapo.experiments.places import options
 from bapo.store.files import fingerprints, write_json, write_parquet
 from bapo.tasks.base import Problem
 from bapo.tasks.files import write_problems
+from bapo.validate import plain
 
 
 def rows_of(markdown: str, title: str) -> dict[str, list[str]]:
@@ -211,7 +211,7 @@ def test_the_papers_own_runs_differ_in_nothing_that_table_3_prints(tmp_path: Pat
     name = "deepseek-r1-distill-qwen-1.5b"
     assert name in model
     config = configuration.run_config("paper", "mathematics", name, "bapo", 42, ())
-    given = OmegaConf.to_container(config, resolve=True)
+    given = plain(config)
     write_run(place(tmp_path, "bapo", 42, "mathematics", name), config=given)
     study = load(write_study(tmp_path, [(name, "bapo", 42)], task="mathematics"))
     rows = hyperparameters.beside_the_paper(study.blocks[0], hyperparameters.configurations(study.blocks[0], study))
