@@ -30,6 +30,7 @@ from bapo.experiments import studies, verl_keys
 from bapo.experiments.cells import Cell
 from bapo.experiments.places import data_directory, options
 from bapo.experiments.products import at_scale
+from bapo.validate import plain
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
 PAPER = {"mathematics": (2048, 8192, 3, 0.001), "countdown": (512, 2048, 3, 0.001), "geometry": (1024, 4096, 30, 0.01)}
@@ -84,7 +85,7 @@ def test_verl_accepts_every_method_of_the_other_studies(cell: Cell) -> None:
     assert verl.actor_rollout_ref.rollout.temperature == config.sampling.temperature
     bypass = verl.algorithm.rollout_correction and verl.algorithm.rollout_correction.bypass_mode
     assert bool(bypass) != method.needs_step_policy
-    assert OmegaConf.to_container(verl.actor_rollout_ref.bapo.method) == OmegaConf.to_container(config.method)
+    assert plain(verl.actor_rollout_ref.bapo.method) == plain(config.method)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_verl_accepts_every_run_of_the_paper_and_of_one_gpu(scale: str, cell: Ce
     assert actor.use_kl_loss == (cell.method in ("grpo", "grpo_v5", "ppo"))  # the others need no reference policy
     assert verl.critic.enable == ("ppo" in cell.method)
     assert verl.algorithm.adv_estimator == actor.policy_loss.loss_mode == "bapo"
-    assert OmegaConf.to_container(verl.actor_rollout_ref.bapo.method) == OmegaConf.to_container(config.method)
+    assert plain(verl.actor_rollout_ref.bapo.method) == plain(config.method)
 
 
 def test_pi_k_is_computed_only_where_the_loss_reads_it() -> None:
@@ -433,7 +434,7 @@ def test_a_key_that_verl_does_not_have_is_refused(key: str) -> None:
     words = OmegaConf.create({})
     OmegaConf.update(words, key, 1, force_add=True)
     config = configuration.compose_config(["scale=paper", "method=grpo"])
-    config.verl = {"overrides": words}
+    config.verl = OmegaConf.create({"overrides": words})
     with pytest.raises(UserError, match=rf"verl\.overrides\.{re.escape(key)}: verl has no such key '\w+' \(did you"):
         verl_config.resolve(config)
 
@@ -450,7 +451,7 @@ def test_a_key_that_verl_does_not_have_is_refused(key: str) -> None:
 )
 def test_a_run_stays_on_the_gpus_that_it_locks(key: str, value: object, cure: str) -> None:
     config = configuration.compose_config(["scale=paper", "method=grpo"])
-    OmegaConf.update(config, f"verl.{key}", value, force_add=True)
+    OmegaConf.update(config.verl, key, value, force_add=True)
     with pytest.raises(UserError, match=rf"^verl\.{re.escape(key)}={value}: {cure}"):
         verl_config.resolve(config)
 
@@ -458,12 +459,10 @@ def test_a_run_stays_on_the_gpus_that_it_locks(key: str, value: object, cure: st
 def test_what_a_library_reads_takes_any_key() -> None:
     config = configuration.compose_config(["scale=paper", "method=grpo"])
     rollout = {"engine_kwargs": {"vllm": {"swap_space": 1}}, "max_num_seqs": 8}
-    config.verl = {
-        "overrides": {
-            "actor_rollout_ref": {"rollout": rollout, "model": {"override_config": {"attention_dropout": 0.0}}},
-            "ray_kwargs": {"ray_init": {"dashboard_port": 8265}},
-        }
-    }
+    model = {"override_config": {"attention_dropout": 0.0}}
+    ray = {"ray_init": {"dashboard_port": 8265}}
+    overrides = {"actor_rollout_ref": {"rollout": rollout, "model": model}, "ray_kwargs": ray}
+    config.verl = OmegaConf.create({"overrides": overrides})
     found = verl_config.resolve(config)
     assert found.actor_rollout_ref.rollout.engine_kwargs.vllm.swap_space == 1
     assert found.ray_kwargs.ray_init.dashboard_port == 8265

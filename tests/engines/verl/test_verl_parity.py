@@ -304,7 +304,7 @@ def test_batches_are_composed_alike(name: str) -> None:
         "repo": {FRESH, REPLAYED},
         "bapo": set(ORIGINS),
         "bapo, a sum of two expectations": set(ORIGINS),
-        "bapo, as in the authors' code": set(ORIGINS),
+        "bapo_code": set(ORIGINS),
         "bapo_without_x2": {FRESH, REPLAYED},
         "bapo_without_x3": {FRESH, REEVALUATED},
         "bapo_duplicates": set(ORIGINS),
