@@ -7,11 +7,15 @@ import shutil
 
 import pytest
 from filelock import FileLock
+from hypothesis import settings
 from support import late
 from support.world import TINY
 
 #: tests run side by side, one thread each; torch reads it when it is imported
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+#: the same examples on every machine, however busy it is
+settings.register_profile("suite", derandomize=True, deadline=None, database=None, max_examples=60)
+settings.load_profile("suite")
 #: files that take minutes: one that begins last leaves the other workers idle
 LONG = ("test_end_to_end.py", "test_slurm.py", "test_pocket.py", "test_verl_runs.py")
 
