@@ -51,11 +51,15 @@ COLUMNS, STEPS = ("reward_mean", "loss", "gradient_norm", "entropy", "x1", "x2",
 RELATIVE, ABSOLUTE = 5e-3, 5e-4
 
 
+#: the paper's variants of BAPO, whose numbers are watched as those of a method are
+VARIED = ("corrected", "fixed_0_2", "fixed_3_4", "gaussian", "m1", "m10", "mini", "uniform", "v10", "v20")
+
+
 def methods() -> list[str]:
-    """Return every method that a run can name."""
+    """Return every method that a run can name, and VARIED."""
     from bapo.experiments.places import options
 
-    return options("method")
+    return [*options("method"), *(f"bapo+{variant}" for variant in VARIED)]
 
 
 def measured(names: Sequence[str], folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 COLUMN = "reward_mean"
 #: the paper's three columns: title, the methods beside BAPO, how BAPO is called there
 COLUMNS = (
-    ("periods v and m", re.compile(r"bapo_[vm]\d+"), "v = {v}, m = {m}"),
+    ("periods v and m", re.compile(r"bapo\+[vm]\d+"), "v = {v}, m = {m}"),
     ("parts of the buffer", re.compile(r"bapo_without_x[23]"), "BAPO"),
-    ("thresholds of X3", re.compile(r"bapo_fixed_\w+"), "adaptive"),
+    ("thresholds of X3", re.compile(r"bapo\+fixed_\w+"), "adaptive"),
 )
 CURVES, ROW, GAP = 1.75, 0.34, 0.7  # inches: the curves, a method in the panel of accuracies, between two blocks
 BETWEEN = 0.62

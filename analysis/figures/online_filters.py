@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-SHOWN = ("bapo_gaussian", "bapo_uniform", "bapo")
+SHOWN = ("bapo+gaussian", "bapo+uniform", "bapo")
 PANEL, GAP, TOP = 2.0, 1.0, 0.55
 
 

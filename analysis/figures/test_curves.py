@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BENCHMARKS = {"mathematics": "amc", "countdown": "cd4", "geometry": "geo3k_test"}
 AIME = "aime24"
 #: the panels of Figure 5
-PAIRS = (("grpo", "bapo"), ("grpo", "bapo_mini"), ("dapo", "bapo"))
+PAIRS = (("grpo", "bapo"), ("grpo", "bapo+mini"), ("dapo", "bapo"))
 #: PPO with triangles, BA-PPO with circles, as in Figure 16
 MARKERS = {"ppo": "^", "ba_ppo": "o"}
 ACROSS = 3

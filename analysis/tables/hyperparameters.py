@@ -15,7 +15,7 @@ from bapo.errors import UserError
 from bapo.store.files import CONFIG
 
 #: whose options stand beside the paper's BAPO; the first method of a block where it has none of them
-SUBJECTS = ("bapo", "bapo_corrected", "bapo_code")
+SUBJECTS = ("bapo", "bapo+corrected", "bapo_code")
 #: sections that say what a run means, and the fields in them that only name things
 SHARED = ("sampling", "train", "evaluation", "probe", "data", "model", "base")
 NAMES = ("method.name", "method.title", "method.kind", "model.title")

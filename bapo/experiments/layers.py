@@ -40,22 +40,18 @@ def lay(config: DictConfig, method: str, variants: Sequence[str]) -> None:
     adjustment = f"{config.task.name}_{method}"
     layers = [("adjustment", adjustment)] if adjustment in options("adjustment") else []
     OmegaConf.set_struct(config, False)  # the schema refuses what does not exist
-    for group, name in [*layers, *(("variant", v) for v in variants)]:
+    for group, name in layers:
         path = _path(group, name)
-        _merge(config, path)
-        if group == "variant" and name not in config.variant:
-            raise UserError(f"{path}: variant.{name} has no value; give the words that it adds to a title")
+        _merge(config, path, read(path)[1])
+    for name in variants:
+        path, content = places.variants()[name]
+        _merge(config, path, {key: value for key, value in content.items() if key != "title"})
+        config.variant[name] = content["title"]
 
 
-def _merge(config: DictConfig, path: Path) -> None:
-    package, content = read(path)
-    if "defaults" in content or package not in ("_global_", "method"):
-        raise UserError(f"{path}: begin with `# @package _global_` or `# @package method`, and give no defaults list")
+def _merge(config: DictConfig, path: Path, content: DictConfig | dict[str, Any]) -> None:
     try:
-        if package == "method":
-            config.method.merge_with(content)
-        else:
-            config.merge_with(content)
+        config.merge_with(content)
     except (OmegaConfBaseException, ValueError) as error:
         key = getattr(error, "full_key", None) or ""
         raise UserError(f"{path}: {key}: {str(error).splitlines()[0]}") from None
@@ -121,7 +117,7 @@ def keys_of(variant: str) -> frozenset[str]:
             return [prefix]
         return [key for name, value in node.items() for key in flat(value, f"{prefix}.{name}" if prefix else str(name))]
 
-    return frozenset(flat(OmegaConf.to_container(read(_path("variant", variant))[1]), ""))
+    return frozenset(flat({k: v for k, v in places.variants()[variant][1].items() if k != "title"}, ""))
 
 
 def set_twice(one: Iterable[str], other: Iterable[str]) -> list[str]:

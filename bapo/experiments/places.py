@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from bapo import project
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
+
+#: the file of a tree that holds all its variants
+VARIANTS = "variants.yaml"
 
 
 def suite_folder() -> Path:
@@ -35,12 +44,37 @@ def own(group: str) -> list[str]:
 
 def options(group: str) -> list[str]:
     """List the names that ``group=...`` accepts. Raises UserError where a project takes a name of the suite's."""
+    if group == "variant":
+        return sorted(variants())
     suite, *own = ({p.stem: p for p in (tree / group).glob("*.yaml")} for tree in trees())
     for files in own:
         if taken := sorted(set(files) & set(suite)):
             raise UserError(f"{files[taken[0]]}: the suite has a {group} of this name; rename the file")
         suite |= files
     return sorted(suite)
+
+
+def variants() -> dict[str, tuple[Path, dict[str, Any]]]:
+    """Return every variant with its file: its title and the values that it sets. Raises UserError as for options."""
+    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    for path in (tree / VARIANTS for tree in trees()):
+        for name, entry in (_variants(path.read_text(encoding="utf-8"), path) if path.exists() else {}).items():
+            if name in found:
+                raise UserError(f"{path}: {name}: the suite has a variant of this name; rename it")
+            found[name] = path, entry
+    return found
+
+
+@lru_cache(maxsize=8)
+def _variants(text: str, path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        content = OmegaConf.to_container(OmegaConf.create(text))
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    for name, entry in content.items() if isinstance(content, dict) else [("", None)]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
+            raise UserError(f"{path}: {name}: needs a title, the words that it adds to that of a method, and values")
+    return content
 
 
 def file_of(group: str, name: str) -> Path:

@@ -234,8 +234,8 @@ class Config(Node):
     data: DataConfig
     model: ModelConfig
     base: BaseConfig
-    regimes: Open[int] = {}  # base.iterations of weaker bases: experiments/variant/hard
-    #: iterations of the base, temperature, learning_rate and steps: experiments/variant/matched, docs/matched.md
+    regimes: Open[int] = {}  # base.iterations of weaker bases: experiments/variants.yaml
+    #: iterations of the base, temperature, learning_rate and steps: experiments/variants.yaml, docs/matched.md
     matched: Open[Any] = {}
     sampling: SamplingConfig
     train: TrainConfig
@@ -246,7 +246,7 @@ class Config(Node):
     paths: PathsConfig
     #: method -> the variants that tuning chose for it, or null: bapo/experiments/tuned.py
     tuned: dict[str, list[str]] | None = {}
-    variant: Open[str] = {}  # what experiments/variant/ laid over it: name -> title
+    variant: Open[str] = {}  # what experiments/variants.yaml laid over it: name -> title
     verl: Open[Any] = {}  # how verl runs a job: bapo/engines/verl/verl_config.py
     method: SerializeAsAny[MethodConfig]
 

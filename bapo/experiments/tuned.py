@@ -32,7 +32,7 @@ def chosen(choices: Choices, method: str) -> list[str]:
     """Return the variants that tuning adds to ``method``, which may carry variants of its own.
 
     A method that ``choices`` does not name takes those of the method that it derives from, down its defaults lists
-    (``bapo_without_x2`` those of ``bapo``), less what it is there to set itself: ``bapo_v10`` keeps its v, ``bapo+v1``
+    (``bapo_without_x2`` those of ``bapo``), less what it is there to set itself: ``bapo+v10`` keeps its v, ``bapo+v1``
     too.
     """
     name, *own = method.split("+")

@@ -116,7 +116,8 @@ def train(config: DictConfig) -> Cost:
     times = measured()["step"].get(config.task.name)
     if config.engine != "torch" or on_gpus(config) or config.model.kind != "scratch" or not times:
         return Cost(disk=disk, source=UNKNOWN)
-    known = times.get(config.method.name.split("+")[0], times.get(config.method.algorithm))
+    name = config.method.name
+    known = times.get(name, times.get(name.split("+")[0], times.get(config.method.algorithm)))
     share = config.train.batch_size * config.train.group_size / measured()["responses"]
     seconds = measured()["start"] + (known or max(times.values())) * share * expected_steps(config)
     return Cost(cpu_hours=seconds * config.threads / 3600, disk=disk, source=MEASURED if known else SCALED)

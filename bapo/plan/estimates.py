@@ -104,8 +104,8 @@ PAPER_HOURS = {
         "bapo": 3 + 23 / 60,
         "bapo_without_x2": 2 + 38 / 60,
         "bapo_without_x3": 3 + 4 / 60,
-        "bapo_fixed_0_2": 3.9,
-        "bapo_fixed_3_4": 3 + 4 / 60,
+        "bapo+fixed_0_2": 3.9,
+        "bapo+fixed_3_4": 3 + 4 / 60,
     },
     "qwen2.5-vl-3b": {
         "grpo": 7 + 55 / 60,

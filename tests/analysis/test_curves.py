@@ -121,10 +121,10 @@ def test_figure_12_draws_what_stands_in_the_runs(file: Path) -> None:
 
 
 def test_figure_5_has_the_papers_three_pairs_on_what_stands_for_aime(file: Path, tmp_path: Path) -> None:
-    names = {"grpo": "grpo", "dapo": "dapo", "bapo_mini": "repo", "bapo": "bapo"}
-    study = renamed(file, tmp_path / "study.json", {**names, "bapo_mini": "grpo"})
+    names = {"grpo": "grpo", "dapo": "dapo", "bapo+mini": "repo", "bapo": "bapo"}
+    study = renamed(file, tmp_path / "study.json", {**names, "bapo+mini": "grpo"})
     fig, frame = draw(test_curves.figure5_test_curves, study)
-    assert [list(lines(a)) for a in shown(fig)] == [["grpo", "bapo"], ["grpo", "bapo_mini"], ["dapo", "bapo"]]
+    assert [list(lines(a)) for a in shown(fig)] == [["grpo", "bapo"], ["grpo", "bapo+mini"], ["dapo", "bapo"]]
     assert set(frame["benchmark"]) == {"sums"}
     assert len(frame) == 4 * 5  # a method in two panels has its rows once
     assert len({a.get_ylim() for a in shown(fig)}) == 1

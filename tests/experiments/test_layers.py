@@ -24,6 +24,12 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def add(tree: Path, line: str) -> None:
+    """Add a variant to a tree's."""
+    path = tree / "variants.yaml"
+    path.write_text(f"{path.read_text(encoding='utf-8')}{line}\n", encoding="utf-8")
+
+
 def test_the_class_is_the_setting_and_the_file_says_the_difference() -> None:
     """A method's file repeats no default of its class, and what it leaves out is the class's."""
     for name in options("method"):
@@ -43,17 +49,14 @@ def test_the_order_of_the_layers(tree: Path) -> None:
     """Class, file, adjustment, variant, override: each wins over those before it."""
     (tree / "method" / "mine.yaml").write_text("defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n")
     (tree / "adjustment" / "countdown_mine.yaml").write_text("# @package _global_\nmethod: {m: 7, high_steps: 7}\n")
-    text = "# @package _global_\nmethod: {high_capacity: 9, c1: 0.3}\nvariant: {nine: nine}\n"
-    (tree / "variant" / "nine.yaml").write_text(text)
+    add(tree, "nine: {title: nine, method: {high_capacity: 9, c1: 0.3}}")
     method = compose_config(["method=mine+nine", "method.c1=0.4"]).method
     assert (method.v, method.m, method.high_steps, method.high_capacity, method.c1) == (6, 7, 7, 9, 0.4)
     assert method.bad_capacity is None and method.name == "mine+nine" and method.title == "+BAPO, nine"
 
 
 def test_a_layer_may_use_the_settings_values(tree: Path) -> None:
-    (tree / "variant" / "shared.yaml").write_text(
-        '# @package _global_\nmethod: {bad_capacity: "${share:2,${train.batch_size}}"}\nvariant: {shared: shared}\n'
-    )
+    add(tree, 'shared: {title: shared, method: {bad_capacity: "${share:2,${train.batch_size}}"}}')
     assert compose_config(["method=bapo+shared", "train.batch_size=16"]).method.bad_capacity == 32
 
 
@@ -66,17 +69,9 @@ def test_a_layer_may_use_the_settings_values(tree: Path) -> None:
         ("method/bapo.yaml", "algorithm: bapo\ndefaults: [gripo]\n", r"unknown method 'gripo' \(did you mean 'grpo'"),
         ("method/bapo.yaml", "algorithm: bapo\ndefaults: [{'a@b': c}]\n", "bapo.yaml: defaults: .*: name a method"),
         ("method/bapo.yaml", "algorithm: bapo\nvv: 3\n", r"method.vv: bapo has no such parameter.*'v'"),
-        ("variant/rollouts.yaml", "# @package train\nbudget: {unit: rollouts}\n", "rollouts.yaml: begin with"),
-        (
-            "variant/rollouts.yaml",
-            "# @package _global_\ntrian: {steps: 1}\nvariant: {rollouts: x}\n",
-            "rollouts.yaml: trian: no such key",
-        ),
-        (
-            "variant/rollouts.yaml",
-            "# @package _global_\ntrain: {steps: many}\nvariant: {rollouts: x}\n",
-            "rollouts.yaml: train.steps=many: ",
-        ),
+        ("variants.yaml", "rollouts: {train: {steps: 1}}", "variants.yaml: rollouts: needs a title"),
+        ("variants.yaml", "rollouts: {title: x, trian: {steps: 1}}", "trian: no such key"),
+        ("variants.yaml", "rollouts: {title: x, train: {steps: many}}", "train.steps=many: "),
     ],
 )
 def test_what_is_wrong_in_a_layer_is_said_with_its_file(tree: Path, file: str, text: str, message: str) -> None:
@@ -117,6 +112,6 @@ def test_an_unknown_key_of_verl_is_named() -> None:
 
 
 def test_a_choice_is_read_from_the_tree_that_is_named(tree: Path) -> None:
-    assert layers.keys_of("rollouts") == {"train.budget.unit", "train.budget.like", "variant.rollouts"}
-    (tree / "variant" / "rollouts.yaml").write_text("# @package _global_\nvariant: {rollouts: none}\n")
-    assert layers.keys_of("rollouts") == {"variant.rollouts"}
+    assert layers.keys_of("rollouts") == {"train.budget.unit", "train.budget.like"}
+    (tree / "variants.yaml").write_text("rollouts: {title: none}\n")
+    assert layers.keys_of("rollouts") == {""}

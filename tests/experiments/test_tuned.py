@@ -43,8 +43,8 @@ def experiments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("dapo", "dapo"),  # not named
         ("bapo_without_x2", "bapo_without_x2+v2+rate_4e-4"),  # an ablation takes its parent's
         ("bapo_without_x3", "bapo_without_x3"),  # unless it is named itself
-        ("bapo_v10", "bapo_v10+rate_4e-4"),  # v is what it is there for
-        ("bapo_corrected", "bapo_corrected+v2+rate_4e-4"),
+        ("bapo+v10", "bapo+v10+rate_4e-4"),  # v is what it is there for
+        ("bapo+corrected", "bapo+corrected+v2+rate_4e-4"),
         ("bapo+rollouts", "bapo+v2+rate_4e-4+rollouts"),
         ("bapo+v1", "bapo+rate_4e-4+v1"),
     ],

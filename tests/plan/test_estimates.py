@@ -33,7 +33,7 @@ def test_estimates_follow_the_model_size() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "batches"), [("grpo", 1), ("dapo", 4), ("bapo_m1", 1.5), ("bapo_m10", 1.05), ("bapo_without_x2", 1)]
+    ("method", "batches"), [("grpo", 1), ("dapo", 4), ("bapo+m1", 1.5), ("bapo+m10", 1.05), ("bapo_without_x2", 1)]
 )
 def test_generation_follows_the_method(method: str, batches: float) -> None:
     config = configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", method, 42)

@@ -26,8 +26,8 @@ TASKS = {  # of Table 1: title and methods
     "countdown": ("Countdown", THREE),
     "geometry": ("Visual geometry", THREE),
 }
-PERIODS, PARTS, THRESHOLDS = ("bapo_v10", "bapo_m1"), ("bapo_without_x2", "bapo_without_x3"), ("bapo_fixed_0_2",)
-FILTERS = ("bapo_gaussian", "bapo_uniform", "bapo")
+PERIODS, PARTS, THRESHOLDS = ("bapo+v10", "bapo+m1"), ("bapo_without_x2", "bapo_without_x3"), ("bapo+fixed_0_2",)
+FILTERS = ("bapo+gaussian", "bapo+uniform", "bapo")
 SIZES = {"problems": 4, "samples": 2}
 
 

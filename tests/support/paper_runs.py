@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-VARIANTS = ["bapo_v10", "bapo_v20", "bapo_m1", "bapo_m10", "bapo_fixed_0_2", "bapo_fixed_3_4"]
+VARIANTS = ["bapo+v10", "bapo+v20", "bapo+m1", "bapo+m10", "bapo+fixed_0_2", "bapo+fixed_3_4"]
 #: task, model, methods: Table 1's rows less those that it quotes from other papers, and the figures' runs
 PAPER = {
     "table1": [
@@ -12,8 +12,8 @@ PAPER = {
         ("geometry", "qwen2.5-vl-3b", ["grpo", "dapo", "bapo_without_x2", "bapo_without_x3", "bapo"]),
         ("geometry", "qwen2.5-vl-7b", ["grpo", "dapo", "bapo"]),
     ],
-    "figure5": [("mathematics", "qwen3-8b", ["grpo", "dapo", "bapo_mini", "bapo"])],
+    "figure5": [("mathematics", "qwen3-8b", ["grpo", "dapo", "bapo+mini", "bapo"])],
     "figure6": [("countdown", "qwen2.5-math-1.5b", [*VARIANTS, "bapo_without_x2", "bapo_without_x3", "bapo"])],
-    "figure10": [("mathematics", "qwen3-8b", ["bapo_gaussian", "bapo_uniform", "bapo"])],
+    "figure10": [("mathematics", "qwen3-8b", ["bapo+gaussian", "bapo+uniform", "bapo"])],
     "figure16": [("mathematics", "qwen3-4b", ["ppo", "ba_ppo"])],
 }

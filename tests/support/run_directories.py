@@ -31,11 +31,11 @@ METHODS = {  # method: (title, type, final skill, rollout batches a step)
 OTHERS = {
     "mopps": ("+MoPPS", "on", 1.02, 1.0),
     "remix": ("+Remix-GRPO", "off", 0.98, 1.0),
-    "bapo_v10": ("+BAPO, v = 10", "off", 0.93, 1.2),
-    "bapo_m1": ("+BAPO, m = 1", "off", 0.96, 1.2),
-    "bapo_fixed_0_2": ("+BAPO, c2 = 0, c3 = 0.25", "off", 0.9, 1.2),
-    "bapo_gaussian": ("+BAPO, Gaussian filter", "off", 0.9, 1.2),
-    "bapo_uniform": ("+BAPO, uniform filter", "off", 0.88, 1.2),
+    "bapo+v10": ("+BAPO, v = 10", "off", 0.93, 1.2),
+    "bapo+m1": ("+BAPO, m = 1", "off", 0.96, 1.2),
+    "bapo+fixed_0_2": ("+BAPO, c2 = 0, c3 = 0.25", "off", 0.9, 1.2),
+    "bapo+gaussian": ("+BAPO, Gaussian filter", "off", 0.9, 1.2),
+    "bapo+uniform": ("+BAPO, uniform filter", "off", 0.88, 1.2),
 }
 CURVES = ("grpo", "dapo", "bapo")  # methods whose kept checkpoints are all evaluated
 BENCHMARKS = {"cd34": ("CD-34", 1.6), "cd4": ("CD-4", 2.4)}  # name: (title, mean difficulty[, the paper's name])

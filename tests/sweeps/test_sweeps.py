@@ -63,7 +63,7 @@ def drawn(world: SweepWorld, slot: int) -> dict[str, Any]:
 
 
 def test_ends_of_a_range_are_one_list_by_hand():
-    given = {"method.c2_range.1": 0.5, "method": "bapo_v10", "method.c2_range.0": 0.125, "method.v": 3}
+    given = {"method.c2_range.1": 0.5, "method": "bapo+v10", "method.c2_range.0": 0.125, "method.v": 3}
     assert worker.overrides(given) == {"method.c2_range": [0.125, 0.5], "method.v": 3}
 
 
@@ -103,7 +103,7 @@ def test_a_trial_that_is_a_named_method_has_its_runs_and_any_other_a_folder_of_i
         given = {**sweep.file.start, "method.v": v, "method.m": m}
         return worker.configured(sweep, settings, given, seed).method.name
 
-    assert name(plane, 5, 5) == "bapo" and name(plane, 10, 5) == "bapo_v10"
+    assert name(plane, 5, 5) == "bapo" and name(plane, 10, 5) == "bapo+v10"
     other = name(plane, 10, 1)
     assert other.startswith("bapo+") and name(plane, 10, 1, seed=2) == other
     assert name(plane, 20, 1) != other
@@ -112,8 +112,8 @@ def test_a_trial_that_is_a_named_method_has_its_runs_and_any_other_a_folder_of_i
     config = worker.configured(plane, settings, {"method.v": 10, "method.m": 1}, 3)
     assert str(run_directory(config)) == f"results/laptop/countdown/qwen2-112k/{other}/seed3"
     thresholds = files.load("thresholds_countdown", settings)
-    assert worker.configured(thresholds, settings, {"method": "bapo_fixed_0_2"}, 1).method.name == "bapo_fixed_0_2"
-    assert thresholds.reused_methods() == ["bapo", "bapo_fixed_0_2", "bapo_fixed_3_4", "grpo"]
+    assert worker.configured(thresholds, settings, {"method": "bapo+fixed_0_2"}, 1).method.name == "bapo+fixed_0_2"
+    assert thresholds.reused_methods() == ["bapo", "bapo+fixed_0_2", "bapo+fixed_3_4", "grpo"]
 
 
 @pytest.mark.parametrize(

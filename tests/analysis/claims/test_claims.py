@@ -183,9 +183,9 @@ def test_missing_runs_do_not_crash(study: Path) -> None:
         study,
         {"id": "some"},
         difference("repo", "grpo", {"below": 0}, id="none"),
-        difference("bapo_mini", "grpo", {"above": 0}, id="absent", studies=["figure5"]),
-        difference("bapo_v20", "grpo", {"above": 0}, id="unknown"),
-        difference("bapo_mini", "grpo", {"above": 0}, id="several", studies=["figure5", "bases", "matched"]),
+        difference("bapo+mini", "grpo", {"above": 0}, id="absent", studies=["figure5"]),
+        difference("bapo+v20", "grpo", {"above": 0}, id="unknown"),
+        difference("bapo+mini", "grpo", {"above": 0}, id="several", studies=["figure5", "bases", "matched"]),
     )
     assert "not every seed of dapo has finished" in some.verdict.reason
     assert (some.verdict.verdict, some.measure.seeds) == (claims.UNDERPOWERED, 1)  # one seed gives no interval

@@ -104,14 +104,14 @@ def test_4_training_curves_hold_every_seed(studies: dict, drawn: dict) -> None:
 
 def test_6_ablations_hold_rewards_and_test_accuracy(studies: dict, drawn: dict) -> None:
     fig, frame = drawn["figure6_ablations"]
-    run = run_of(studies["figure6"], "countdown", "bapo_v10", 2)
-    mine = frame.query("method == 'bapo_v10' and seed == 2")
+    run = run_of(studies["figure6"], "countdown", "bapo+v10", 2)
+    mine = frame.query("method == 'bapo+v10' and seed == 2")
     assert (
         mine.query("measure == 'reward_mean'").value.tolist() == read_table(run / "steps.parquet").reward_mean.tolist()
     )
     by_hand = np.mean([read_table(run / "eval" / f"{name}.parquet").correct.mean() for name in ("cd34", "cd4")])
     assert mine.query("measure == 'test_accuracy'").value.item() == pytest.approx(by_hand)
-    accuracy = frame.query("method == 'bapo_v10' and measure == 'test_accuracy'")
+    accuracy = frame.query("method == 'bapo+v10' and measure == 'test_accuracy'")
     mean = accuracy[accuracy.seed.isna()].iloc[0]
     assert (
         mean.value == pytest.approx(accuracy.value[accuracy.seed.notna()].mean()) and mean.low < mean.value < mean.high
@@ -125,8 +125,8 @@ def test_6_ablations_hold_rewards_and_test_accuracy(studies: dict, drawn: dict) 
 
 
 def test_6_ablations_without_evaluations(tmp_path: Path) -> None:
-    study = load(write_figure6(tmp_path, ("bapo_m1", "bapo")))
-    (run_of(study, "countdown", "bapo_m1", 2) / "eval" / "summary.json").unlink()
+    study = load(write_figure6(tmp_path, ("bapo+m1", "bapo")))
+    (run_of(study, "countdown", "bapo+m1", 2) / "eval" / "summary.json").unlink()
     fig, frame = figure("figure6_ablations", study)
     accuracy = frame[frame.measure == "test_accuracy"]
     assert set(accuracy.method) == {"bapo", "base"}
@@ -182,8 +182,8 @@ def test_9_cumulative_rollouts_are_the_ledgers_sums(studies: dict, drawn: dict) 
 
 def test_10_filters_hold_held_out_accuracy_and_gradient_norm(studies: dict, drawn: dict) -> None:
     fig, frame = drawn["figure10_online_filters"]
-    wide = probe(run_of(studies["figure10"], "mathematics", "bapo_uniform", 1), "probe")
-    mine = frame.query("method == 'bapo_uniform' and seed == 1")
+    wide = probe(run_of(studies["figure10"], "mathematics", "bapo+uniform", 1), "probe")
+    mine = frame.query("method == 'bapo+uniform' and seed == 1")
     found = mine.query("measure == 'held_out_accuracy'").set_index("step").value
     assert found.to_dict() == pytest.approx({step: wide[step].mean() / 8 for step in (0, 5, 10, 15, 20)})
     assert mine.query("measure == 'gradient_norm'").value.tolist() == [0.5] * 20

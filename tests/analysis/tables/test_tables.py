@@ -41,7 +41,7 @@ def test_printed_times() -> None:
         published.minutes("3 hours")
     times = published.times("countdown")
     assert times["bapo"][2] == pytest.approx(203 / 227)  # 3h 23m over 3h 47m
-    assert times["bapo_fixed_3_4"][1] == "3h 4m"
+    assert times["bapo+fixed_3_4"][1] == "3h 4m"
     assert published.times("mathematics")["dapo"][2] == pytest.approx(3810 / 2458)
     assert published.times("chess") == {}
 
