@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.late import LATE
 
 from analysis import statistics as s
@@ -233,3 +235,35 @@ def test_holm_by_hand() -> None:
     assert s.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert s.holm([0.5, 0.9]).tolist() == [1.0, 1.0]
     assert s.holm([0.03]).tolist() == [0.03]
+
+
+# ------------------------------------------------------------------------------------------------ for every input
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_holm_never_lowers_a_p_value_and_keeps_the_order(p: list[float]) -> None:
+    adjusted = s.holm(p)
+    assert (adjusted >= np.array(p) - 1e-15).all() and (adjusted <= 1).all()
+    assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()
+    assert adjusted.min() == pytest.approx(min(1, len(p) * min(p)))
+
+
+@given(st.integers(1, 32), st.data())
+def test_pass_at_k_rises_with_k_and_with_the_number_correct(samples: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, samples))
+    shares = s.pass_at_k(np.arange(samples + 1), samples, k)
+    assert shares[0] == 0 and shares[-1] == 1 and (np.diff(shares) >= -1e-12).all()
+    assert s.pass_at_k(np.arange(samples + 1), samples, 1) == pytest.approx(np.arange(samples + 1) / samples)
+    assert k == samples or (s.pass_at_k(np.arange(samples + 1), samples, k + 1) >= shares - 1e-12).all()
+
+
+@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(2, 12))
+def test_estimates_do_not_depend_on_the_order_of_problems_or_seeds(draws: int, seeds: int, problems: int) -> None:
+    rng = np.random.default_rng(draws)
+    a, b = rng.random((2, seeds, problems))
+    rows, columns = rng.permutation(seeds), rng.permutation(problems)
+    mixed = s.mean_over_seeds(a[rows][:, columns])
+    assert (mixed.mean, mixed.both.se) == pytest.approx((s.mean_over_seeds(a).mean, s.mean_over_seeds(a).both.se))
+    there, back = s.difference_over_seeds([a], [b]), s.difference_over_seeds([b], [a])
+    assert (there.mean, there.tested.se) == pytest.approx((-back.mean, back.tested.se))
+    assert there.tested.low < there.mean < there.tested.high and there.both.se >= there.problems.se - 1e-15

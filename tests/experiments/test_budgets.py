@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.late import LATE
 
 from bapo.errors import UserError
@@ -184,3 +186,15 @@ def test_what_a_summary_says_of_a_budget():
 def test_without_the_other_run_one_sentence_says_so(tiny_world):
     with pytest.raises(UserError, match=r"train\.budget\.like=grpo: .*seed8 holds no finished run"):
         train(compose_config([*tiny_world, "method=bapo+rollouts", "seed=8"]))
+
+
+@given(st.integers(1, 500), st.integers(1, 60), st.lists(st.integers(1, 40), min_size=60, max_size=60))
+def test_every_budget_has_its_probes_and_ends(amount: int, points: int, costs: list[int]) -> None:
+    budget, spent, probes = Budget("updates", amount, 60), 0, 0
+    for step, cost in enumerate(costs, 1):
+        probes += budget.probes(spent, spent + cost, step, points)
+        spent += cost
+        if budget.finished(spent, step):
+            break
+    assert budget.finished(spent, step) and (spent >= amount or step == 60)
+    assert 1 <= probes <= max(1, points - 1)  # the one before the first step is not counted here
