@@ -34,12 +34,6 @@ METHODS = {
     "bapo": ("+BAPO (Ours)", "off", 1.5),
     "bapo_without_x2": ("+BAPO w/o X2 (Ours)", "off", 1.1),
     "bapo_without_x3": ("+BAPO w/o X3 (Ours)", "off", 1.2),
-    "bapo_mini": ("+BAPO, mini test", "off", 1.2),
-    "bapo_gaussian": ("+BAPO, Gaussian filter", "off", 0.9),
-    "bapo_uniform": ("+BAPO, uniform filter", "off", 0.7),
-    "bapo_v10": ("+BAPO, v = 10", "off", 1.1),
-    "bapo_m1": ("+BAPO, m = 1", "off", 1.2),
-    "bapo_fixed_0_2": ("+BAPO, c2 = 0, c3 = 0.25", "off", 0.9),
 }
 #: variant -> (words in the title, what it adds to the skill)
 VARIANTS = {
@@ -49,6 +43,12 @@ VARIANTS = {
     "rate_1e-4": ("rate 1e-4", -0.2),
     "rate_4e-4": ("rate 4e-4", 0.15),
     "v2": ("v = 2", 0.1),
+    "v10": ("v = 10", -0.4),
+    "m1": ("m = 1", -0.3),
+    "fixed_0_2": ("c2 = 0, c3 = 0.25", -0.6),
+    "mini": ("mini test", -0.3),
+    "gaussian": ("Gaussian filter", -0.6),
+    "uniform": ("uniform filter", -0.8),
 }
 #: task -> its title; each benchmark's title, mean difficulty, samples and the paper's name
 TASKS: dict[str, tuple[str, dict[str, tuple[str, float, int, str]]]] = {
@@ -131,7 +131,7 @@ class Run:
         method: dict[str, Any] = {"algorithm": "bapo" if self.of_bapo else self.family, "name": self.method}
         method |= {"title": self.title, "kind": METHODS[self.family][1], "kl_coef": 0.001, "clip_low": 0.2}
         method["kl_to"] = "rollout" if self.of_bapo else "reference"
-        method |= {"v": 10 if self.family == "bapo_v10" else 5, "m": 5, "c1": 0.25} if self.of_bapo else {}
+        method |= {"v": 10 if self.family == "bapo+v10" else 5, "m": 5, "c1": 0.25} if self.of_bapo else {}
         method |= {"v": 2} if "v2" in self.variants else {}
         return {
             "seed": self.seed,
@@ -327,13 +327,13 @@ def write_all(home: Path) -> dict[str, Path]:
     three, maths, countdown = ("grpo", "dapo", "bapo"), ("mathematics", MODEL), ("countdown", MODEL)
     rates = ("grpo", "grpo+rate_4e-4", "bapo", "bapo+rate_4e-4", "bapo+v2")
     table1 = {maths: (*three, "mopps", "remix"), countdown: ALL_OF_TABLE1}
-    ablations = ("bapo_v10", "bapo_m1", "bapo_fixed_0_2", "bapo_without_x2", "bapo_without_x3", "bapo")
-    filters = ("bapo_gaussian", "bapo_uniform", "bapo")
+    ablations = ("bapo+v10", "bapo+m1", "bapo+fixed_0_2", "bapo_without_x2", "bapo_without_x3", "bapo")
+    filters = ("bapo+gaussian", "bapo+uniform", "bapo")
     tried = ("grpo", "grpo+rate_1e-4", "bapo", "bapo+rate_4e-4", "bapo+v2")
     chosen = {"countdown": {"bapo": ["v2"]}}
     files = (
         write_simulated(home, "table1", table1, curves=three),
-        write_simulated(home, "figure5", {maths: (*three, "bapo_mini")}, curves=(*three, "bapo_mini")),
+        write_simulated(home, "figure5", {maths: (*three, "bapo+mini")}, curves=(*three, "bapo+mini")),
         write_simulated(home, "figure6", {countdown: ablations}, reference="bapo"),
         write_simulated(home, "figure10", {maths: filters}, reference="bapo"),
         write_simulated(home, "figure16", {maths: ("ppo", "ba_ppo")}, curves=("ppo", "ba_ppo"), reference="ppo"),
