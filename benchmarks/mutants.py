@@ -2,9 +2,10 @@
 
 mutmut changes one operator, number, name or argument at a time in ``bapo/algorithm``, ``bapo/methods`` and
 ``analysis/statistics.py`` and runs the tests that reach the changed function (``[tool.mutmut]`` in pyproject.toml).
-Prints the share that is found, and each mutant that no test finds with the reason that ``mutants.yaml`` gives. Exits
-with 1 where fewer than 95% are found, or where a survivor has no reason. All mutants take about an hour on two cores;
-a sample is drawn by the mutants' names, so the same code gives the same sample.
+Prints the share that is found and each mutant that no test finds, with the reason that ``mutants.yaml`` gives: under
+``equivalent`` why the change changes no result, under ``survivors`` why no test finds it. Equivalent ones do not count.
+Exits with 1 where fewer than 95% of the others are found. All mutants take about an hour on two cores; a sample is
+drawn by the mutants' names, so the same code gives the same sample.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,27 +32,33 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="so many mutants instead of all")
     count = parser.parse_args().sample
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    mutmut("run", "--max-children", str(os.cpu_count()), "no.such.mutant")  # writes the mutants, finds their tests
-    names = sorted(results(), key=lambda name: hashlib.blake2b(name.encode()).digest())
-    if count:
-        names = names[:count]
-    mutmut("run", "--max-children", str(os.cpu_count()), *(names if count else ()))
+    children = ("--max-children", str(os.cpu_count()))
+    mutmut("run", *children, "no.such.mutant")  # writes the mutants
+    names = sorted(results(), key=lambda name: hashlib.blake2b(name.encode()).digest())[:count]
+    mutmut("run", *children, *(names if count else ()))
     codes = {name: code for name, code in results().items() if name in set(names)}
-    alive = sorted(name for name, code in codes.items() if code in SURVIVED)
-    reasons = yaml.safe_load(REASONS.read_text(encoding="utf-8")) or {}
-    unexplained = 0
-    for name in alive:
-        function, change = place(name), difference(name)
-        why = reasons.get(function, {}).get(change)
-        unexplained += why is None
-        print(f"{function}: {change}\n    {why or 'no reason given'}")
-    found = 1 - len(alive) / len(codes)
-    print(f"{len(codes) - len(alive)} of {len(codes)} mutants found ({found:.1%}); {unexplained} survivors unexplained")
-    sys.exit(found < LEAST or unexplained > 0)
+    reasons = yaml.safe_load(REASONS.read_text(encoding="utf-8"))
+    equivalent = survivors = 0
+    for name in sorted(name for name, code in codes.items() if code in SURVIVED):
+        line = f"{place(name)}: {difference(name)}"
+        same = reason(reasons["equivalent"], line)
+        equivalent += same is not None
+        survivors += same is None
+        print(f"{line}\n    {same or reason(reasons['survivors'], line) or 'NO REASON GIVEN'}")
+    count = len(codes) - equivalent
+    print(
+        f"{count - survivors} of {count} mutants found ({1 - survivors / count:.1%}), {equivalent} equivalent ones aside"
+    )
+    sys.exit(survivors / count > 1 - LEAST)
+
+
+def reason(reasons: dict[str, str], line: str) -> str | None:
+    """Return the reason of the first pattern that a survivor's line matches."""
+    return next((why for pattern, why in reasons.items() if re.search(pattern, line)), None)
 
 
 def mutmut(*words: str) -> str:
-    return subprocess.run(["mutmut", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout
+    return subprocess.run(["mutmut", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
 def results() -> dict[str, int | None]:
