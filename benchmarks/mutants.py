@@ -46,10 +46,9 @@ def main() -> None:
         survivors += same is None
         print(f"{line}\n    {same or reason(reasons['survivors'], line) or 'NO REASON GIVEN'}")
     count = len(codes) - equivalent
-    print(
-        f"{count - survivors} of {count} mutants found ({1 - survivors / count:.1%}), {equivalent} equivalent ones aside"
-    )
-    sys.exit(survivors / count > 1 - LEAST)
+    share = 1 - survivors / count
+    print(f"{count - survivors} of {count} mutants found ({share:.1%}); {equivalent} more change no result")
+    sys.exit(share < LEAST)
 
 
 def reason(reasons: dict[str, str], line: str) -> str | None:
