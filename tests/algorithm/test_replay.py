@@ -1,5 +1,7 @@
 """The three buffers: order, capacity, age, removal, restoring."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.scripted import group, ids
@@ -178,3 +180,7 @@ def test_selected_responses_keep_reward_and_tokens_together():
     assert part.rewards.tolist() == [0.0, 1.0]
     assert (part.samples.logprobs == g.samples.logprobs[[6, 0]]).all()
     assert part.step == g.step and part.prompt.id == "a"
+    marks = np.arange(8) == 6
+    marked = replace(g, off_policy=marks, unfinished=~marks, earlier=np.arange(8)).select([6, 0])
+    assert (marked.off_policy.tolist(), marked.unfinished.tolist()) == ([True, False], [False, True])
+    assert marked.earlier.tolist() == [6, 0]

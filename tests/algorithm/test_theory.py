@@ -107,5 +107,12 @@ def test_theorem_3_2_holds_exactly_on_small_policies():
     assert -1e-9 <= min(slack_with_one) < 0.1
 
 
+def test_the_ceiling_by_hand():
+    assert theory.ceiling(2.0, 0.1) == pytest.approx(-0.1)  # (1 - K) TV
+    assert theory.ceiling(2.0, 0.1, 0.05) == pytest.approx(-0.2)
+    assert theory.ceiling(math.inf, 0.1, 0.05, factor=1) == pytest.approx(0.05)
+    assert theory.ceiling(math.inf, 0.0) == 0.0  # no policy has moved
+
+
 def test_the_bound_is_an_equality_where_nothing_moves():
     assert theory.lower_bound(np.tile([1.0, -1.0], (3, 4)).mean(axis=1), 2.0, 0.0, 0.0) == 0.0

@@ -200,6 +200,8 @@ def test_difference_over_seeds() -> None:
     given = s.difference_over_seeds([a], [b], fixed=(False, True))
     assert given.both.se**2 == pytest.approx(there.problems.se**2 + excess[0])
     assert there.tested == there.both
+    assert there.falling == pytest.approx(sum(s.mean_over_seeds(x).falling for x in (a, b)))
+    assert given.falling == pytest.approx(s.mean_over_seeds(a).falling)
     with pytest.raises(ValueError, match="same problems"):
         s.difference_over_seeds([a], [b[:, :-1]])
 

@@ -119,6 +119,7 @@ def test_x2_is_any_gain_as_far_as_x1_leaves_room_and_every_prompt_stays():
     assert [e.again for e in method.bad] == [(0.125,), (0.125,), (1.0,)]
     x2, failed = method.improved_hard(10, ScriptedSampler({"zero": [1], "one": [1], "all": [8]}))
     assert (ids(x2), ids(failed)) == (["zero", "all"], ["one"])
+    assert {g.origin for g in [*x2, *failed]} == {REEVALUATED}
 
 
 def test_the_latest_mean_is_that_of_the_last_four_re_evaluations():

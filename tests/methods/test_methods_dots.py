@@ -77,6 +77,7 @@ def test_the_attention_by_hand():
     left_out = attend(three, three, np.array([1.0, 0.2, 0.8]), 1.0, skip_self=True)
     assert left_out[0] == pytest.approx(0.2 * 0.80443 + 0.8 * 0.19557, abs=1e-5)
     assert left_out[2] == pytest.approx(0.6)
+    assert calibrated(np.array([0.0, 1.0, 0.5]), 1.0, 0.0) == pytest.approx([1e-4, 1 - 1e-4, 0.5])
 
 
 def test_standardised():

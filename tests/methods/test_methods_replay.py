@@ -68,6 +68,7 @@ def test_what_is_failed_and_what_is_kept():
     assert not strict.positives.of("a") and len(loose.positives.of("a")) == 8
     again = half_right("a", 0.25, 2)
     assert loose.build_batch(2, [again], NoSampler()).groups[0] is not again
+    assert build("arpo", positive=0.1, max_mean=0.25)._helped(again, np.random.default_rng(0)) is again  # not below
     assert build("arpo", max_std=0.0)._helped(again, np.random.default_rng(0)) is again  # no spread is below 0
 
 
