@@ -66,7 +66,7 @@ ARROWS = {
     "analysis": READ_A_RUN,
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
-    "analysis.admission": READ_A_RUN | {"bapo.algorithm"},
+    "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
     "analysis.tables.theory": READ_A_RUN | {"bapo.algorithm"},
     "analysis.imports": READ_A_RUN | {"bapo.algorithm", "bapo.methods"},
 }

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis import bases, statistics
+from analysis import statistics
+from analysis.beyond import bases
 from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Claim
 from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of, mean_of_bases

@@ -17,8 +17,7 @@ from analysis import text
 from analysis.claims import CONTRADICTED, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Rule
 from analysis.claims.measures import Measure
-from analysis.statistics import CONFIDENCE, Estimate
-from analysis.variance import MOST_SEEDS, seeds_needed
+from analysis.statistics import CONFIDENCE, MOST_SEEDS, Estimate, seeds_needed
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import admission, reading, statistics
-from analysis.admission import Admission
+from analysis import reading, statistics
+from analysis.beyond import admission
+from analysis.beyond.admission import Admission
 from analysis.claims.measures import BASE, CHANCE, NotTestable
 from analysis.results import AVERAGE, on_seeds
 from analysis.study import Base, Block, Cell, Study, load

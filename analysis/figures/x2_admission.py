@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from analysis import admission, style
+from analysis import style
+from analysis.beyond import admission
 from analysis.figures.common import legend_above
 from analysis.reading import require_runs
 

@@ -18,7 +18,7 @@ from analysis.claims import papers
 from analysis.report import claims, files, findings, others, picture, provenance
 from analysis.report.gains import COSTS
 from analysis.study import StudyFile, workflow_command
-from analysis.tables.overhead import QUANTITIES
+from analysis.tables.table2 import QUANTITIES
 from bapo import project
 from bapo.errors import UserError
 from bapo.experiments.products import LEDGER, MAIN

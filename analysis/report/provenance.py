@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.sharing.places import within
 from analysis.study import Base, Cell, StudyFile, read_file
-from analysis.tables.overhead import QUANTITIES
+from analysis.tables.table2 import QUANTITIES
 from analysis.text import flat
 from bapo.errors import UserError
 from bapo.store.files import CONFIG, MANIFEST, SUMMARY, read_json

@@ -12,7 +12,8 @@ from analysis import reading, results, statistics, text
 from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
-from analysis.tables import hyperparameters, pooled
+from analysis.tables import pooled
+from analysis.tables import table3 as hyperparameters
 from bapo.experiments.products import compared_file
 
 #: sections of a configuration in which a method or variant may differ from the reference

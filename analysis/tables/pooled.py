@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis import bases, results, text
+from analysis import results, text
+from analysis.beyond import bases
 from analysis.page import Table
 from analysis.results import AVERAGE
 
 if TYPE_CHECKING:
-    from analysis.bases import Pooled
+    from analysis.beyond.bases import Pooled
     from analysis.study import Study
     from analysis.tables.comparison import Compared
 

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from support.late import LATE
 
-from analysis import admission
-from analysis.admission import admissions, expected, fit, passing, tries_of, windows
+from analysis.beyond import admission
+from analysis.beyond.admission import admissions, expected, fit, passing, tries_of, windows
 
 if LATE:
     from scipy.stats import binom

@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from support.table_runs import place, write_run, write_study
 
-from analysis import bases, figures, style
+from analysis import figures, style
 from analysis.__main__ import main
+from analysis.beyond import bases
 from analysis.claims.measures import mean_of_bases, of_seeds
 from analysis.study import Study, load
 from bapo.store.files import GROUPS, TABLES, fingerprints, read_json, write_json, write_parquet

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from support.late import LATE
 
-from analysis.variance import components, power, seeds_needed
+from analysis.statistics import power, seeds_needed
+from analysis.variance import components
 
 if LATE:
     from scipy import stats

@@ -127,7 +127,7 @@ def fresh_kept(view: View, *, of: Any) -> Answer:
 
 @query()
 def x2_admission(view: View, *, of: Any, stored: int | None = None) -> Answer:
-    """Share of re-evaluated hard prompts that eq. 6 admits, minus that of an unchanged policy (analysis/admission.py).
+    """Share of re-evaluated hard prompts that eq. 6 admits, minus an unchanged policy's (analysis/beyond/admission.py).
 
     stored: only prompts whose stored group had this many correct answers.
     """

@@ -13,7 +13,10 @@ from support.table_runs import place, write_run, write_study
 
 from analysis.__main__ import main
 from analysis.study import load
-from analysis.tables import data_sets, hyperparameters, overhead, published
+from analysis.tables import published
+from analysis.tables import table2 as overhead
+from analysis.tables import table3 as hyperparameters
+from analysis.tables import table4 as data_sets
 from analysis.text import MISSING
 from bapo.experiments import compose as configuration
 from bapo.experiments.places import options
