@@ -55,7 +55,6 @@ class StudyFile:
     benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = setting(
         {}
     )  # task -> name, title[, the paper's name] of each
-    asked: Mapping[str, tuple[tuple[str, str], ...]] = setting({})  # task -> name, title of what stands beside them
     scale: str = ""
     note: str = ""
     name: str = ""  # of experiments/study/; "" where another program wrote the file
@@ -90,7 +89,6 @@ class Block:
     benchmarks: tuple[tuple[str, str], ...]  # (name, title)
     roles: Mapping[str, str]  # benchmark -> the paper's column whose part it plays
     paper_model: str | None  # as in Cell
-    asked: tuple[tuple[str, str], ...] = ()  # benchmarks asked in another way, outside the average
 
     @property
     def title(self) -> str:
@@ -205,5 +203,4 @@ def _block(file: StudyFile, task: str, model: str, path: Path) -> Block:
         benchmarks=tuple((name, title) for name, title, *_ in file.benchmarks[task]),
         roles={name: role[0] for name, _, *role in file.benchmarks[task] if role},
         paper_model=cells[0].paper_model,
-        asked=tuple((name, title) for name, title in file.asked.get(task, ())),
     )

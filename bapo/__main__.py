@@ -217,7 +217,7 @@ def _evaluate(config: DictConfig, arguments: Namespace) -> None:
     # a control must not take the place of the evaluation that the tables read
     usual = "eval" if config.evaluation.images == "own" else f"eval_{config.evaluation.images}_images"
     summary = run.evaluate(config, checkpoint, out or home / usual)
-    for name, result in (summary["benchmarks"] | summary.get("asked", {})).items():
+    for name, result in summary["benchmarks"].items():
         error = result["standard_error"]  # None for a single problem
         spread = "" if error is None else f" +- {100 * error:.2f}"
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)

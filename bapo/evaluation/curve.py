@@ -216,7 +216,6 @@ def _vllm(
     """Yield (step, counts of each split) from whole evaluations, kept in ``folder/step_000025`` with their texts."""
     once = config.copy()
     once.evaluation.samples, once.evaluation.benchmarks = config.evaluation.curve_samples, names
-    once.evaluation.asked = {}
     for step, path in pending.items():
         place = folder / f"step_{step:06d}"
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:

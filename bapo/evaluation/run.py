@@ -14,8 +14,6 @@ import logging
 import os
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +22,7 @@ from omegaconf import DictConfig
 from bapo import tasks
 from bapo.engines.shared import rewards
 from bapo.errors import UserError
-from bapo.evaluation import asked, backends
+from bapo.evaluation import backends
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import revision_of
 from bapo.evaluation.summary import not_graded, summarise
@@ -69,12 +67,11 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         return before
     backends.check(config)
     with remade(folder, identity):
-        benchmarks, others = list(config.evaluation.benchmarks), list(config.evaluation.asked)
-        names = benchmarks + others
+        names = list(config.evaluation.benchmarks)
         frames = {name: intact(folder, name, identity) for name in names}
         pending = [name for name in names if frames[name] is None]
         if pending:
-            frames |= _run(config, checkpoint, folder, identity, pending)
+            frames |= _sample(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
         overloaded = not_graded(frames.values())
         rewards.warn(overloaded, str(folder))
@@ -84,8 +81,7 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             "identity": identity,
             "checkpoint": fingerprint if on_hub else os.path.relpath(checkpoint, folder.parent),
             "checkpoint_sha256": None if on_hub else fingerprint,
-            "benchmarks": {name: summarise(frames[name], vote) for name in benchmarks},
-            **({"asked": {name: summarise(frames[name], vote) for name in others}} if others else {}),
+            "benchmarks": {name: summarise(frames[name], vote) for name in names},
             "overloaded": overloaded,
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": peak_memory(),
@@ -158,33 +154,17 @@ def _warn(text: str) -> None:
 # ------------------------------------------------------------------------------------------------ sampling
 
 
-def _run(
-    config: DictConfig, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
-) -> dict[str, pd.DataFrame]:
-    """Evaluate the named benchmarks, group by group of those that are asked alike."""
-    from bapo.engines.shared import pretrained
-
-    if config.evaluation.backend != "server":  # which knows the checkpoint by its name
-        checkpoint = pretrained.at_hand(config, checkpoint)
-    asked.require_template(config, checkpoint, names)
-    groups = list(asked.groups(config, names))
-    frames = {}
-    for alike, group in groups:
-        if config.evaluation.backend == "vllm" and len(groups) > 1:  # an engine keeps its memory until its process ends
-            with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-                frames |= pool.submit(_sample, alike, checkpoint, folder, identity, group).result()
-        else:
-            frames |= _sample(alike, checkpoint, folder, identity, group)
-    return frames
-
-
 def _sample(
     config: DictConfig, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
 ) -> dict[str, pd.DataFrame]:
     """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
     from transformers.utils import logging as transformers_logging
 
+    from bapo.engines.shared import pretrained
     from bapo.evaluation import prompts
+
+    if config.evaluation.backend != "server":  # which knows the checkpoint by its name
+        checkpoint = pretrained.at_hand(config, checkpoint)
 
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
@@ -212,8 +192,7 @@ def table(config: DictConfig, model: Any, benchmark: Benchmark, identity: str) -
     start = time.monotonic()
     results, frame = run_benchmark(model, benchmark)
     frame["seed"] = backends.seed(config)
-    if benchmark.task_name not in config.evaluation.asked:  # where a model may be at a loss
-        _require_differing(config, benchmark, frame)
+    _require_differing(config, benchmark, frame)
     frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
     frame.attrs = {
         "identity": identity,
@@ -229,10 +208,9 @@ def load_benchmark(config: DictConfig, name: str, checkpoint: Path | str) -> Ben
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation
-    path = data_folder(config) / asked.file_of(config, name)
     return Benchmark(
         name,
-        path,
+        data_folder(config) / f"{name}.parquet",
         tasks.get(config.task.name),
         samples=e.samples,
         temperature=e.temperature,
@@ -240,7 +218,6 @@ def load_benchmark(config: DictConfig, name: str, checkpoint: Path | str) -> Ben
         top_k=config.sampling.top_k,
         max_tokens=config.sampling.max_response_tokens,
         generation=backends.arguments(config, checkpoint),
-        problems=asked.problems(config, name, path),
         images=e.images,
         image_seed=e.seed,
         check_golds=name not in golds_checked(config),

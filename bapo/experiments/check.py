@@ -41,27 +41,8 @@ def check(config: Config) -> None:
     if train.mini_batch_size > train.batch_size:
         cure = f"must be at most train.batch_size={train.batch_size}"
         raise wrong(None, "train.mini_batch_size", train.mini_batch_size, cure)
-    _check_asked(config)
     verl_keys.check(config)
     require_context(config)
-
-
-def _check_asked(config: Config) -> None:
-    """Raise UserError for an entry of ``evaluation.asked`` that could not be asked, or would hide a benchmark."""
-    for name, asked in config.evaluation.asked.items():
-        place = f"evaluation.asked.{name}"
-        if config.model.kind == "scratch":
-            cure = f"model={config.model.name} knows the words of its own task alone; take a pretrained model"
-            raise wrong(None, place, None, cure)
-        if name in config.data.split_sizes or name in config.evaluation.benchmarks:
-            raise wrong(None, place, None, "a set of problems has this name; take another")
-        if asked.of not in config.evaluation.benchmarks:
-            cure = f"must be one of evaluation.benchmarks: {', '.join(config.evaluation.benchmarks)}"
-            raise wrong(None, f"{place}.of", asked.of, cure)
-        tokens, context = asked.max_prompt_tokens + asked.max_response_tokens, config.model.context_length
-        if context is not None and tokens > context:
-            cure = f"a sequence may take {tokens} tokens, but model={config.model.name} has {context} positions"
-            raise wrong(None, f"{place}.max_response_tokens", asked.max_response_tokens, cure)
 
 
 def require_context(config: Config, source: str = "") -> None:

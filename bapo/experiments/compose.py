@@ -72,8 +72,6 @@ def _compose(overrides: Sequence[str]) -> Config:
         for group, variants in asked.variants.items():
             config[group].name = "+".join((config[group].name, *variants))
             config[group].title = ", ".join((config[group].title, *(config.variant[v] for v in variants)))
-        asked_of = config.evaluation.asked
-        config.evaluation.asked = {name: each for name, each in asked_of.items() if each is not None}  # null: without
         content = OmegaConf.to_container(config, resolve=True)
         method = methods.config_of(content["method"])
     except methods.MethodError as error:

@@ -168,8 +168,7 @@ _NOT_THE_SAMPLES = ("backend", "batch_size", "vllm", "server", "curve_samples", 
 
 def evaluation_identity(config: Config) -> str:
     """Identify what an evaluation asks of any checkpoint; the number of GPUs or requests at a time does not matter."""
-    asked = {name: _without(each, "title") for name, each in config.evaluation.asked.items()}
-    return digest(_evaluation_content(config) | ({"asked": asked} if asked else {}))
+    return digest(_evaluation_content(config))
 
 
 def curve_identity(config: Config) -> str:
@@ -183,7 +182,7 @@ def _evaluation_content(config: Config) -> dict[str, Any]:
     e = config.evaluation
     content = {
         "data": data_identity(config),
-        "evaluation": _without(e, *_NOT_THE_SAMPLES, "images", "asked"),
+        "evaluation": _without(e, *_NOT_THE_SAMPLES, "images"),
         **_sampling(config),
         "model": [config.model.dtype, config.model.attention, *_family(config).values()],
         "revision": REVISIONS["evaluation"],

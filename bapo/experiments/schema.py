@@ -173,19 +173,6 @@ class ServerConfig(Node):
     max_attempts: int = 3  # of one request
 
 
-class AskedConfig(Node):
-    """A benchmark's problems put in another way: a column beside the benchmarks, outside their average."""
-
-    title: str
-    of: str  # the benchmark
-    prompt: str  # as data.prompt
-    problems: AtLeastOne  # the first so many
-    chat_template: Literal["plain"] | None = None  # as data.chat_template
-    stop_tokens: list[str] = []  # the last three as of sampling
-    max_prompt_tokens: AtLeastOne
-    max_response_tokens: AtLeastOne
-
-
 class EvaluationConfig(Node):
     benchmarks: list[str] = []
     backend: Literal["torch", "vllm", "server"] = "torch"
@@ -196,7 +183,6 @@ class EvaluationConfig(Node):
     batch_size: AtLeastOne = 1024  # rows in flight (torch)
     curve_samples: AtLeastOne = 8  # a problem, of every kept checkpoint: the paper's curves are mean@8
     validation: str | None = "probe"  # the split to choose a checkpoint on; null: none was kept out of training
-    asked: dict[str, AskedConfig] = {}  # name of its file -> how
     #: shuffled: a control, every problem with the images of another one
     images: Literal["own", "shuffled"] = "own"
     vllm: VllmConfig

@@ -219,7 +219,6 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
     chosen: dict[str, dict[str, list[str]]] = {}
     bases: dict[tuple[str, str], dict[str, Any]] = {}
     benchmarks: dict[str, list[list[str]]] = {}
-    asked: dict[str, list[list[str]]] = {}
     note = ""
     described: dict[tuple[str, str, str], tuple[Path, dict[str, Any]]] = {}  # once for all seeds
     for cell in study.cells:
@@ -239,8 +238,6 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
             described[key] = places.home(config), common | method | _plain(study, cell, config, settings)
             bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
             benchmarks[cell.task] = benchmarks.get(cell.task) or _benchmarks(config)
-            if config.evaluation.asked and study.evaluated:
-                asked[cell.task] = [[name, each.title] for name, each in config.evaluation.asked.items()]
         home, facts = described[key]
         cells.append(facts | {"seed": cell.seed, "run": str(places.run_folder(home, **vars(cell)))})
     return {
@@ -253,7 +250,6 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
         "cells": cells,
         "bases": list(bases.values()),
         "benchmarks": benchmarks,
-        **({"asked": asked} if asked else {}),
         "curves": list(study.curves),
         **({} if study.evaluated else {"chosen": chosen}),
     }

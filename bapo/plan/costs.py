@@ -152,8 +152,6 @@ def evaluate(config: DictConfig, curve: bool = False) -> Cost:
     samples *= sum(config.data.split_sizes.get(name, 0) for name in names)
     if config.model.kind == "pretrained" and config.model.parameters and on_gpus(config):
         tokens = samples * config.sampling.max_response_tokens / 2
-        for asked in () if curve else e.asked.values():
-            tokens += asked.problems * e.samples * asked.max_response_tokens / 2
         return Cost(gpu_hours=2 * config.model.parameters * tokens / (312e12 * 0.05) / 3600, source=MODEL)
     times = measured()["samples"].get(config.task.name)
     if on_gpus(config) or config.model.kind != "scratch" or e.backend != "torch" or not times:

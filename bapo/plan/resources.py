@@ -99,8 +99,7 @@ def _memory(config: DictConfig, gpus: int) -> int:
 def _sampling_bytes(config: DictConfig) -> float:
     """Count the bytes of an evaluation: weights, those that the fast forward joins, keys and values of all rows."""
     pretrained = config.model.kind == "pretrained" and config.model.parameters
-    cache = 2**31 if config.evaluation.asked else 2**30  # longer responses
-    return 8 * config.model.parameters + cache if pretrained else 0.0
+    return 8 * config.model.parameters + 2**30 if pretrained else 0.0
 
 
 def _training_bytes(config: DictConfig) -> float:

@@ -85,13 +85,6 @@ class Task:
         """
         return None
 
-    def asked(self, problem: Problem, prompt: str) -> Problem:
-        """Return the same problem in another of the task's prompts (``data.prompt``), as it is then graded.
-
-        Raises UserError where the task has no such prompt.
-        """
-        raise UserError(f"{prompt}: no other prompt of task={self.name}; leave evaluation.asked out")
-
     def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
         """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
 

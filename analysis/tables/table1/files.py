@@ -16,9 +16,7 @@ import numpy as np
 
 from analysis import text
 from analysis.page import RULE, Cell, Page, Table, at_scale
-from analysis.reading import Outcomes
 from analysis.results import AVERAGE, BASE, Result
-from analysis.statistics import mean_over_seeds
 from analysis.study import Study, row_order
 from analysis.tables.table1 import forest, numbers
 from analysis.tables.table1.numbers import Section
@@ -29,7 +27,7 @@ PARTS = (
     ("(a) Mathematics benchmarks", ("mathematics",)),
     ("(b) Planning and visual geometry benchmarks", ("countdown", "geometry")),
 )
-#: titles of the columns after the benchmarks; what is asked in another way stands between the two pairs
+#: titles of the columns after the benchmarks
 AVERAGES, COSTS = ("Avg", "SE"), ("Rollouts", "Type")
 
 
@@ -41,9 +39,7 @@ class Half:
 
     @property
     def header(self) -> list[str]:
-        block = self.sections[0].block
-        titles = [title for _, title in block.benchmarks], [title for _, title in block.asked]
-        return ["Method", *titles[0], *AVERAGES, *titles[1], *COSTS]
+        return ["Method", *(title for _, title in self.sections[0].block.benchmarks), *AVERAGES, *COSTS]
 
     @property
     def roles(self) -> list[str]:
@@ -112,20 +108,14 @@ def _ours(section: Section, row: Result) -> list[Cell]:
         spread = text.number(100 * mean.seed_sd) if np.isfinite(mean.seed_sd) else ""
         cells.append(Cell(text.percent(mean.problems), spread, section.marks.get(name, {}).get(row.method, "")))
     error = text.number(100 * row.mean(AVERAGE).problems.se, 2)
-    asked = [_asked(outcomes[row.method]) for outcomes in section.asked.values()]
-    return [*cells, Cell(error), *asked, Cell(text.thousands(row.costs["rollouts"])), Cell(row.kind or text.MISSING)]
-
-
-def _asked(outcomes: Outcomes) -> Cell:
-    mean = mean_over_seeds(outcomes.correct.mean(axis=2))
-    return Cell(text.percent(mean.problems), text.number(100 * mean.seed_sd) if np.isfinite(mean.seed_sd) else "")
+    return [*cells, Cell(error), Cell(text.thousands(row.costs["rollouts"])), Cell(row.kind or text.MISSING)]
 
 
 def _papers(section: Section, method: str) -> list[Cell]:
     """Return the paper's row, or nothing where it has none."""
     if not section.paper or method not in section.paper.rows:
         return []
-    names = [*(name for name, _ in section.columns), "se", *section.asked, "rollouts", "type"]
+    names = [*(name for name, _ in section.columns), "se", "rollouts", "type"]
     title = f"paper: {section.paper.title}" if method == BASE else "paper"
     return [Cell(x, paper=True) for x in (title, *(section.printed(method, n) or text.MISSING for n in names))]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from analysis import paper, reading, results, statistics, text
-from analysis.results import AVERAGE, BASE, Comparison, Result
+from analysis import paper, results, statistics, text
+from analysis.results import AVERAGE, Comparison, Result
 from analysis.study import Block, Study
 from analysis.tables.table1.replay import Replay, replays
 
@@ -25,7 +25,6 @@ class Section:
     marks: dict[str, dict[str, str]]  # by column, by method
     paper: paper.PaperModel | None
     replays: dict[str, Replay]  # by method, of those that replay
-    asked: dict[str, dict[str, reading.Outcomes]]  # by column, by method, of what stands outside the average
 
     @staticmethod
     def of(block: Block, study: Study, compared: bool = True) -> Section:
@@ -34,9 +33,8 @@ class Section:
         comparisons = {name: results.compare(rows, name) for name, _ in columns if compared}
         marks = {name: results.marks(rows, name, pairs) for name, pairs in comparisons.items()}
         printed = paper.match(block.task, block.model, block.paper_model)
-        asked = {name: _asked(block, name, study) for name, _ in block.asked}
         replayed = replays(block, study) if compared else {}
-        return Section(block, rows, columns, comparisons, marks, printed, replayed, asked)
+        return Section(block, rows, columns, comparisons, marks, printed, replayed)
 
     def comparison(self, column: str, a: str, b: str) -> Comparison | None:
         """a minus b, whichever way round the pair is kept."""
@@ -52,12 +50,6 @@ class Section:
     def printed(self, method: str, column: str) -> str | None:
         """Return the paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
         return self.paper.printed(method, self.block.roles.get(column, column)) if self.paper else None
-
-
-def _asked(block: Block, name: str, study: Study) -> dict[str, reading.Outcomes]:
-    """Return the outcomes of each row in a column outside the average."""
-    runs = {BASE: (block.base,)} if block.base else {}
-    return {method: reading.evaluations(cells, name, study) for method, cells in (runs | block.methods).items()}
 
 
 # ------------------------------------------------------------------------------------------------ CSV

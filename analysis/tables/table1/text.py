@@ -115,13 +115,6 @@ def notes(sections: list[Section], study: Study) -> list[str]:
         + "Avg: mean of a domain's benchmarks, each with the same weight; SE: its standard error, sqrt(sum SE_b^2)/B. "
         "Rollouts: responses generated in training, re-evaluations included, mean over seeds."
     )
-    for section in sections:
-        for name, title in section.block.asked:
-            outcomes = next(iter(section.asked[name].values()))
-            lines.append(
-                f"{title}: {len(outcomes.problems)} problems asked in another way, {outcomes.samples} samples each; "
-                "outside Avg, and compared with nothing."
-            )
     over = "over problems and training seeds" if several else "over problems"
     over += ", over problems alone where there is one seed" if single and several else ""
     alone = (

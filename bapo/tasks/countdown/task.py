@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bapo.errors import UserError, unknown
+from bapo.errors import UserError
 from bapo.graders.extract import last_boxed
 from bapo.graders.verdict import Verdict
 from bapo.tasks import files, tokenizers
@@ -125,12 +125,6 @@ class Countdown(GeneratedTask):
             return to_chain(steps)
         text = to_expression(numbers, steps)
         return f"<think>{to_chain(steps)}</think>\n<answer>{text}</answer>" if form == "answer" else text
-
-    def asked(self, problem: Problem, prompt: str) -> Problem:
-        if prompt not in FORMATS:
-            raise UserError(unknown(prompt, "no such prompt of task=countdown", prompt, list(FORMATS)))
-        numbers, target, _, grading = grammar.from_ground_truth(problem.ground_truth)
-        return to_problem(numbers, target, prompt, grading)
 
     def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         generator = generators.build(data.generator, GENERATORS[data.prompt])
