@@ -10,7 +10,7 @@
 #   snakemake --cores all runs_figure6                    the runs of one study, nothing drawn
 #
 # The keys of --config: bapo/experiments/settings.py. Which runs a table needs: experiments/study/. What each target
-# makes: bapo/experiments/products.py. profiles/default is loaded by itself.
+# makes: analysis/products.py. profiles/default is loaded by itself.
 
 
 # Every rule runs in the environment that Snakemake runs in (pyproject.toml, environment.yml), and jobs on GPUs by

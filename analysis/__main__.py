@@ -7,17 +7,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import figures, judging, tables
+from analysis import figures, judging, products, tables
 from analysis.commands import OF_ANALYSIS
 from analysis.made import Made, inputs_of_report, inputs_of_studies, inputs_of_sweep, listed
 from bapo.errors import UserError, unknown
-from bapo.experiments import places, products
-from bapo.experiments.products import ALSO, FIGURES, FIRST_LOOK, LEDGER, PAGE, TABLES, Product
+from bapo.experiments import places
 from bapo.store import provenance
 from bapo.store.files import sha256
 
-#: the command for the rows of Table 1 while it is being made
-SO_FAR = "table1-so-far"
 #: formats of training logs (analysis/imports/formats.py)
 LOGS = ("histories", "tracking", "verl", "openrlhf", "trl")
 
@@ -60,15 +57,10 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     def for_people(name: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=OF_ANALYSIS[name], description=OF_ANALYSIS[name])
 
-    for table in (FIRST_LOOK, *TABLES.values()):
-        of_study(*table.command, _described(table))
-    of_study(SO_FAR, "the rows of Table 1 that can be made already: table1_so_far.md")
-    compared = _names(products.comparison("STUDY"))
-    special = f"of the study {products.REGIMES} also {products.REGIMES}.csv, .md, .tex and a figure"
-    of_study("comparison", f"every method of a study beside its reference: {compared}; {special}")
-    of_study(products.TUNING, _described(products.comparison(products.TUNING)))
+    for table in (products.TABLES | products.OTHERS).values():
+        of_study(table.name, table.heading)
     one = of_study("figure", "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
-    one.add_argument("name", choices=[*FIGURES, *ALSO], metavar="NAME", help="one of " + ", ".join([*FIGURES, *ALSO]))
+    one.add_argument("name", choices=products.FIGURES, metavar="NAME", help=f"one of {', '.join(products.FIGURES)}")
     every = of_study("figures", "all figures of the study that the file names")
     for sub in (one, every):
         sub.add_argument(
@@ -133,7 +125,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         help="every study there is; default: the project's own",
     )
     claims.add_argument(
-        "--out", type=Path, metavar="DIR", help=f"folder for {_names(LEDGER)}; default: that of the project's results"
+        "--out", type=Path, metavar="DIR", help="folder for claims.*; default: that of the project's results"
     )
     packed = for_people("export")
     packed.add_argument(
@@ -167,17 +159,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     watched.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two frames (5)")
     page = for_people("report")
     page.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
-    page.add_argument("--out", type=Path, metavar="FILE.html", help=f"default: {_names(PAGE)} in that folder")
+    page.add_argument("--out", type=Path, metavar="FILE.html", help=f"default: {products.PAGE} in that folder")
     return top
-
-
-def _described(product: Product) -> str:
-    title = f"{product.number}, {product.title}" if product.number else product.title
-    return f"{title}: {_names(product)}"
-
-
-def _names(product: Product) -> str:
-    return ", ".join([*(Path(file).name for file in product.files), *product.untracked])
 
 
 def _import(options: argparse.Namespace) -> Made:
@@ -272,14 +255,14 @@ def _of_study(options: argparse.Namespace) -> Made:
     from analysis import study
 
     read = study.load(options.study, products.MAIN if options.command == products.MAIN else None)
-    if options.command in tables.MODULES:
+    if options.command in products.TABLES | products.OTHERS:
         files = tables.write(options.command, read, options.out)
     else:
         names = [options.name] if options.command == "figure" else figures.of_study(read.name)
         files = [path for name in names for path in figures.draw(name, read, options.out, options.method)]
-    if options.command == SO_FAR:  # a page that is written again a minute later has no record of its origin
+    if options.command == products.SO_FAR:  # a page that is written again a minute later has no record of its origin
         return Made(listed(files))
-    said = files[0].read_text(encoding="utf-8") if options.command in FIRST_LOOK.command else ""
+    said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
     return Made(listed(files), files, inputs_of_studies([options.study]), said)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from analysis import products
 from analysis.audit import SETUP
 from analysis.made import Made, inputs_of_studies, listed
 from bapo import project
 from bapo.errors import UserError
-from bapo.experiments import places, products
+from bapo.experiments import places
 
 
 def audit(options: argparse.Namespace) -> Made:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bapo.experiments.products import robustness_reports
+from analysis.products import robustness_reports
 from bapo.store.files import SUMMARY, read_json
 
 #: the files of a run's folder that stand for what an analysis has read

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis.commands import OF_ANALYSIS
+from analysis.products import FIRST_LOOK
 from bapo import __version__
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.gpu import allocation
@@ -245,10 +246,9 @@ def _grade(arguments: Namespace) -> int:
 def _demo(arguments: Namespace) -> int:
     """Become Snakemake, so that signals and the exit status are its own."""
     from bapo.experiments.places import suite_folder
-    from bapo.experiments.products import FIRST_LOOK
 
     suite = suite_folder()
-    words = [sys.executable, "-m", "snakemake", "--snakefile", str(suite / "Snakefile"), FIRST_LOOK.name]
+    words = [sys.executable, "-m", "snakemake", "--snakefile", str(suite / "Snakefile"), FIRST_LOOK]
     words += ["--workflow-profile", str(suite / "workflows" / "profiles" / "default")]
     os.execv(words[0], [*words, *(["--config", *arguments.config] if arguments.config else [])])
 

@@ -35,9 +35,12 @@ RELATIVE = 1e-5
 def calls() -> list[list[str]]:
     """Return the words after ``python -m analysis`` that make everything."""
     out = {"--out": "tables"}
-    made = [("table1", "table1"), ("table1-so-far", "table1"), ("first-look", "table1"), ("table2", "table1")]
-    made += [(t, "table1") for t in ("table3", "table4", "checkpoint-choice", "variance", "theory")]
-    made += [("comparison", s) for s in ("regimes", "bases", "drift", "figure6")] + [("tuning", "tuning")]
+    made = [("table1", "table1"), ("table1_so_far", "table1"), ("first_look", "table1"), ("table2", "table1")]
+    made += [(t, "table1") for t in ("table3", "table4", "checkpoint_choice", "variance", "theory_monitor")]
+    made += [("comparison", s) for s in ("regimes", "bases", "drift", "figure6")] + [
+        ("tuning", "tuning"),
+        ("regimes", "regimes"),
+    ]
     lines = [[command, "--study", f"studies/{s}.json", *next(iter(out.items()))] for command, s in made]
     shown = {"table1": (1, 4, 7, 8, 9, 11, 12, 13, 14, 15), "figure5": (5,), "figure6": (6,), "figure10": (10,)}
     for study, numbers in {**shown, "figure16": (16,)}.items():
@@ -49,7 +52,7 @@ def calls() -> list[list[str]]:
 
 def figures(numbers: tuple[int, ...]) -> list[str]:
     """Return the names of the paper's figures of these numbers."""
-    from bapo.experiments.products import FIGURES
+    from analysis.products import FIGURES
 
     return [name for n in numbers for name in FIGURES if name.startswith(f"figure{n}_")]
 

@@ -16,9 +16,14 @@ from pathlib import Path
 from identities import differences
 
 from bapo.experiments.places import options
-from bapo.plan.jobs import targets
 
 ROOT = Path(__file__).resolve().parent.parent
+
+
+def targets(scale: str) -> list[str]:
+    """Return every target that a dry run finds at a scale."""
+    command = [sys.executable, "-m", "snakemake", "--list-target-rules", "--config", f"scale={scale}"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout.split()
 
 
 def files(target: str, scale: str) -> list[str]:
@@ -39,7 +44,7 @@ def main() -> int:
     arguments = parser.parse_args()
     outputs: dict[str, dict[str, list[str]]] = {}
     for scale in arguments.scale:
-        for target in targets():
+        for target in targets(scale):
             outputs.setdefault(scale, {})[target] = files(target, scale)
             print(scale, target, len(outputs[scale][target]), file=sys.stderr)
     if not arguments.check:

@@ -14,7 +14,7 @@ from support.paths import ROOT
 
 #: what every room may import
 GROUND = {"bapo", "bapo.errors", "bapo.processes", "bapo.project", "bapo.seeds", "bapo.validate"}
-READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places", "bapo.experiments.products"}
+READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places"}
 TRAIN = {"bapo.algorithm", "bapo.methods", "bapo.experiments", "bapo.store", "bapo.tasks", "bapo.gpu"}
 TRAIN |= {"bapo.engines.shared"}
 #: room -> the rooms and modules that it may import beside itself and GROUND; the longest name that fits is taken

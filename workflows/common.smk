@@ -10,19 +10,19 @@ import shutil
 import sys
 from contextlib import ExitStack
 from functools import cache
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
+from analysis import products
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
 from bapo.experiments import identity
 from bapo.experiments import places
-from bapo.experiments import products
 from bapo.experiments import studies
-from bapo.experiments import targets
 from bapo.experiments.settings import read_settings
 from bapo.gpu import devices
 from bapo.plan import resources
@@ -194,20 +194,36 @@ def analysis_identity(wildcards):
     return identity.code_identity("analysis")
 
 
-def product_identity(product):
-    """Return what makes a product anew: the page's identity, or the analysis's with the user's files beside it."""
-    if product.shown:
-        return page_identity
-    figures = user_errors(products.own_figures)(product.studies) if product.category == "Comparisons" else []
-    own = [*map(user_errors(code_digest_of), figures), *map(user_errors(sha256), product.sources)]
-    return (lambda wildcards: identity.digest([analysis_identity(wildcards), *own])) if own else analysis_identity
+@cache
+@user_errors
+def comparison_identity_of(study):
+    figures = products.compared_with(study)
+    code = [code_digest_of(figure) for figure in products.own_figures(study)]
+    return identity.digest([identity.code_identity("analysis"), *figures, *code])
 
 
+def comparison_identity(wildcards):
+    """A comparison is made again when the study names other figures, or a project's code of one changes."""
+    return comparison_identity_of(wildcards.study)
+
+
+@user_errors
+def claims_identity(wildcards):
+    """The ledger is also made again when the files of a project's paper change."""
+    return identity.digest([analysis_identity(wildcards), *(map(sha256, products.papers_files()) if PAPER else ())])
+
+
+@user_errors
 def page_identity(wildcards):
     """The page is also made again when its templates or the project's words change, and what it shows unasked."""
     templates = Path(find_spec("analysis.report").origin).with_name("templates").iterdir()
-    shown = [*sorted(templates), *user_errors(targets.unasked)(SCALE, SETTINGS.scale), *targets.papers_files()]
+    shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale), *products.papers_files()]
     return identity.digest([analysis_identity(wildcards), str(about()), *map(sha256, shown)])
+
+
+def little(wildcards, attempt):
+    """Megabytes of a job without a model."""
+    return attempt * resources.LITTLE
 
 
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
@@ -307,36 +323,55 @@ def sweep_slots(wildcards):
 
 # ------------------------------------------------------------------------------------------------ products
 
-#: those with runs at this scale
-PRODUCTS = user_errors(targets.every)(SETTINGS.scale, SWEEPS_HERE, SCALE)
-#: targets that are no product's own name
-TARGETS = user_errors(targets.names)(SETTINGS.scale, SWEEPS_HERE, SCALE)
+#: short name -> files in the scale's folder
+TARGETS = user_errors(products.targets)(SETTINGS.scale, SWEEPS_HERE)
+LEDGER = user_errors(products.ledger_name)(SETTINGS.scale)
+#: the paper of a project, whose claims the ledger judges
+PAPER = [str(path) for path in user_errors(products.papers_files)()[:1] if LEDGER != products.LEDGER]
 
 
-def files_of(target):
-    """List the files that a target asks for."""
-    asked = targets.of_target(target, SETTINGS.scale, SWEEPS_HERE, SCALE)
-    return [SCALE / file for product in asked for file in product.files]
-
-
-def runs_of(study, curves):
+def runs_of_study(name, curves):
     """List every run of a study and every model it starts from, with their evaluations; curves: of kept checkpoints too."""
-    return lambda wildcards: study_of(study).summaries(SCALE, curves)
+    return lambda wildcards: study_of(name).summaries(SCALE, curves)
 
 
-def runs_of_product(product):
-    """List all runs that a product shows."""
-    if product.first:
-        return lambda wildcards: study_of(*product.studies).first_look(SCALE)
-    if product.sweep:
-        return lambda wildcards: sweep_runs(product)
-    return lambda wildcards: [f for study in product.studies for f in study_of(study).summaries(SCALE, product.curves)]
+@user_errors
+def study_of_product(kind, name, known):
+    """Return the study at this scale that names a table or a figure."""
+    found = known(SETTINGS.scale).get(name)
+    if found is None:
+        raise UserError(f"{kind} {name}: no study of experiments/study/ with runs at scale {SETTINGS.scale} names it")
+    return found
 
 
-def outputs_of_product(product):
-    """List its files, with captions for Snakemake's own report."""
+study_of_table = cache(partial(study_of_product, "table", known=products.studies_of_tables))
+study_of_figure = cache(partial(study_of_product, "figure", known=products.studies_of_figures))
 
-    def output(file, caption):
-        return report(SCALE / file, caption=caption, category=product.category) if caption else SCALE / file
 
-    return [output(*item) for item in product.files.items()]
+def runs_of_table(wildcards):
+    table = products.TABLES[wildcards.table]
+    return study_of(study_of_table(table.name)).summaries(SCALE, table.curves)
+
+
+def runs_of_figure(wildcards):
+    figure = products.FIGURES[wildcards.figure]
+    return study_of(study_of_figure(figure.name)).summaries(SCALE, figure.curves)
+
+
+@cache
+@user_errors
+def judged():
+    """List the studies that the ledger reads."""
+    if not products.has_ledger(SETTINGS.scale):
+        raise UserError("claims: this project has none; name a paper with claims under `paper` in bapo.yaml")
+    return products.judged(SETTINGS.scale, SCALE)
+
+
+def runs_of_claims(wildcards):
+    return [file for name in judged() for file in study_of(name).summaries(SCALE, curves=False)]
+
+
+@cache
+@user_errors
+def shown_on_page():
+    return products.shown_on_page(SETTINGS.scale)

@@ -1,17 +1,6 @@
 # 32 samples of every benchmark problem from each final checkpoint and each base model; 8 from the kept checkpoints.
 
 
-# `runs_figure6` and the like: all runs of one study (experiments/study/) with their evaluations, nothing drawn.
-for study_name in places.options("study"):
-
-    rule:
-        name:
-            f"runs_{study_name}"
-        input:
-            runs_of(study_name, curves=True),
-        localrule: True
-
-
 rule evaluate:
     input:
         DATA / "summary.json",
@@ -59,7 +48,7 @@ rule evaluate_base:
 
 
 # Every kept checkpoint of a run. Its tables lie beside the declared output and stay: an interrupted curve goes on.
-rule evaluate_curve:
+rule curve:
     input:
         DATA / "summary.json",
         BASE / "summary.json",

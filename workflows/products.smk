@@ -1,22 +1,38 @@
-# Tables, figures, the ledger, the report page and the sweeps' reports (bapo/experiments/products.py). They read run
-# directories only, and only those that the study names.
+# Tables, figures, the ledger and the report page. analysis/products.py lists them, and the files in experiments/study/
+# say which of them are made of which runs. They read run directories only.
+
+TABLES, FIGURES = SCALE / "tables", SCALE / "figures"
+#: where the runs of a study are listed
+STUDY = str(SCALE / products.study_file("{study}"))
 
 
-# The targets of several products, and of one under another name.
-for target in TARGETS:
+# Short names: the files of a study (`figure6`), a table (`table2`), a figure, a sweep (`sweep_free_countdown`), and of
+# all figures, tables, comparisons and sweeps. They do no work.
+for target, files in TARGETS.items():
 
     rule:
         name:
             target
         default_target: target == "all"
         input:
-            files_of(target),
+            [SCALE / file for file in files],
+        localrule: True
+
+
+# All runs of a study with their evaluations, nothing drawn: `runs_figure6`.
+for study_name in places.options("study"):
+
+    rule:
+        name:
+            f"runs_{study_name}"
+        input:
+            runs_of_study(study_name, curves=True),
         localrule: True
 
 
 rule study:
     output:
-        SCALE / products.study_file("{study}"),
+        STUDY,
     log:
         LOGS / "analysis" / "{study}_runs.log",
     priority: AT_ONCE  # `bapo watch` and the table so far know the runs from it
@@ -30,27 +46,171 @@ rule study:
         "{params.call} {wildcards.study} --out {output} 2>&1 | tee -i {log}"
 
 
-for product in PRODUCTS:
+rule table:
+    input:
+        runs_of_table,
+        study=lambda wildcards: STUDY.format(study=study_of_table(wildcards.table)),
+    output:
+        report(TABLES / "{table}.md", caption="report/product.rst", category="Tables"),
+        report(TABLES / "{table}.csv", caption="report/product.rst", category="Tables"),
+        TABLES / "{table}.tex",
+    log:
+        LOGS / "analysis" / "{table}.log",
+    wildcard_constraints:
+        table="|".join(products.TABLES),
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        identity=analysis_identity,
+        title=lambda wildcards, output: products.TABLES[wildcards.table].heading,
+        call=python("analysis"),
+    message:
+        "Table: {wildcards.table}"
+    shell:
+        "{params.call} {wildcards.table} --study {input.study} --out {TABLES} 2>&1 | tee -i {log}"
 
-    rule:
-        name:
-            f"write_{product.name}" if product.name in TARGETS else product.name
-        input:
-            runs_of_product(product),
-            [SCALE / file for file in product.inputs],
-        output:
-            [outputs_of_product(product)],
-        log:
-            LOGS / "analysis" / f"{product.name}.log",
-        priority: AT_ONCE if product.first else 0
-        group:
-            None if product.first else together("analysis")
-        resources:
-            mem_mb=lambda wildcards, attempt: attempt * resources.LITTLE,
-        params:
-            identity=product_identity(product),
-            call=python("analysis", *product.call(SCALE)),
-        message:
-            product.message
-        shell:
-            "{params.call} 2>&1 | tee -i {log}"
+
+rule figure:
+    input:
+        runs_of_figure,
+        study=lambda wildcards: STUDY.format(study=study_of_figure(wildcards.figure)),
+    output:
+        report(FIGURES / "{figure}.svg", caption="report/product.rst", category="Figures"),
+        FIGURES / "{figure}.csv",
+        FIGURES / "{figure}.pdf",
+        FIGURES / "{figure}.png",
+    log:
+        LOGS / "analysis" / "{figure}.log",
+    wildcard_constraints:
+        figure="|".join(products.FIGURES),
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        identity=analysis_identity,
+        title=lambda wildcards, output: products.FIGURES[wildcards.figure].heading,
+        call=python("analysis", "figure"),
+    message:
+        "Figure: {wildcards.figure}"
+    shell:
+        "{params.call} {wildcards.figure} --study {input.study} --out {FIGURES} 2>&1 | tee -i {log}"
+
+
+# Every method of a study beside the study's reference, with the figures that the study names.
+rule comparison:
+    input:
+        lambda wildcards: study_of(wildcards.study).summaries(SCALE, curves=False),
+        study=STUDY,
+    output:
+        report(TABLES / "comparison_{study}.md", caption="report/product.rst", category="Comparisons"),
+        TABLES / "comparison_{study}.csv",
+        TABLES / "comparison_{study}.tex",
+    log:
+        LOGS / "analysis" / "comparison_{study}.log",
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        identity=comparison_identity,
+        title=lambda wildcards, output: f"Comparison: {wildcards.study}",
+        call=python("analysis", "comparison"),
+    message:
+        "Comparison: {wildcards.study}"
+    shell:
+        "{params.call} --study {input.study} --out {TABLES} 2>&1 | tee -i {log}"
+
+
+# Four rows of Table 1 with one seed, minutes after the start.
+rule first_look:
+    input:
+        lambda wildcards: study_of(products.MAIN).first_look(SCALE),
+        study=STUDY.format(study=products.MAIN),
+    output:
+        SCALE / "first_look.md",
+        SCALE / "first_look.png",
+    log:
+        LOGS / "analysis" / "first_look.log",
+    priority: AT_ONCE
+    resources:
+        mem_mb=little,
+    params:
+        identity=analysis_identity,
+        call=python("analysis", "first_look"),
+    message:
+        "First look"
+    shell:
+        "{params.call} --study {input.study} --out {SCALE} 2>&1 | tee -i {log}"
+
+
+# How accuracy depends on the parameters of a sweep.
+rule robustness:
+    input:
+        sweep_runs,
+        trials=SWEEPS / "{sweep}" / "trials.json",
+    output:
+        report(SWEEPS / "{sweep}" / "robustness.md", caption="report/product.rst", category="Sweeps"),
+        report(SWEEPS / "{sweep}" / "robustness.svg", caption="report/product.rst", category="Sweeps"),
+        multiext(str(SWEEPS / "{sweep}" / "robustness"), ".csv", ".pdf", ".png"),
+    log:
+        LOGS / "analysis" / "robustness_{sweep}.log",
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        identity=analysis_identity,
+        title=lambda wildcards, output: f"Robustness: {wildcards.sweep}",
+        call=python("analysis", "robustness"),
+    message:
+        "Robustness: {wildcards.sweep}"
+    shell:
+        "{params.call} --trials {input.trials} --out {SWEEPS}/{wildcards.sweep} 2>&1 | tee -i {log}"
+
+
+rule claims:
+    input:
+        runs_of_claims,
+        studies=lambda wildcards: [STUDY.format(study=name) for name in judged()],
+    output:
+        report(SCALE / f"{LEDGER}.md", caption="report/product.rst", category="Claims"),
+        report(SCALE / f"{LEDGER}.csv", caption="report/product.rst", category="Claims"),
+        SCALE / f"{LEDGER}.json",
+    log:
+        LOGS / "analysis" / f"{LEDGER}.log",
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        identity=claims_identity,
+        title=lambda wildcards, output: "Ledger of claims",
+        call=python("analysis", "claims", *PAPER),
+    message:
+        "Ledger of claims"
+    shell:
+        "{params.call} --study {input.studies} --out {SCALE} 2>&1 | tee -i {log}"
+
+
+rule report:
+    input:
+        lambda wildcards: [SCALE / file for file in shown_on_page()],
+    output:
+        report(SCALE / products.PAGE, caption="report/product.rst", category="Report"),
+    log:
+        LOGS / "analysis" / "report.log",
+    group:
+        together("analysis")
+    resources:
+        mem_mb=little,
+    params:
+        identity=page_identity,
+        title=lambda wildcards, output: "Report",
+        call=python("analysis", "report", str(SCALE)),
+    message:
+        "Report"
+    shell:
+        "{params.call} --out {output} 2>&1 | tee -i {log}"

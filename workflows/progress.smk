@@ -43,7 +43,7 @@ def show_progress():
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
     shell.prefix("set -euo pipefail; exec > /dev/null; ")
     earlier = [live_job(job) for job in dag.jobs if not dag.needrun(job)]
-    looked = {Path(f) for job in dag.needrun_jobs() if job.rule.name == products.FIRST_LOOK.name for f in job.input}
+    looked = {Path(f) for job in dag.needrun_jobs() if job.rule.name == products.FIRST_LOOK for f in job.input}
     first = {number for number, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in looked}
     logger.removeHandler(usual)
     add_handler(Line(usual, Jobs(todo, earlier), first))
@@ -61,15 +61,14 @@ def keep_table_so_far(todo):
     """Have table1_so_far.md written where Table 1 is being made."""
     from analysis.live.so_far import SoFar
 
-    table = products.TABLES[products.MAIN]
-    made = next((n for n, job in todo.items() if SCALE / next(iter(table.files)) in job.outputs), None)
+    made = next((n for n, job in todo.items() if TABLES / f"{products.MAIN}.md" in job.outputs), None)
     if made is None:
         return
     shown = {Path(file) for file in study_of(products.MAIN).summaries(SCALE, curves=False)}
     evaluations = {n for n, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in shown}
-    words = ["analysis", "table1-so-far", "--study", str(SCALE / table.inputs[0]), "--out", str(SCALE / "tables")]
+    words = ["analysis", products.SO_FAR, "--study", STUDY.format(study=products.MAIN), "--out", str(TABLES)]
     start = launch.command() if warm() else PYTHON
-    page, log = SCALE / products.SO_FAR, LOGS / "analysis" / "table1_so_far.log"
+    page, log = TABLES / f"{products.SO_FAR}.md", LOGS / "analysis" / "table1_so_far.log"
     add_handler(SoFar([*start, "-m", *words], launch.environment(), page, log, evaluations, made))
 
 
@@ -87,16 +86,16 @@ def end_progress():
 def closing_message():
     """Name what is there to open: three things, the most readable first."""
     shown = {
-        "Report": "report.html",
+        "Report": products.PAGE,
         "Table 1": "tables/table1.md",
-        "Table 1 so far": products.SO_FAR,
+        "Table 1 so far": f"tables/{products.SO_FAR}.md",
         "Figures": "figures",
         "Claims": "claims.md",
         "First look": "first_look.md",
         "Picture": "first_look.png",
     }
-    own = targets.own_studies(SETTINGS.scale)
-    shown = {f"Comparison of {study}": next(iter(products.comparison(study).files)) for study in own} | shown
+    own = products.own_studies(SETTINGS.scale)
+    shown = {f"Comparison of {study}": f"tables/{products.compared_file(study)}.md" for study in own} | shown
     there = [f"{name}: {SCALE / place}" for name, place in shown.items() if (SCALE / place).exists()]
     return "\n".join(there[:3])
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from analysis import products
 from analysis.claims import FOLDER
 from analysis.claims.measures import BASE, CHANCE
 from analysis.claims.queries import QUERIES
@@ -18,7 +19,6 @@ from analysis.claims.registry import names
 from analysis.study import Study
 from bapo import validate
 from bapo.errors import UserError, unknown
-from bapo.experiments import products
 from bapo.experiments.places import options
 from bapo.validate import REQUIRED, one_of, setting, wrong
 

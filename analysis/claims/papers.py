@@ -7,10 +7,10 @@ from pathlib import Path
 
 from analysis import audit, paper
 from analysis.claims import entries
+from analysis.products import PAPERS_LEDGER
 from bapo import project
 from bapo.errors import UserError
 from bapo.experiments import places
-from bapo.experiments.products import PAPERS_LEDGER
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analysis import products
 from bapo import project
-from bapo.experiments import places, products
 
 if TYPE_CHECKING:
     from analysis.study import Study
@@ -17,16 +17,10 @@ ONE_METHOD = ("figure15_migration",)
 
 
 def function(name: str) -> Any:
-    """Return what draws a figure, from the file called by its content; PPO's are test curves too.
-
-    Of a project's own, FILE.py:NAME, what it names. Raises UserError where there is no such function.
-    """
+    """Return what draws a figure, or what FILE.py:NAME of a project names. Raises UserError where there is no such."""
     if project.is_place(name):
-        return project.load(name, "also")
-    if name in products.ALSO:
-        return getattr(import_module(f"analysis.figures.{name}"), name)
-    content = name.partition("_")[2]
-    return getattr(import_module(f"analysis.figures.{'test_curves' if content == 'ppo' else content}"), name)
+        return project.load(name, "figures")
+    return getattr(import_module(f"analysis.{products.FIGURES[name].made_by}"), name)
 
 
 def _spoken(place: str) -> str:
@@ -35,8 +29,7 @@ def _spoken(place: str) -> str:
 
 def of_study(name: str) -> list[str]:
     """Return the figures drawn from a study's runs; for a study file that names none of ours, those of Table 1."""
-    known = name in places.options("study") and products.figures_of(name)
-    return known or products.figures_of(products.MAIN)
+    return products.figures_of(name) or products.figures_of(products.MAIN)
 
 
 def draw(name: str, study: Study, out: Path, method: str | None = None, stem: str = "") -> list[Path]:
@@ -47,7 +40,7 @@ def draw(name: str, study: Study, out: Path, method: str | None = None, stem: st
     from analysis import style
 
     figure = products.FIGURES.get(name)
-    title = f"{figure.number}: {figure.title}" if figure else products.ALSO.get(name) or _spoken(name)
+    title = figure.heading if figure else _spoken(name)
     with style.settings():
         fig, frame = function(name)(study, method) if name in ONE_METHOD else function(name)(study)
         return style.save(fig, frame, out, stem or name, title)

@@ -12,7 +12,7 @@ from analysis.left import Left, Times, left
 from analysis.watch.folder import took
 
 #: rule -> kind of job, where the two differ; a rule that is in neither of these makes tables and figures
-KINDS = {"evaluate_base": "evaluate", "evaluate_curve": "curve", "sweep_slot": "sweep"}
+KINDS = {"evaluate_base": "evaluate", "sweep_slot": "sweep"}
 RUNS = ("data", "base", "train", "evaluate", "curve", "sweep")
 
 

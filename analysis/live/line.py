@@ -16,8 +16,8 @@ from snakemake.logging import LogEvent
 
 from analysis.left import duration
 from analysis.live.jobs import Jobs
+from analysis.products import FIRST_LOOK
 from analysis.watch.folder import content_of
-from bapo.experiments.products import FIRST_LOOK
 
 #: seconds between two lines where a line cannot be drawn again
 INTERVAL = 60.0
@@ -88,7 +88,7 @@ class Line(logging.Handler):
         job = self.jobs.todo.get(number)
         if number in self.first and job:
             self._say(Text(f"{title}: {numbers(job.outputs[0])}"))
-        elif job and job.rule == FIRST_LOOK.name:
+        elif job and job.rule == FIRST_LOOK:
             page = job.outputs[0].read_text(encoding="utf-8")
             self._say(_rendered(page) if self.live else Text(without_pictures(page)))
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from analysis.products import FIGURES, robustness_reports
 from analysis.report import markdown
 from bapo.errors import UserError
-from bapo.experiments.products import FIGURES, robustness_reports
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def _figure(folder: Path, stem: str, *behind: Path) -> Figure:
     else:
         kind, (width, height) = "png", _png_size(content, path)
     if entry := FIGURES.get(stem):
-        title = f"{entry.number}: {entry.title}"
+        title = entry.heading
     title = _spoken(stem) if title in ("", stem) else title
     image = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
     files = tuple(data(p) for p in behind if p.exists())

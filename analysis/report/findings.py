@@ -14,13 +14,13 @@ from typing import Any
 from analysis import text
 from analysis.claims import CONTRADICTED, REPRODUCED, UNDERPOWERED, VERDICTS
 from analysis.claims.writers import headline
+from analysis.products import MAIN
 from analysis.report import gains
 from analysis.report.claims import anchor
 from analysis.report.gains import COSTS, Gain, Panel, Row
 from analysis.study import StudyFile
 from bapo.errors import UserError
 from bapo.experiments import places
-from bapo.experiments.products import MAIN
 
 #: the method whose gain has a sentence of its own
 PROPOSED = "bapo"

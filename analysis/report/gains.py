@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import text
+from analysis.products import MAIN, compared_file
 from analysis.results import AVERAGE, BASE, LEVEL
 from analysis.study import StudyFile, plain
 from bapo.errors import UserError
-from bapo.experiments.products import MAIN, compared_file
 
 #: totals of a run that are compared -> their words
 COSTS = {"rollouts": "rollouts", "seconds": "time"}

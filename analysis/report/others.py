@@ -10,11 +10,11 @@ from statistics import fmean
 from typing import Any
 
 from analysis.claims.view import merged, pruned
+from analysis.products import IMPORTED, MAIN, imported
 from analysis.report.files import Figure, figure_list
 from analysis.report.provenance import Run
 from analysis.study import Study, load
 from bapo.errors import UserError
-from bapo.experiments.products import IMPORTED, MAIN, imported
 from bapo.store.files import MANIFEST, STEPS, SUMMARY, read_json, read_table
 
 #: the figure of rewards over the steps, which needs no evaluation

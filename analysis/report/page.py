@@ -15,13 +15,13 @@ from analysis import html, text
 from analysis.audit import SETUP, audit
 from analysis.audit import load as load_audit
 from analysis.claims import papers
+from analysis.products import LEDGER, MAIN
 from analysis.report import claims, files, findings, others, picture, provenance
 from analysis.report.gains import COSTS
 from analysis.study import StudyFile, workflow_command
 from analysis.tables.table2 import QUANTITIES
 from bapo import project
 from bapo.errors import UserError
-from bapo.experiments.products import LEDGER, MAIN
 from bapo.store.files import write_text
 
 FOLDER = Path(__file__).resolve().parent / "templates"
@@ -62,7 +62,7 @@ def write(results: Path, out: Path | None = None, setup: Path = SETUP) -> Report
     if not results.is_dir():
         raise UserError(f"{results} does not exist; make it with `snakemake --cores all {'all' if about else MAIN}`")
     paper = about.paper if about else setup
-    name = _ledger_of(paper) if about else LEDGER.name
+    name = _ledger_of(paper) if about else LEDGER
     ledger = results / f"{name}.json"
     origin = provenance.collect(results)
     content = {

@@ -10,11 +10,11 @@ from typing import Any
 
 from analysis import reading, results, statistics, text
 from analysis.page import Page, Table, at_scale
+from analysis.products import compared_file
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
 from analysis.tables import pooled
 from analysis.tables import table3 as hyperparameters
-from bapo.experiments.products import compared_file
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")

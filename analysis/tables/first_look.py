@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 from analysis import reading, results, style, text
 from analysis.figures import common
 from analysis.page import Page, Table, at_scale
+from analysis.products import FIRST_LOOK, MAIN
 from analysis.results import AVERAGE, BASE, Comparison, Result
 from analysis.study import Block, Study, evaluated, plain, workflow_command
 from bapo.experiments import order
-from bapo.experiments.products import FIRST_LOOK, MAIN
 from bapo.store.files import atomic, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MARKDOWN, PICTURE = FIRST_LOOK.files
+MARKDOWN, PICTURE = f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"
 CAPTION = (
     "Left: accuracy on the test problems at the end of training, average of the benchmarks, with its 95% interval for "
     "new problems. Right: mean reward of each step's own responses{window}. One seed: each bar and each line is one "

@@ -12,10 +12,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from analysis.products import TUNING
 from analysis.study import StudyFile, read_file
 from bapo.errors import UserError
 from bapo.experiments.places import base_folder, data_folder, run_folder
-from bapo.experiments.products import TUNING
 from bapo.store.files import MANIFEST, SUMMARY, read_json
 
 DONE, RUNNING, STOPPED, WAITING = "done", "running", "stopped", "waiting"

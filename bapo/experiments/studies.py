@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 
 from bapo import tasks
 from bapo.errors import UserError, unknown
-from bapo.experiments import compose, order, places, products, tuned
+from bapo.experiments import compose, order, places, tuned
 from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import base_directory, options
 from bapo.experiments.settings import Settings, read_settings
@@ -50,9 +50,9 @@ class StudyFile:
     title: str = ""
     scales: dict[str, list[Runs]] = setting(REQUIRED, NOT_EMPTY)
     reference: str = "grpo"  # the method that the others are compared with
-    figures: list[str] = field(default_factory=list)  # of the paper, drawn from these runs
-    #: figures beyond the paper that stand with its comparison: of products.ALSO, or a project's own, FILE.py:NAME
-    also: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=lambda: ["comparison"])  # of analysis/products.py, made of these runs
+    #: of analysis/products.py, drawn from these runs, or a project's own, FILE.py:NAME
+    figures: list[str] = field(default_factory=list)
     curves: list[str] = field(default_factory=list)  # methods whose kept checkpoints are all evaluated
     tuned: bool = False  # each method with the variants that its task's setting names under tuned
     evaluated: bool = True  # on the test benchmarks; else it shows what training itself has recorded
@@ -196,13 +196,8 @@ def _checked(name: str, path: Path, text: str) -> StudyFile:
                     require_name(path, f"{where}.{group}s", group, value)
     for method in content.curves:
         require_name(path, "curves", "method", method)
-    for figure in content.also:
-        if is_place(figure):
-            file_and_name(figure, f"{path}: also")
-        elif figure not in products.ALSO:
-            raise UserError(f"{path}: " + unknown("also", f"no figure '{figure}'", figure, list(products.ALSO)))
-    if content.also and content.figures:
-        raise UserError(f"{path}: also: a study with figures of the paper has no comparison for these to stand with")
+    for figure in filter(is_place, content.figures):
+        file_and_name(figure, f"{path}: figures")
     return content
 
 

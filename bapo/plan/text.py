@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -16,6 +16,7 @@ from bapo.plan import costs as plan_costs
 from bapo.plan.jobs import KINDS, jobs
 from bapo.store import wheels
 
+ORDER = (*dict.fromkeys(KINDS.values()), "analysis")
 NOTE = """\
 GPU-hours are of A100s with 80 GB. Table 2 names no model: the small one of each task is taken. The model assumes
 responses half as long as they may be, full batches and DAPO's every generation batch: 0.8 to 1.5 times the paper's
@@ -38,13 +39,13 @@ def downloads(configs: Iterable[DictConfig]) -> list[tuple[str, str]]:
     return list(sizes.items())
 
 
-def summary(target: str, settings: Settings) -> dict[str, Any]:
+def summary(target: str, settings: Settings, words: Sequence[str] = ()) -> dict[str, Any]:
     """Sum up the plan as plain values: jobs by kind, hours by kind and source, disk, downloads; total and missing."""
-    listed = jobs(target, settings)
+    listed = jobs(target, settings, words)
     home = settings.home
-    bases = [job.output.relative_to(home).parts[:2] for job in listed if job.kind == "base"]
+    bases = [job.output.parts[:2] for job in listed if job.kind == "base"]
     content: dict[str, Any] = {"target": target, "scale": settings.scale, "folder": str(home), "jobs": {}, "hours": []}
-    for kind in KINDS:
+    for kind in ORDER:
         of_kind = [job for job in listed if job.kind == kind]
         content["jobs"][kind] = {"total": len(of_kind), "missing": sum(not job.done for job in of_kind)}
         for source in dict.fromkeys(job.cost.source for job in of_kind):
@@ -68,7 +69,7 @@ def as_text(content: Mapping[str, Any]) -> str:
     lines = [f"Plan of {content['target']} at scale {content['scale']}, in {content['folder']}", ""]
     lines.append(f"{'jobs':<10}{'total':>8}{'missing':>9}")
     counts = content["jobs"]
-    for kind in KINDS:
+    for kind in ORDER:
         if counts[kind]["total"]:
             lines.append(f"{kind:<10}{counts[kind]['total']:>8}{counts[kind]['missing']:>9}")
     lines.append(
@@ -135,8 +136,8 @@ def settings_of(words: Iterable[str]) -> Settings:
     return read_settings(values)
 
 
-def main(target: str, words: Iterable[str], as_json: bool = False) -> int:
+def main(target: str, words: Sequence[str], as_json: bool = False) -> int:
     """Print the plan."""
-    content = summary(target, settings_of(words))
+    content = summary(target, settings_of(words), words)
     print(json.dumps(content, indent=2) if as_json else as_text(content), end="\n" if as_json else "")
     return 0

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
 from bapo.experiments.places import run_directory
-from bapo.experiments.products import TRIALS
 from bapo.experiments.settings import Settings, read_settings
 from bapo.store.files import write_json
 from bapo.sweeps import files, worker
@@ -83,6 +82,6 @@ def collect(sweep: files.Sweep, settings: Settings) -> Path:
         },
         "trials": sorted(rows, key=lambda row: row["slot"]),
     }
-    path = studies.folder_of(sweep, settings) / TRIALS
+    path = studies.folder_of(sweep, settings) / "trials.json"
     write_json(path, content)
     return path

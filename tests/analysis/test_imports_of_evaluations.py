@@ -12,9 +12,9 @@ from support.shared_results import write_results
 
 from analysis.__main__ import main
 from analysis.imports import evaluations
+from analysis.products import imported
 from analysis.report import others, provenance
 from bapo.errors import UserError
-from bapo.experiments.products import imported
 from bapo.store.files import SUMMARY, read_json, read_table
 
 DATE = "2026-01-02T03-04-05.678901"

@@ -12,9 +12,10 @@ import pytest
 import yaml
 from support.paper_runs import PAPER
 
+from analysis import products
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
-from bapo.experiments import places, products, studies
+from bapo.experiments import places, studies
 from bapo.experiments.cells import Cell
 from bapo.experiments.identity import evaluation_identity, train_identity
 from bapo.experiments.places import options
@@ -104,20 +105,20 @@ def test_every_stand_in_plays_one_part_of_the_paper_in_its_order() -> None:
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
 def test_every_study_names_the_figures_that_are_drawn_from_it(scale: str) -> None:
-    shown = products.figure_studies(scale)
-    assert list(shown) == list(products.FIGURES)  # in the paper's order
+    shown = products.studies_of_figures(scale)
+    assert list(shown) == [name for name, figure in products.FIGURES.items() if figure.number]  # in the paper's order
     for name in dict.fromkeys(shown.values()):
         assert list(load_study(name, scale).figures) == [f for f, study in shown.items() if study == name]
 
 
 def test_a_scale_that_a_study_lacks_does_without_its_figures() -> None:
-    assert set(products.figure_studies("gpu").values()) == {"table1"}
+    assert set(products.studies_of_figures("gpu").values()) == {"table1"}
 
 
 def test_a_figure_that_two_studies_name(experiments: Path) -> None:
     edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
-    with pytest.raises(UserError, match=r"figure6.yaml: figures: figure5_test_curves is drawn for figure5 already"):
-        products.figure_studies("laptop")
+    with pytest.raises(UserError, match=r"figure6.yaml: figure5_test_curves is drawn for figure5 already"):
+        products.studies_of_figures("laptop")
 
 
 def test_methods_and_seeds_replace_those_of_the_file() -> None:
@@ -150,7 +151,7 @@ def test_a_model_whose_context_is_too_short_for_the_task_is_refused() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "parts"),
     [
-        ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, scales, reference, figures"]),
+        ("title: Table 1", "titel: Table 1", ["titel", "'title'", "name, title, scales, reference"]),
         ("  smoke:", "  smok:", ["scales.smok", "unknown scale", "laptop, paper, pocket"]),
         ("[qwen2.5-math-7b]", "[qwen-7b]", ["scales.paper[2].models", "unknown model 'qwen-7b'", "qwen2.5-math-7b"]),
         ("[grpo, dapo, grpo_v5, repo, bapo]", "[grpo, bpo]", ["scales.paper[0].methods", "did you mean 'bapo'?"]),

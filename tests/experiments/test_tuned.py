@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis import products
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
-from bapo.experiments import places, products, tuned
+from bapo.experiments import places, tuned
 from bapo.experiments.identity import evaluation_identity, train_identity
 from bapo.experiments.settings import Settings
 from bapo.experiments.studies import load_study, study_content, study_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from analysis.products import at_scale
 from bapo.experiments import studies
 from bapo.experiments.places import options
-from bapo.experiments.products import at_scale
 
 #: scales whose models all come from the hub
 SCALES = ("paper", "single_gpu")

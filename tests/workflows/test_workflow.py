@@ -16,9 +16,9 @@ import pytest
 from support.paper_runs import PAPER
 from support.paths import ROOT
 
+from analysis.products import FIGURES as DRAWN
+from analysis.products import studies_of_figures
 from bapo.experiments import places
-from bapo.experiments.products import FIGURES as DRAWN
-from bapo.experiments.products import figure_studies
 from bapo.experiments.studies import load_study
 from bapo.warm import launch
 
@@ -82,7 +82,7 @@ def test_tuning_evaluates_nothing(workflow: Workflow) -> None:
     runs = {(cell.method, cell.seed) for cell in load_study("tuning", "smoke").cells}
     start = ["Problems: countdown", "Base model: qwen2-112k, countdown"]
     wanted = [*start, *(f"Train: {method}, seed {seed}, qwen2-112k, countdown" for method, seed in runs)]
-    table = ["Runs of tuning", "Hyper-parameters on held-out problems"]
+    table = ["Runs of tuning", "Table: tuning", "tuning"]
     assert sorted(workflow.jobs("tuning", "--config", "scale=smoke")) == sorted([*wanted, *table])
     assert sorted(workflow.jobs("runs_tuning", "--config", "scale=smoke")) == sorted([*wanted, "runs_tuning"])
 
@@ -114,13 +114,13 @@ def papers_curves(study: str) -> set[str]:
 
 
 def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) -> None:
-    products = {"First look", "Table 1", "Runs of table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
+    products = {"First look", "Table: table1", "Runs of table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
     wanted = papers_jobs("table1") | products
     assert sorted(workflow.jobs("table1", "--config", "scale=paper")) == sorted(wanted)
 
 
 def test_the_figures_are_those_of_all_studies(workflow: Workflow) -> None:
-    drawn = figure_studies("paper")
+    drawn = studies_of_figures("paper")
     products = {"figures", *(f"Figure: {name}" for name in drawn), *(f"Runs of {name}" for name in drawn.values())}
     wanted = products.union(*map(papers_jobs, drawn.values()), *map(papers_curves, drawn.values()))
     assert sorted(workflow.jobs("figures", "--config", "scale=paper")) == sorted(wanted)
@@ -193,7 +193,7 @@ def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
 # ------------------------------------------------------------------------------------------------ what an edit does
 
 SMOKE = ("table1", "--config", "scale=smoke", "methods=[grpo,bapo,bapo_without_x2]", "seeds=[1]")
-PRODUCTS = {"First look", "Table 1", "table1", *(f"Figure: {name}" for name in FIGURES)}
+PRODUCTS = {"First look", "Table: table1", "table1", *(f"Figure: {name}" for name in FIGURES)}
 
 
 #: (model, task) of the smoke scale

@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from analysis.page import Page, at_scale
+from analysis.products import SO_FAR
 from analysis.results import Result
 from analysis.study import Block, Study, evaluated
 from analysis.tables.table1.files import page_table, parts
 from analysis.tables.table1.numbers import Section
-from bapo.experiments.products import SO_FAR
 from bapo.store.files import write_text
 
 
@@ -28,7 +28,7 @@ def write(study: Study, out: Path) -> list[Path]:
     ]
     tables = [page_table(title, halves, said=False) for title, halves in parts(sections)]
     page = Page(f"{at_scale('Table 1', study.scale)}, so far", tables, [study.note] * bool(study.note), introduction)
-    path = out / Path(SO_FAR).name
+    path = out / f"{SO_FAR}.md"
     write_text(path, page.markdown())
     return [path]
 

@@ -12,10 +12,9 @@ from support import figure_studies
 from support.figure_studies import NAMES, THREE, figure, rewrite_steps, run_of, write_all, write_figure6
 from support.run_directories import write_study
 
-from analysis import style
+from analysis import products, style
 from analysis.figures import common, probed
 from analysis.study import Study, load
-from bapo.experiments import products
 from bapo.store.files import read_json, read_table
 
 
@@ -31,7 +30,7 @@ def studies(files: dict[str, Path]) -> dict[str, Study]:
 
 @pytest.fixture(scope="module")
 def drawn(files: dict[str, Path]) -> dict[str, tuple[Any, pd.DataFrame]]:
-    return {name: figure_studies.drawn(name, files[products.figure_studies("laptop")[name]]) for name in NAMES}
+    return {name: figure_studies.drawn(name, files[products.studies_of_figures("laptop")[name]]) for name in NAMES}
 
 
 def probe(run: Path, probed_set: str = "train") -> pd.DataFrame:

@@ -111,7 +111,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def written(file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("out")
-    assert main(["checkpoint-choice", "--study", str(file), "--out", str(out)]) == 0
+    assert main(["checkpoint_choice", "--study", str(file), "--out", str(out)]) == 0
     return out
 
 
@@ -171,7 +171,7 @@ def test_what_is_missing_is_named_with_the_command(file: Path, tmp_path: Path, c
     content = json.loads(file.read_text())
     file_without = tmp_path / "study.json"
     file_without.write_text(json.dumps({**content, "name": "table1", "curves": ["grpo", "repo"]}))
-    assert main(["checkpoint-choice", "--study", str(file_without), "--out", str(tmp_path)]) == 2
+    assert main(["checkpoint_choice", "--study", str(file_without), "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
     assert "repo/seed1/curve: not finished" in said and "`snakemake --cores all runs_table1`" in said
     file_without.write_text(json.dumps({**content, "curves": []}))

@@ -48,7 +48,7 @@ def accuracy(run: Path) -> list[float]:
 def test_the_first_look_shows_the_runs_own_accuracies(
     study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["first-look", "--study", str(study), "--out", str(tmp_path)]) == 0
+    assert main(["first_look", "--study", str(study), "--out", str(tmp_path)]) == 0
     page = (tmp_path / "first_look.md").read_text(encoding="utf-8")
     assert page.strip() in capsys.readouterr().out  # for `--config progress=plain`, and the log
     rows = cells(page)
@@ -70,20 +70,20 @@ def test_two_models_that_are_alike_cannot_be_told_apart(study: Path, tmp_path: P
     other = place(tmp_path, "bapo", 1) / "eval"
     for file in (place(tmp_path, "dapo", 1) / "eval").iterdir():
         (other / file.name).write_bytes(file.read_bytes())
-    assert main(["first-look", "--study", str(study), "--out", str(tmp_path)]) == 0
+    assert main(["first_look", "--study", str(study), "--out", str(tmp_path)]) == 0
     page = (tmp_path / "first_look.md").read_text(encoding="utf-8")
     assert "- BAPO minus DAPO: +0.0 (+0.0 to +0.0) points; these two models cannot be told apart." in page
 
 
 def test_a_first_look_without_a_run_names_it(study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (place(tmp_path, "dapo", 1) / "eval" / SUMMARY).unlink()
-    assert main(["first-look", "--study", str(study), "--out", str(tmp_path)]) == 2
+    assert main(["first_look", "--study", str(study), "--out", str(tmp_path)]) == 2
     assert "dapo/seed1/eval: not finished" in capsys.readouterr().err
 
 
 def test_the_table_so_far_has_the_rows_that_are_there(study: Path, tmp_path: Path) -> None:
     def so_far() -> str:
-        assert main(["table1-so-far", "--study", str(study), "--out", str(tmp_path)]) == 0
+        assert main(["table1_so_far", "--study", str(study), "--out", str(tmp_path)]) == 0
         return (tmp_path / "table1_so_far.md").read_text(encoding="utf-8")
 
     page = so_far()
@@ -97,5 +97,5 @@ def test_the_table_so_far_has_the_rows_that_are_there(study: Path, tmp_path: Pat
     for run in (tmp_path / "results").rglob("eval"):
         (run / SUMMARY).unlink()
     (tmp_path / "table1_so_far.md").unlink()
-    assert main(["table1-so-far", "--study", str(study), "--out", str(tmp_path)]) == 0
+    assert main(["table1_so_far", "--study", str(study), "--out", str(tmp_path)]) == 0
     assert not (tmp_path / "table1_so_far.md").exists()  # not a number yet

@@ -175,7 +175,7 @@ def recorded(tmp_path: Path) -> Path:
 
 def test_table_and_figure(recorded: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(["theory", "--study", str(recorded), "--out", str(out)]) == 0
+    assert main(["theory_monitor", "--study", str(recorded), "--out", str(out)]) == 0
     frame = pd.read_csv(out / "theory_monitor.csv")
     assert len(frame) == 6 and set(frame.method) == {"bapo"} and list(frame.seed) == [1, 1, 1, 2, 2, 2]
     assert frame.bound_printed[:2].tolist() == pytest.approx([0.6, -0.8])
@@ -195,7 +195,7 @@ def test_table_and_figure(recorded: Path, tmp_path: Path) -> None:
 def test_runs_that_recorded_no_gain_have_the_largest_values_alone(tmp_path: Path) -> None:
     write_run(place(tmp_path, "bapo", 1), steps=[step(), step()], config=CONFIG)
     study = write_study(tmp_path, [("tiny", "bapo", 1)])
-    assert main(["theory", "--study", str(study), "--out", str(tmp_path / "out")]) == 0
+    assert main(["theory_monitor", "--study", str(study), "--out", str(tmp_path / "out")]) == 0
     text = (tmp_path / "out" / "theory_monitor.md").read_text()
     assert (
         "| 100.0% (2 of 2 steps not positive) | 0.0% (0 of 2 steps not positive) | not recorded | not recorded |"
@@ -206,5 +206,5 @@ def test_runs_that_recorded_no_gain_have_the_largest_values_alone(tmp_path: Path
 
 def test_a_study_without_bapo_is_an_error(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = write_study(recorded.parent, [("tiny", "grpo", 1)])
-    assert main(["theory", "--study", str(study), "--out", str(tmp_path / "out")]) == 2
+    assert main(["theory_monitor", "--study", str(study), "--out", str(tmp_path / "out")]) == 2
     assert "needs a run of BAPO" in capsys.readouterr().err

@@ -20,6 +20,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from safetensors.torch import load_file
 
+from analysis.products import at_scale
 from bapo import methods
 from bapo.engines.verl import checkpoints, devices, launch, run_directory, settings, verl_config
 from bapo.engines.verl.reward import compute_score
@@ -29,7 +30,6 @@ from bapo.experiments import compose as configuration
 from bapo.experiments import studies, verl_keys
 from bapo.experiments.cells import Cell
 from bapo.experiments.places import data_directory, options
-from bapo.experiments.products import at_scale
 from bapo.validate import plain
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)

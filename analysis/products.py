@@ -1,0 +1,354 @@
+"""The products: what a table or figure is called, which function makes it, and what a target of the workflow makes.
+
+To add one, write its function in ``analysis/tables`` or ``analysis/figures``, add a line to TABLES or FIGURES, and name
+it under ``tables`` or ``figures`` in a file of ``experiments/study/``. The rules stand in workflows/products.smk. A
+study's file is read as it stands: whoever runs the study checks the rest of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from bapo import project
+from bapo.errors import UserError, unknown
+from bapo.experiments import places
+from bapo.experiments.places import options
+from bapo.store.files import SUMMARY
+from bapo.validate import parse_yaml
+
+CLAIMS = Path(__file__).resolve().parent / "claims"
+#: the study whose runs the paper's tables show, and its first table
+MAIN = "table1"
+#: the table of every method of a study beside the study's reference
+COMPARISON = "comparison"
+#: the rows of MAIN that can be made while the others are trained
+SO_FAR = f"{MAIN}_so_far"
+#: what a reader sees minutes after the start: four rows of Table 1, with one seed
+FIRST_LOOK = "first_look"
+#: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
+TUNING = "tuning"
+#: where `bapo import` puts other people's results, beside the scales' folders
+IMPORTED = "imported"
+#: the ledger of claims: its files' name, and what a paper of a project's calls its own
+LEDGER, PAPERS_LEDGER = "claims", "claims_{}"
+PAGE = "report.html"
+#: suffixes of the files that are made of a table, a figure, the ledger and a sweep
+TABLE, FIGURE, CLAIM, SWEEP = (
+    ("md", "csv", "tex"),
+    ("svg", "csv", "pdf", "png"),
+    ("md", "csv", "json"),
+    ("md", "svg", "csv", "pdf", "png"),
+)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A table or a figure.
+
+    made_by: a module of the analysis, whose ``write`` makes a table; the function of a figure has the figure's name.
+    curves: it reads the evaluations of kept checkpoints. partial: it says itself which runs are missing, or can do
+    without them.
+    """
+
+    name: str
+    title: str
+    made_by: str
+    curves: bool = False
+    partial: bool = False
+
+    @property
+    def number(self) -> str:
+        """Return the paper's number: "Table 2", "Figure 12", or "" where the paper has no such thing."""
+        match = re.fullmatch(r"(table|figure)(\d+)(_\w+)?", self.name)
+        return f"{match[1].capitalize()} {match[2]}" if match and self.name != SO_FAR else ""
+
+    @property
+    def heading(self) -> str:
+        """Return the number, where there is one, and the title."""
+        return f"{self.number}: {self.title}" if self.number else self.title
+
+
+def _named(*products: Product) -> dict[str, Product]:
+    return {product.name: product for product in products}
+
+
+def _with(stem: str, suffixes: Sequence[str]) -> list[str]:
+    return [f"{stem}.{suffix}" for suffix in suffixes]
+
+
+#: a table's name is also its command of ``python -m analysis``
+TABLES = _named(
+    Product(MAIN, "accuracy on every benchmark", "tables.table1.files", partial=True),
+    Product("table2", "computational overhead", "tables.table2"),
+    Product("table3", "hyper-parameters as used", "tables.table3"),
+    Product("table4", "data sets as loaded", "tables.table4"),
+    Product(
+        "checkpoint_choice",
+        "Checkpoint choice: last, best on validation, best on test",
+        "tables.checkpoint_choice.files",
+        curves=True,
+        partial=True,
+    ),
+    Product("variance", "Variance: problems, seeds, samples and checkpoints", "tables.variance", curves=True),
+    Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "tables.theory.monitor", partial=True),
+    Product("regimes", "Difficulty regimes", "tables.regimes.files"),
+    Product(TUNING, "Hyper-parameters on held-out problems", "tables.tuning"),
+)
+#: tables that no study names: every study's comparison, and two of MAIN's runs with files of other names
+OTHERS = _named(
+    Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
+    Product(FIRST_LOOK, "First look", "tables.first_look", partial=True),
+    Product(SO_FAR, "The rows of Table 1 that can be made already", "tables.table1.so_far", partial=True),
+)
+#: figures, the paper's in its order
+FIGURES = _named(
+    Product("figure1_accuracy_groups", "Accuracy groups before and after GRPO", "figures.accuracy_groups"),
+    Product("figure4_training_curves", "Training curves", "figures.training_curves"),
+    Product("figure5_test_curves", "Test curves of BAPO and its mini test", "figures.test_curves", curves=True),
+    Product("figure6_ablations", "Ablations of BAPO", "figures.ablations"),
+    Product("figure7_tracking", "Tracking of accuracy bins, mathematics", "figures.tracking"),
+    Product("figure8_batch_composition", "Batch composition, mathematics", "figures.batch_composition"),
+    Product("figure9_cumulative_rollouts", "Cumulative rollouts", "figures.cumulative_rollouts"),
+    Product("figure10_online_filters", "Online filters", "figures.online_filters"),
+    Product("figure11_dynamics", "Reward, entropy and response length", "figures.dynamics"),
+    Product("figure12_test_curves", "Test curves", "figures.test_curves", curves=True),
+    Product("figure13_tracking", "Tracking of accuracy bins, Countdown and geometry", "figures.tracking"),
+    Product("figure14_batch_composition", "Batch composition, all tasks", "figures.batch_composition"),
+    Product("figure15_migration", "Migration between accuracy bins", "figures.migration"),
+    Product("figure16_ppo", "PPO against BA-PPO", "figures.test_curves", curves=True),
+    Product("training_curves", "Training curves", "figures.training_curves"),
+    Product("x2_admission", "X2's admission against sampling alone", "figures.x2_admission"),
+    Product("drift", "Accuracy against drift from the rollout policy", "figures.drift"),
+)
+
+
+# ------------------------------------------------------------------------------------------------ what a study draws
+
+
+def tables_of(study: str) -> list[str]:
+    """Return the tables that a study names, by default its comparison. Raises UserError for an unknown one."""
+    named = list(_study(study).get("tables", [COMPARISON]))
+    for table in named:
+        if table not in TABLES and table != COMPARISON:
+            wrong = unknown("tables", f"no table '{table}'", table, [*TABLES, COMPARISON])
+            raise UserError(f"{places.file_of('study', study)}: {wrong}")
+    return named
+
+
+def figures_of(study: str) -> list[str]:
+    """Return the paper's figures that a study names."""
+    return [name for name in _figures(study) if name in FIGURES and FIGURES[name].number]
+
+
+def compared_with(study: str) -> list[str]:
+    """Return the other figures that a study names, which stand with its comparison; a project's are FILE.py:NAME."""
+    others = [name for name in _figures(study) if name not in FIGURES or not FIGURES[name].number]
+    if others and COMPARISON not in tables_of(study):
+        path = places.file_of("study", study)
+        raise UserError(f"{path}: figures: {others[0]} stands with the comparison; add {COMPARISON} to tables")
+    return others
+
+
+def own_figures(study: str) -> list[str]:
+    """Return the figures of a project (FILE.py:NAME) that stand with the comparison of a study."""
+    return [name for name in compared_with(study) if project.is_place(name)]
+
+
+def _figures(study: str) -> list[str]:
+    named = list(_study(study).get("figures") or []) if study in options("study") else []
+    for name in named:
+        if name not in FIGURES and not project.is_place(name):
+            wrong = unknown("figures", f"no figure '{name}'", name, list(FIGURES))
+            raise UserError(f"{places.file_of('study', study)}: {wrong}")
+    return named
+
+
+def at_scale(studies: Iterable[str], scale: str) -> list[str]:
+    """Return those of the studies that have runs at ``scale``."""
+    return [name for name in studies if scale in (_study(name).get("scales") or {})]
+
+
+def _study(name: str) -> dict[str, Any]:
+    path = places.file_of("study", name)
+    if not path.exists():
+        raise UserError(unknown("study", f"no file {path}", name, options("study")))
+    content = _parsed(path, path.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
+
+
+@lru_cache(maxsize=64)
+def _parsed(path: Path, text: str) -> Any:
+    return parse_yaml(path, text)
+
+
+def _drawn_by(scale: str, named: Any, order: Mapping[str, Product]) -> dict[str, str]:
+    """Return product -> the study at ``scale`` that names it. Raises UserError where two do."""
+    found: dict[str, str] = {}
+    for study in at_scale(options("study"), scale):
+        for name in named(study):
+            if found.setdefault(name, study) != study:
+                path = places.file_of("study", study)
+                raise UserError(f"{path}: {name} is drawn for {found[name]} already; name it once")
+    return {name: found[name] for name in order if name in found}
+
+
+def studies_of_tables(scale: str) -> dict[str, str]:
+    """Return table -> the study at ``scale`` that it shows. Raises UserError where two studies name one."""
+    return _drawn_by(scale, lambda study: [name for name in tables_of(study) if name != COMPARISON], TABLES)
+
+
+def studies_of_figures(scale: str) -> dict[str, str]:
+    """Return figure of the paper -> the study at ``scale`` that it shows. Raises UserError where two name one."""
+    return _drawn_by(scale, figures_of, FIGURES)
+
+
+def beyond(scale: str) -> list[str]:
+    """Return the studies at ``scale`` from which nothing of the paper is drawn."""
+    return [name for name in at_scale(options("study"), scale) if name != MAIN and not figures_of(name)]
+
+
+# ------------------------------------------------------------------------------------------------ the files
+
+
+def study_file(study: str) -> str:
+    """Return where the runs of a study are listed, in the scale's folder."""
+    return f"studies/{study}.json"
+
+
+def compared_file(study: str) -> str:
+    """Return the name, without a suffix, of the comparison of a study; "" is a study file without a name."""
+    return f"{COMPARISON}_{study}" if study else COMPARISON
+
+
+def beside_file(study: str, figure: str) -> str:
+    """Return the name, without a suffix, of a figure that stands with the comparison of a study."""
+    return f"{compared_file(study)}_{figure.rpartition(':')[2]}"
+
+
+def table_files(table: str) -> list[str]:
+    """Return the files of a table."""
+    return _with(f"tables/{table}", TABLE)
+
+
+def figure_files(figure: str) -> list[str]:
+    """Return the files of a figure of the paper."""
+    return _with(f"figures/{figure}", FIGURE)
+
+
+def _tables(study: str) -> list[str]:
+    names = [compared_file(study) if name == COMPARISON else name for name in tables_of(study)]
+    return [file for name in names for file in table_files(name)]
+
+
+def imported(home: Path) -> list[Path]:
+    """Return the summaries of imported runs and evaluations, which the page shows beside those in ``home``."""
+    folder = home.parent / IMPORTED
+    return sorted(p for pattern in ("", "eval/") for p in folder.glob(f"*/*/*/seed*/{pattern}{SUMMARY}"))
+
+
+def robustness_reports(results: Path) -> list[list[Path]]:
+    """Return .md, .svg and .csv of every sweep's finished robustness report; the .csv is written last."""
+    reports = [[p.with_suffix(s) for s in (".md", ".svg", ".csv")] for p in results.glob("sweeps/*/robustness.md")]
+    return sorted(files for files in reports if all(p.exists() for p in files))
+
+
+# ------------------------------------------------------------------------------------------------ the targets
+
+
+def own_studies(scale: str) -> list[str]:
+    """Return the studies at ``scale`` of the project in the working directory."""
+    return at_scale(places.own("study"), scale)
+
+
+def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:
+    """Return target of the workflow -> the files in the scale's folder that it asks for.
+
+    A project with studies of its own draws, compares and shows these alone where all are asked for. sweeps: those with
+    runs at the scale.
+    """
+    own, look = own_studies(scale), []
+    figures = {name: figure_files(name) for name in studies_of_figures(scale)}
+    asked = {name: table_files(name) for name in studies_of_tables(scale)} | figures
+    for study in at_scale(options("study"), scale):
+        asked[study] = [*_tables(study), *(file for name in figures_of(study) for file in figures[name])]
+    asked["tables"] = asked.get(MAIN, [])
+    if MAIN in asked:  # of the figures of its runs those that take seconds
+        look = [f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"]
+        quick = [file for name in figures_of(MAIN) if not FIGURES[name].curves for file in figures[name]]
+        asked[MAIN] = [*look, *table_files(MAIN), *quick]
+        asked["tables"], asked["theory"] = [*look, *_tables(MAIN)], asked["theory_monitor"]
+    drawn = [_tables(study) for study in own if compared_with(study)] if own else figures.values()
+    asked["figures"] = [file for files in drawn for file in files]
+    asked["comparisons"] = [file for study in own or beyond(scale) for file in _tables(study)]
+    reports = {f"sweep_{sweep}": _with(f"sweeps/{sweep}/robustness", SWEEP) for sweep in sweeps}
+    asked["sweep"] = [file for files in reports.values() for file in files]
+    asked["all"] = [*(asked["comparisons"] if own else look), PAGE]
+    return asked | reports
+
+
+def shown_on_page(scale: str) -> list[str]:
+    """Return the files that are made before the page: all of the paper's, or of a project its own studies'."""
+    ledger = _with(ledger_name(scale), CLAIM) if has_ledger(scale) else []
+    if own := own_studies(scale):
+        return [*(file for study in own for file in _tables(study)), *ledger]
+    tables = _tables(MAIN) if at_scale([MAIN], scale) else []
+    return [*tables, *(file for name in studies_of_figures(scale) for file in figure_files(name)), *ledger]
+
+
+def shown_where_it_exists(home: Path, scale: str) -> list[Path]:
+    """Return the files in ``home`` that the page shows where they exist, but does not ask for."""
+    compared = [home / file for study in beyond(scale) for file in _tables(study)]
+    reports = [p for files in robustness_reports(home) for p in files]
+    return [p for p in compared if p.exists()] + reports + imported(home)
+
+
+# ------------------------------------------------------------------------------------------------ the ledger
+
+
+def papers_files() -> tuple[Path, ...]:
+    """Return the files of the paper that a project names: itself, its table and, where it has any, its claims."""
+    about = project.about()
+    if about is None or about.paper is None:
+        return ()
+    content = parse_yaml(about.paper)
+    named = [content.get(key) for key in ("table", "claims")] if isinstance(content, dict) else []
+    return (about.paper, *(about.paper.parent / name for name in named if isinstance(name, str)))
+
+
+def ledger_name(scale: str) -> str:
+    """Return the name of the ledger's files, without a suffix."""
+    papers = papers_files() if own_studies(scale) else ()
+    return PAPERS_LEDGER.format(papers[0].stem) if papers else LEDGER
+
+
+def has_ledger(scale: str) -> bool:
+    """Return whether there is a ledger: of a project's studies only where its paper has claims."""
+    return len(papers_files()) == 3 or not own_studies(scale)
+
+
+def judged(scale: str, home: Path) -> list[str]:
+    """Return the studies that the ledger reads, those of a project or of the claims in analysis/claims.
+
+    A study beyond the paper takes hours: the ledger reads it where its comparison is in ``home``, and does not ask.
+    """
+    if own := own_studies(scale):
+        return own
+    further = set(beyond(scale))
+    return [s for s in at_scale(claimed(), scale) if s not in further or (home / _tables(s)[0]).exists()]
+
+
+def claimed() -> list[str]:
+    """Return the studies that the claims ask for, each once. Raises UserError naming a file that is not YAML."""
+    files = [parse_yaml(path) for path in sorted(CLAIMS.glob("*.yaml"))]
+    claims = [claim for content in files if isinstance(content, list) for claim in content if isinstance(claim, dict)]
+    return list(dict.fromkeys(study for claim in claims for study in with_studies(claim).get("studies") or []))
+
+
+def with_studies(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a claim with its default: a query reads the runs of Table 1 where no studies are named."""
+    return {"studies": [MAIN], **claim} if claim.get("query") else dict(claim)

@@ -1,0 +1,77 @@
+"""The table of products, and what a target of the workflow asks for."""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis import figures, products
+from bapo.errors import UserError
+from bapo.experiments import places
+from bapo.experiments.places import options
+
+COMPARED = ["bases", "controls", "deciding", "drift", "fidelity", "matched", "offpolicy", "parts", "regimes", "untuned"]
+
+
+def test_every_study_draws_something_and_every_product_is_drawn() -> None:
+    laptop = products.targets("laptop", ())
+    for study in options("study"):
+        at = products.targets("single_gpu", ()) if study == "single_gpu" else laptop
+        assert at[study]
+    assert products.beyond("single_gpu") == ["single_gpu"]
+    tables = [f"tables/comparison_{study}.md" for study in COMPARED] + ["tables/regimes.md", "tables/tuning.md"]
+    assert {file for file in laptop["comparisons"] if file.endswith(".md")} == set(tables)
+    assert set(products.studies_of_tables("laptop")) == set(products.TABLES)
+    assert set(products.studies_of_figures("laptop")) == {n for n, figure in products.FIGURES.items() if figure.number}
+
+
+def test_every_product_has_a_function() -> None:
+    for table in (products.TABLES | products.OTHERS).values():
+        assert callable(importlib.import_module(f"analysis.{table.made_by}").write)
+    assert all(callable(figures.function(name)) for name in products.FIGURES)
+
+
+def test_a_target_is_made_of_its_products() -> None:
+    asked = products.targets("laptop", ["thresholds_countdown"])
+    assert asked["theory"] == ["tables/theory_monitor.md", "tables/theory_monitor.csv", "tables/theory_monitor.tex"]
+    assert asked["table1"][:3] == ["first_look.md", "first_look.png", "tables/table1.md"]
+    assert "figures/figure1_accuracy_groups.svg" in asked["table1"]
+    assert "figures/figure12_test_curves.svg" not in asked["table1"]  # it takes evaluations of kept checkpoints
+    assert "sweeps/thresholds_countdown/robustness.md" in asked["sweep_thresholds_countdown"] == asked["sweep"]
+    assert "figure6" not in products.targets("gpu", ())  # the study has no runs at this scale
+    assert products.targets("paper", ())["all"] == ["first_look.md", "first_look.png", "report.html"]
+    shown = products.shown_on_page("paper")
+    assert {"tables/table1.md", "figures/figure16_ppo.svg", "claims.json"} <= set(shown)
+
+
+def test_the_ledger_asks_the_studies_that_its_entries_name(tmp_path: Path) -> None:
+    from analysis.claims import entries
+
+    named = list(dict.fromkeys(study for claim in entries.read() for study in claim.studies))
+    assert products.claimed() == named
+    asked = products.judged("laptop", tmp_path)
+    assert "table1" in asked and "regimes" not in asked  # hours, which the ledger does not ask for
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "comparison_regimes.md").write_text("")
+    assert "regimes" in products.judged("laptop", tmp_path)
+
+
+@pytest.mark.parametrize(("old", "new"), [("[figure6_ablations]", "[figure6_ablation]"), ("tables: []", "tables: [t]")])
+def test_a_name_that_does_not_exist(old: str, new: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(places.EXPERIMENTS / "study", tmp_path / "study")
+    monkeypatch.setattr(places, "EXPERIMENTS", tmp_path)
+    path = tmp_path / "study" / "figure6.yaml"
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(UserError, match=rf"figure6.yaml: {new.partition(':')[0] if ':' in new else 'figures'}: no "):
+        products.targets("laptop", ())
+
+
+def test_the_list_imports_nothing_slow() -> None:
+    code = "import sys, analysis.products; print({'torch', 'pandas', 'matplotlib', 'hydra'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
