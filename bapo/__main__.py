@@ -196,7 +196,7 @@ def _train(config: DictConfig, _: Namespace) -> None:
 
 
 def _evaluate(config: DictConfig, arguments: Namespace) -> None:
-    from bapo.engines.shared import pretrained
+    from bapo.engines.shared.models import pretrained
     from bapo.evaluation import curve, run
     from bapo.experiments.places import base_directory
 

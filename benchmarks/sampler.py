@@ -24,8 +24,8 @@ def main() -> None:
     import torch
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import read_prompts
-    from bapo.engines.shared.sampler import SamplingParameters
+    from bapo.engines.shared.prompts import read_prompts
+    from bapo.engines.shared.sampling import SamplingParameters
     from bapo.engines.shared.shortcuts import shortcut
     from bapo.experiments.places import data_directory
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
     from bapo.algorithm.rollouts import Prompt
-    from bapo.engines.shared.sampler import SamplingParameters
+    from bapo.engines.shared.sampling import SamplingParameters
 
 
 def arguments(description: str, rounds: int) -> argparse.ArgumentParser:
@@ -93,7 +93,7 @@ def against_generate(
     import torch
 
     from bapo import seeds
-    from bapo.engines.shared.answers import draw
+    from bapo.engines.shared.prompts import draw
 
     calls: Counter[str] = Counter()
     tokens: dict[str, list[int]] = {"generate": [], "general": [], "fast": []}

@@ -16,7 +16,7 @@ from support.paths import ROOT
 GROUND = {"bapo", "bapo.errors", "bapo.processes", "bapo.project", "bapo.seeds", "bapo.validate"}
 READ_A_RUN = {"bapo.store", "bapo.experiments.order", "bapo.experiments.places"}
 TRAIN = {"bapo.algorithm", "bapo.methods", "bapo.experiments", "bapo.store", "bapo.tasks", "bapo.gpu"}
-TRAIN |= {"bapo.engines.shared"}
+TRAIN |= {"bapo.engines.shared", "bapo.graders"}
 #: room -> the rooms and modules that it may import beside itself and GROUND; the longest name that fits is taken
 ARROWS = {
     "bapo": set(),

@@ -1,7 +1,7 @@
 """The backends that sample responses: the torch engine, vLLM in this process, or an OpenAI-compatible server.
 
 Each is an lm-eval model, of which :func:`bapo.evaluation.run.run_benchmark` needs ``generate_until``; our own return
-texts that know their length (:class:`bapo.engines.shared.answers.Response`).
+texts that know their length (:class:`bapo.engines.shared.prompts.Response`).
 
 =======  ==============================  ================================  ======================================
 backend  random numbers                  column ``seed``                   column ``tokens``
@@ -101,7 +101,7 @@ def _ends(config: DictConfig, checkpoint: Path | str) -> dict[str, Any]:
         return {}
     from transformers import AutoTokenizer
 
-    from bapo.engines.shared import chats
+    from bapo.engines.shared.models import chats
 
     tokenizer = AutoTokenizer.from_pretrained(checkpoint, revision=revision_of(config, checkpoint))
     return {"stop_token_ids": chats.stop_ids(tokenizer, config)}
@@ -155,7 +155,7 @@ def _vllm(config: DictConfig, checkpoint: Path | str, images: int) -> Any:
     """
     from lm_eval.api.registry import get_model
 
-    from bapo.engines.shared import chats
+    from bapo.engines.shared.models import chats
     from bapo.evaluation import parallel
 
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -198,7 +198,7 @@ def _vllm(config: DictConfig, checkpoint: Path | str, images: int) -> Any:
 
 
 def _server(config: DictConfig, checkpoint: Path | str, limits: Limits, advance: Callable[[int], None]) -> Any:
-    from bapo.engines.shared import chats
+    from bapo.engines.shared.models import chats
     from bapo.evaluation.server import ServerLM
 
     s = config.evaluation.server

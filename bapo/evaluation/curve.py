@@ -22,13 +22,14 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from bapo import tasks
-from bapo.engines.shared import pretrained, rewards
+from bapo.engines.shared import records
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation import run as evaluation
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import draw_key, revision_of
 from bapo.experiments.identity import identity_of_curve
+from bapo.graders.verdict import OVERLOADED
 from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
 from bapo.store.progress import Progress
@@ -53,6 +54,8 @@ def evaluate_curve(config: DictConfig, run: Path, folder: Path) -> dict[str, Any
     run: its directory; folder: where the results go. Raises UserError if a checkpoint or the data is missing or
     damaged, or if the backend cannot do it.
     """
+    from bapo.engines.shared.models import pretrained
+
     e = config.evaluation
     names = splits(config)
     data = data_folder(config)
@@ -161,7 +164,8 @@ def _torch(
 ) -> Iterator[tuple[int, dict[str, Counts]]]:
     """Yield (step, counts of each split) with this engine's sampler; the models are loaded one after the other."""
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.models import pretrained
+    from bapo.engines.shared.prompts import read_prompts
 
     if not pending:
         return
@@ -198,7 +202,7 @@ def _correct(
 ) -> list[int]:
     """Count the correct samples of each problem, in the order of ``prompts``."""
     from bapo.engines.shared import models
-    from bapo.engines.shared.answers import answer, grade, parameters_of
+    from bapo.engines.shared.prompts import answer, grade, parameters_of
 
     e, s = config.evaluation, config.sampling
     generation = models.generation_of(model)
@@ -206,7 +210,7 @@ def _correct(
     key = draw_key(e.seed, name)
     responses = answer(model, tokenizer, prompts, e.curve_samples, key, parameters, e.batch_size, advance)
     verdicts = [grade(task, t, p.row.ground_truth) for p, t in zip(prompts, responses, strict=True)]
-    rewards.warn(sum(rewards.overloaded(v) for own in verdicts for v in own), name)
+    records.warn(sum(v.reason == OVERLOADED for own in verdicts for v in own), name)
     return [sum(v.correct for v in own) for own in verdicts]
 
 

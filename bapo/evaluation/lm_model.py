@@ -11,10 +11,9 @@ from lm_eval.api.registry import register_model
 
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared import models
-from bapo.engines.shared.answers import Response, answer, parameters_of
-from bapo.engines.shared.data import Row, chat
-from bapo.engines.shared.images import prepare
-from bapo.engines.shared.sampler import SamplingParameters
+from bapo.engines.shared.models.images import prepare
+from bapo.engines.shared.prompts import Response, Row, answer, chat, parameters_of
+from bapo.engines.shared.sampling import SamplingParameters
 from bapo.errors import UserError
 from bapo.evaluation.prompts import Limits, draw_key
 

@@ -52,10 +52,10 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    from bapo.engines.shared import architectures, chats, processors
-    from bapo.engines.shared.data import chat
+    from bapo.engines.shared.models import chats, images, pretrained
+    from bapo.engines.shared.prompts import chat
 
-    architectures.register(config)
+    pretrained.register(config)
     revision = revision_of(config, checkpoint)
     try:
         tokenizer = chats.prepare(AutoTokenizer.from_pretrained(checkpoint, revision=revision), config)
@@ -82,7 +82,7 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
         ):
             count = len(tokens)
             if problem.images:
-                processor = processor or processors.load(checkpoint, revision)
+                processor = processor or images.load_processor(checkpoint, revision)
                 count += image_tokens(processor, problem.images) - len(problem.images)
             limits.check(benchmark.task_name, problem.id, count)
     return limits
@@ -101,7 +101,7 @@ def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
 
 def revision_of(config: DictConfig, checkpoint: Path | str) -> str | None:
     """Return the commit to ask the hub for: ``model.revision``, or what the base job fetched; a folder has none."""
-    from bapo.engines.shared import pretrained
+    from bapo.engines.shared.models import pretrained
 
     if isinstance(checkpoint, Path):
         return None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from bapo import tasks
-from bapo.engines.shared import rewards
+from bapo.engines.shared import records
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
@@ -74,7 +74,7 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             frames |= _sample(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
         overloaded = not_graded(frames.values())
-        rewards.warn(overloaded, str(folder))
+        records.warn(overloaded, str(folder))
         vote = tasks.get(config.task.name).answer
         on_hub = isinstance(checkpoint, str)
         summary = {
@@ -160,7 +160,7 @@ def _sample(
     """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
     from transformers.utils import logging as transformers_logging
 
-    from bapo.engines.shared import pretrained
+    from bapo.engines.shared.models import pretrained
     from bapo.evaluation import prompts
 
     if config.evaluation.backend != "server":  # which knows the checkpoint by its name
@@ -233,7 +233,7 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
     import pandas as pd
     from lm_eval import evaluate as lm_evaluate
 
-    from bapo.engines.shared.answers import Response
+    from bapo.engines.shared.prompts import Response
 
     benchmark.graded.clear()
     # evaluate, not simple_evaluate: that one also seeds every global generator and runs `pip list` for its report.

@@ -20,7 +20,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_model
 from lm_eval.models.openai_completions import LocalCompletionsAPI
 
-from bapo.engines.shared.answers import Response
+from bapo.engines.shared.prompts import Response
 from bapo.errors import UserError
 from bapo.evaluation.prompts import Limits
 

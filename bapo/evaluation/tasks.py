@@ -35,7 +35,7 @@ from lm_eval.api.filter import Filter
 from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
-from bapo.engines.shared.answers import grade
+from bapo.engines.shared.prompts import grade
 from bapo.evaluation import documents, scores
 from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict

@@ -73,7 +73,7 @@ class ModelConfig(Node):
     name: str
     title: str = ""
     kind: Literal["scratch", "pretrained"]
-    path: str | None = None  # hub name, local folder or wheel: bapo/engines/shared/pretrained.py (pretrained)
+    path: str | None = None  # hub name, local folder or wheel: bapo/engines/shared/models/pretrained.py (pretrained)
     revision: str | None = None  # commit on the hub; of a wheel the SHA-256 of its file
     #: the two below, where they are null, are read from the model's files: bapo/experiments/model_files.py
     from_files: bool = False

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from bapo.engines.shared import models
-from bapo.engines.shared.data import read_prompts
+from bapo.engines.shared.prompts import read_prompts
 from bapo.experiments.places import base_directory, data_directory
 from bapo.gpu import devices
 from bapo.gpucheck import world

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -26,7 +25,9 @@ from pathlib import Path
 from bapo.errors import UserError
 from bapo.graders.verdict import TIME_LIMIT
 
-WALL_SECONDS = 1.7  #: for one verdict with all its golds. The CPU limit strikes first unless the machine is very busy
+#: for one verdict with all its golds. The limit of CPU time strikes first unless the machine is very busy, and around a
+#: training or an evaluation the cores have other work
+WALL_SECONDS = 20.0
 START_SECONDS = 120.0
 WORKERS = 4  #: at most, and only where as many threads grade at once
 
@@ -238,20 +239,6 @@ def shared() -> Pool:
     return _POOL
 
 
-_PATIENCE = threading.local()
-
-
-@contextlib.contextmanager
-def patience(seconds: float) -> Iterator[None]:
-    """Give this thread's verdicts another wall limit than the shared pool's; the limit of CPU time stays."""
-    before = getattr(_PATIENCE, "seconds", None)
-    _PATIENCE.seconds = seconds
-    try:
-        yield
-    finally:
-        _PATIENCE.seconds = before
-
-
 def deadline() -> Deadline:
-    """Return a new one with this thread's limit, by default the shared pool's."""
-    return Deadline(getattr(_PATIENCE, "seconds", None) or _POOL.wall_seconds)
+    """Return a new one with the shared pool's limit."""
+    return Deadline(_POOL.wall_seconds)

@@ -30,7 +30,7 @@ _MODELS = (
     *(place.partition(":")[0] for place in tasks.table().values()),
     "bapo.engines.verl.settings",
     "bapo.gpu.job",
-    "bapo.engines.shared.answers",
+    "bapo.engines.shared.prompts",
     "bapo.engines.fast.sampler",
     "bapo.engines.fast.scoring",
     "bapo.engines.fast.vision",
@@ -62,10 +62,6 @@ def load(words: Sequence[str]) -> None:
     """Import what the command ``words`` (module, arguments) will need. Raises ImportError for what is not installed."""
     fitting = [key for key in IMPORTS if tuple(words[: len(key)]) == key]
     for name in IMPORTS[max(fitting, key=len)] if fitting else ():
-        if name.startswith("transformers"):
-            from bapo.engines.shared.imports import load_transformers
-
-            load_transformers()
         importlib.import_module(name)
 
 

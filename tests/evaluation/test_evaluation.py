@@ -246,7 +246,7 @@ def test_samples_depend_on_the_seed_alone(
 
 
 def test_prompts_are_those_of_training(world: tuple[DictConfig, Path], model: Any) -> None:
-    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.prompts import read_prompts
 
     config, task = world[0], benchmark(world[0])
     run_benchmark(model, task)

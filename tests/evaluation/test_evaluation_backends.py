@@ -61,7 +61,7 @@ def prompts(world: tuple[DictConfig, Path]) -> dict[tuple[int, ...], str]:
     """The prompts of training: their tokens, and a solution."""
     from transformers import AutoTokenizer
 
-    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.prompts import read_prompts
 
     config, checkpoint = world
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)

@@ -41,14 +41,15 @@ WORLD = (
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[DictConfig, Path]:
     """The configuration of a few diagrams and a model that has learnt nothing."""
-    from bapo.engines.shared import models, processors
+    from bapo.engines.shared import models
+    from bapo.engines.shared.models import images
     from bapo.tasks.job import make_data
 
     config = compose_config([*WORLD, f"paths.results={tmp_path_factory.mktemp('results')}"])
     make_data(config)
     checkpoint = base_directory(config) / "checkpoint"
     model, tokenizer = models.build_scratch(config)
-    models.save(model, processors.of_scratch(config, tokenizer), checkpoint)
+    models.save(model, images.scratch_processor(config, tokenizer), checkpoint)
     return config, checkpoint
 
 
@@ -206,9 +207,9 @@ def test_through_hf_multimodal(world: tuple[DictConfig, Path]) -> None:
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
 
-    from bapo.engines.shared import processors
+    from bapo.engines.shared.models import images
 
-    processors.register()
+    images.register_processor()
     config, checkpoint = world
     task = benchmark(config)
     found = simple_evaluate(
@@ -231,9 +232,9 @@ def test_through_hf_multimodal(world: tuple[DictConfig, Path]) -> None:
 
 @pytest.fixture
 def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    from bapo.engines.shared import processors
+    from bapo.engines.shared.models import images
 
-    processors.register()
+    images.register_processor()
     with installed(tmp_path, monkeypatch) as module:
         yield module
 

@@ -36,7 +36,7 @@ if LATE:
     from support.scripted_lm import manager
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.prompts import read_prompts
     from bapo.engines.torch.base import train_base
     from bapo.engines.torch.trainer import train
 

@@ -308,7 +308,8 @@ def test_no_input_takes_long_or_raises(answer: str) -> None:
         assert time.process_time() - start < worker.CPU_SECONDS  # what is slow is elsewhere, where it can be stopped
 
 
-def test_several_golds_have_one_limit() -> None:
+def test_several_golds_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool.shared(), "wall_seconds", 1.7)
     pool.shared().warm()
     mathematics.outcome_of.cache_clear()
     answer, golds = r"\binom{10^9}{10^8}", ["8", "9", r"\sqrt{2}", "x+1", r"\pi"]

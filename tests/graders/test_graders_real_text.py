@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from bapo import tasks
-from bapo.engines.shared import rewards
 from bapo.graders.verdict import NO_ANSWER
 from bapo.tasks.countdown import grammar
 
@@ -38,7 +37,7 @@ def test_countdown(row: dict, grading: str) -> None:
 @pytest.mark.parametrize("row", BOXED, ids=shown)
 def test_boxed_answers(row: dict) -> None:
     task = tasks.get(row["task"])
-    verdict = rewards.judge(task, row["response"], row["ground_truth"])
+    verdict = task.verify(row["response"], row["ground_truth"])
     assert verdict.correct == row["right"]
     assert (verdict.reason != NO_ANSWER) == row["answered"]
 

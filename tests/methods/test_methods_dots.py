@@ -23,8 +23,7 @@ if LATE:
     from support.resumed import assert_resumes_bit_for_bit
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import read_prompts
-    from bapo.engines.shared.embeddings import Embedder
+    from bapo.engines.shared.prompts import Embedder, read_prompts
     from bapo.engines.torch.rollout import StepSampler
     from bapo.engines.torch.trainer import train
 

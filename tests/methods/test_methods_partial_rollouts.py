@@ -23,8 +23,8 @@ if LATE:
     from transformers import GenerationConfig
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import read_prompts
-    from bapo.engines.shared.sampler import SamplingParameters, unfinished
+    from bapo.engines.shared.prompts import read_prompts
+    from bapo.engines.shared.sampling import SamplingParameters, unfinished
     from bapo.engines.torch.rollout import Generator, StepSampler
     from bapo.engines.torch.trainer import train
 

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bapo.engines.shared import chats
-from bapo.engines.shared.data import chat
+from bapo.engines.shared.models import chats
+from bapo.engines.shared.prompts import chat
 from bapo.experiments.compose import compose_config
 from bapo.tasks.countdown.task import to_prompt
 from support.paths import ROOT

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bapo.engines.shared import processors
+from bapo.engines.shared.models import images
 from bapo.tasks.geometry import task as geometry_task
 
 
@@ -16,16 +16,14 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def processor(tokenizer):
-    return processors.build(tokenizer, 8, 2, 1, pixels=48 * 48)
+    return images.build_processor(tokenizer, 8, 2, 1, pixels=48 * 48)
 
 
 def build(tokenizer, text: dict | None = None, vision: dict | None = None):
     """A small Qwen2.5-VL whose biases and norm weights are drawn too, since the library starts them at 0 and 1."""
     import torch
+    import transformers as hf
 
-    from bapo.engines.shared.imports import load_transformers
-
-    hf = load_transformers()
     token = tokenizer.convert_tokens_to_ids
     torch.manual_seed(3)
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 2, 1]}
@@ -93,7 +91,7 @@ SIZES = [(48, 48), (48, 48), (32, 64)]  # the last one's patches differ
 
 def prepared(processor, name: str, sizes=SIZES[:1]):
     """(prompts, images) with different pictures everywhere."""
-    from bapo.engines.shared import images
+    from bapo.engines.shared.models import images
 
     texts, number, pictures = TEXTS[name], 0, []
     for text in texts:

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from bapo import tasks
-from bapo.engines.shared import processors
+from bapo.engines.shared.models import images
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.tasks.files import read_problems
@@ -278,14 +278,14 @@ def test_data_on_disk(tmp_path):
     problems = read_problems(tmp_path / "diagrams_val.parquet")
     assert len(problems) == 9
     tokenizer = TASK.build_tokenizer(config)
-    processor = processors.of_scratch(config, tokenizer)
+    processor = images.scratch_processor(config, tokenizer)
     for problem in problems:
         assert problem.prompt.count("<image>") == len(problem.images) == 1
         kind, question = problem.prompt.removeprefix("<image>").split()[:2]
         assert problem.id.startswith(f"geometry:{kind}:") and problem.id.endswith(f":{question}")
         assert Image.open(io.BytesIO(problem.images[0])).size == (48, 48)
         assert TASK.verify(TASK.gold_responses(problem.ground_truth)[0], problem.ground_truth).correct
-    from bapo.engines.shared.data import read_prompts
+    from bapo.engines.shared.prompts import read_prompts
 
     rows = read_prompts(tmp_path / "train.parquet", tokenizer, config.sampling.max_prompt_tokens, processor)
     assert all(len(p.row.tokens) == 9 and p.row.images.pixel_values.shape == (16, 432) for p in rows)

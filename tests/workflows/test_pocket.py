@@ -29,7 +29,7 @@ if LATE:
     from bapo.engines.fast import sampler as by_hand
     from bapo.engines.fast import scoring
     from bapo.engines.shared import models
-    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.engines.shared.sampling import SamplingParameters, sample
 
 pytestmark = pytest.mark.system
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from bapo.engines.shared.images import View
+    from bapo.engines.shared.models.images import View
 
 #: what a row of attention may have at most
 _LENGTHS = (6, 8, 12, 16, 24)

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.shared.images import View
+    from bapo.engines.shared.models.images import View
 
 #: Larger models gain little, and the joined copies of their weights cost memory and time on every call.
 MAX_PARAMETERS = 400_000_000
@@ -134,7 +134,7 @@ def frequencies_of(model: PreTrainedModel) -> tuple[Tensor, Tensor | None]:
 
 
 class HandDecoder:
-    """Decodes as the module says. Rows are sequences; the interface is that of ``kv_cache.CachedDecoder``."""
+    """Decodes as the module says. Rows are sequences; the interface is that of ``cache.CachedDecoder``."""
 
     device = torch.device("cpu")
 

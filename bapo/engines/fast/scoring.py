@@ -15,12 +15,12 @@ from torch import Tensor
 
 from bapo.engines.fast import layers, sampler
 from bapo.engines.fast.layout import Layout, lay_out
-from bapo.engines.shared import images
+from bapo.engines.shared.models import images
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.shared.images import Images, View
+    from bapo.engines.shared.models.images import Images, View
 
 #: The rows that were scored last, and their layout: policy and reference score the same rows one after the other.
 _LATEST: list[Any] = []

@@ -1,9 +1,12 @@
-"""What a training step leaves in the run directory, for both engines: costs, rows of the tables, the summary."""
+"""What a training step costs and leaves in the run directory, for both engines: time, rows of tables, the summary."""
 
 from __future__ import annotations
 
 import math
 import shutil
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ import numpy as np
 from bapo.algorithm import theory
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, Group
 from bapo.experiments import budgets
+from bapo.experiments.schema import CheckpointConfig
+from bapo.gpu import allocation
 from bapo.methods import Batch, Method
 from bapo.store.files import STEPS, TABLES, atomic, fingerprints, read_table, write_parquet
 
@@ -20,6 +25,9 @@ from bapo.store.files import STEPS, TABLES, atomic, fingerprints, read_table, wr
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
 #: metrics of a critic's update; nan for a method without one
 CRITIC = ("value_loss", "value_clip_fraction", "explained_variance", "critic_gradient_norm")
+
+#: seconds that a process may take to write its tables and to end
+PARTING = 10.0
 
 #: mean and maximum over tokens of |log-probability of the rollout engine - of the training engine|, the same weights in
 #: both; nan where one engine does both
@@ -55,6 +63,60 @@ class Ledger:
             self.regenerated_rollouts += rollouts
         self.generated_tokens += int(sum(g.samples.lengths.sum() for g in groups))
         self.prompt_tokens += prompt_tokens
+
+
+def warn(overloaded: int, where: str, say: Callable[[str], None] | None = None) -> None:
+    """Say, on stderr or by ``say``, how many responses the machine was too busy to grade, if any."""
+    if overloaded:
+        found = f"the machine was too busy to grade {overloaded} responses, counted as wrong; give it more CPU cores"
+        (say or (lambda text: print(text, file=sys.stderr, flush=True)))(f"warning: {where}: {found}")
+
+
+def end_of_job(checkpoint: CheckpointConfig) -> float | None:
+    """Return when the job ends, in seconds since 1970: ``job_minutes`` behind its beginning, or as Slurm says.
+
+    None: it has no end.
+    """
+    if checkpoint.job_minutes is not None:
+        return allocation.beginning() + 60 * checkpoint.job_minutes
+    return allocation.end()
+
+
+class JobClock:
+    """Tells when a run writes a checkpoint because time has passed, and when it stops because its job is about to end.
+
+    end: of the job, in seconds since 1970; minutes: between two checkpoints at most; step: seconds of the longest step,
+    with the checkpoint behind the one before it.
+    """
+
+    def __init__(self, end: float | None, minutes: float | None) -> None:
+        self.end, self.minutes, self.step = end, minutes, 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Measure from here: what came before was no step."""
+        self.mark = self.written = time.time()
+
+    def step_ended(self) -> None:
+        now = time.time()
+        self.step, self.mark = max(self.step, now - self.mark), now
+
+    def checkpoint_due(self) -> bool:
+        return self.minutes is not None and time.time() - self.written >= 60 * self.minutes
+
+    def checkpoint_written(self) -> None:
+        self.written = time.time()
+
+    def ending(self) -> bool:
+        """Return whether the end of the job is nearer than three of the longest steps: two, and a checkpoint.
+
+        Asked after a step, so every job takes at least one.
+        """
+        return self.end is not None and self.end - time.time() < 3 * self.step + PARTING
+
+    def left(self) -> str:
+        """Say how far the end of the job is."""
+        return f"{max(0.0, (self.end or 0.0) - time.time()) / 60:.1f} minutes before the end of its job"
 
 
 def step_row(

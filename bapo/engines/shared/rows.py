@@ -1,21 +1,28 @@
-"""Rows of a training batch: responses of groups as padded tensors, cut into micro-batches, and values back by group."""
+"""Groups as tensors: padded rows of a training batch, cut into micro-batches, and files of a checkpoint.
+
+Both engines' checkpoints hold the responses of replay buffers and of rollouts under way as :func:`pack_groups` makes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
+from safetensors.torch import load_file
 from torch import Tensor
 
-from bapo.algorithm.rollouts import Group
-from bapo.engines.shared.images import Images
+from bapo.algorithm.rollouts import Group, Prompt, Samples
+from bapo.engines.shared.models.images import Images
+from bapo.experiments.schema import TrainConfig
 
 #: A response: the places of its group in the batch and of itself in the group.
 Pair = tuple[int, int]
+#: What a group says of each of its responses, where it says it at all.
+MARKS = ("off_policy", "unfinished")
 
 
 @dataclass
@@ -124,7 +131,7 @@ def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable
 
 
 def denominators(
-    train: DictConfig, groups: Sequence[Group], historical: Sequence[np.ndarray] | None = None
+    train: TrainConfig, groups: Sequence[Group], historical: Sequence[np.ndarray] | None = None
 ) -> dict[str, Any]:
     """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``; parts: (fresh, replayed).
 
@@ -144,3 +151,67 @@ def denominators(
 def learning_rate(full: float, warmup_updates: int, update: int) -> float:
     """Return the rate of an update (1-based), which rises linearly over the first ones."""
     return full * min(1.0, update / max(1, warmup_updates))
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+    """Return the groups as tensors, and a plain entry for each.
+
+    The tensors: tokens int32 and logprobs float32 [sum of lengths], response after response without padding; lengths
+    int32, rewards float32 and the marks bool, all [responses].
+    """
+    if not groups:
+        return {"empty": torch.zeros(1)}, []
+    samples = [g.samples for g in groups]
+    real = [np.arange(s.tokens.shape[1]) < s.lengths[:, None] for s in samples]
+    tensors = {
+        "tokens": torch.from_numpy(np.concatenate([s.tokens[r] for s, r in zip(samples, real, strict=True)])),
+        "lengths": torch.from_numpy(np.concatenate([s.lengths for s in samples])),
+        "logprobs": torch.from_numpy(np.concatenate([s.logprobs[r] for s, r in zip(samples, real, strict=True)])),
+        "rewards": torch.from_numpy(np.concatenate([g.rewards for g in groups])),
+    }
+    for name in MARKS:
+        marks = [getattr(g, name) for g in groups]
+        if any(m is not None for m in marks):
+            each = [np.zeros(g.size, dtype=bool) if m is None else m for g, m in zip(groups, marks, strict=True)]
+            tensors[name] = torch.from_numpy(np.concatenate(each))
+    entries = [
+        {
+            "prompt": g.prompt.id,
+            "size": g.size,
+            "width": int(g.samples.tokens.shape[1]),
+            "step": g.step,
+            "version": g.version,
+            "origin": g.origin,
+            "marks": [n for n in MARKS if getattr(g, n) is not None],
+        }
+        for g in groups
+    ]
+    return tensors, entries
+
+
+def unpack_groups(path: Path, entries: list[dict[str, Any]], prompts: dict[str, Prompt]) -> list[Group]:
+    """Return the groups of :func:`pack_groups`; what lies behind a response's end is 0. prompts: by id."""
+    tensors = {k: v.numpy() for k, v in load_file(path).items()}
+    groups, row, place = [], 0, 0
+    for e in entries:
+        rows = slice(row, row + e["size"])
+        lengths = tensors["lengths"][rows].copy()
+        values, real = slice(place, place + int(lengths.sum())), np.arange(e["width"]) < lengths[:, None]
+        row, place = rows.stop, values.stop
+        tokens, logprobs = (np.zeros(real.shape, dtype=tensors[name].dtype) for name in ("tokens", "logprobs"))
+        tokens[real], logprobs[real] = tensors["tokens"][values], tensors["logprobs"][values]
+        groups.append(
+            Group(
+                prompts[e["prompt"]],
+                tensors["rewards"][rows],
+                e["step"],
+                e["version"],
+                Samples(tokens, lengths, logprobs),
+                e["origin"],
+                **{name: tensors[name][rows].copy() for name in e["marks"]},
+            )
+        )
+    return groups

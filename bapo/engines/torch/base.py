@@ -17,7 +17,8 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from safetensors.torch import load_model
 
 from bapo import seeds, tasks
-from bapo.engines.shared import images, models, pretrained, processors
+from bapo.engines.shared import models
+from bapo.engines.shared.models import images, pretrained
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity, shipped_base
 from bapo.experiments.places import base_directory
@@ -117,7 +118,7 @@ def _save(config: DictConfig, model: Any, tokenizer: Any) -> None:
     """Write a checkpoint into the base model's folder, whole or not at all."""
     folder = base_directory(config)
     require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
-    processor = processors.of_scratch(config, tokenizer)
+    processor = images.scratch_processor(config, tokenizer)
     temporary: Path = folder / f".checkpoint.{os.getpid()}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir()
@@ -157,7 +158,7 @@ def _buckets(config: DictConfig, documents: list[Document], tokenizer: Any) -> l
     """Return tokenised documents by shape."""
     images_of: list[Any] = []
     if any(d.images for d in documents):
-        processor = processors.of_scratch(config, tokenizer)
+        processor = images.scratch_processor(config, tokenizer)
         texts = [
             tokenizer.apply_chat_template(images.to_messages([{"role": "user", "content": d.prompt}]), tokenize=False)
             for d in documents

@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
-from bapo.engines.shared.groups import pack_groups
 from bapo.engines.shared.records import Tables
+from bapo.engines.shared.rows import pack_groups
 from bapo.errors import UserError
 from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, fingerprints, read_json, sync, write_json
 

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from bapo.algorithm.rollouts import Group
-from bapo.engines.shared.imports import load_transformers
 from bapo.engines.shared.rows import Pair, Rows, by_length, collate
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
@@ -34,8 +33,9 @@ def recompute_layers(model: Any) -> None:
     Raises UserError for a model whose layers cannot.
     """
     from torch.utils.checkpoint import checkpoint
+    from transformers import modeling_layers
 
-    kind = load_transformers().modeling_layers.GradientCheckpointingLayer
+    kind = modeling_layers.GradientCheckpointingLayer
     layers = [module for module in model.modules() if isinstance(module, kind)]
     if not layers:
         raise UserError(

@@ -14,14 +14,12 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
-from bapo.engines.shared import models, rewards
-from bapo.engines.shared.answers import decode, draw, grade
-from bapo.engines.shared.data import PromptStream
-from bapo.engines.shared.demonstrations import demonstrate
-from bapo.engines.shared.embeddings import Embedder
+from bapo.engines.shared import models
+from bapo.engines.shared.prompts import Embedder, PromptStream, decode, demonstrate, draw, grade
 from bapo.engines.shared.records import Ledger
 from bapo.engines.shared.rows import Pair, Rows, by_group, index_of, index_of_unfinished, micro_batches
-from bapo.engines.shared.sampler import SamplingParameters, unfinished
+from bapo.engines.shared.sampling import SamplingParameters, unfinished
+from bapo.graders.verdict import OVERLOADED
 from bapo.tasks.base import Task
 
 
@@ -125,7 +123,7 @@ class Generator:
             texts = decode(self.tokenizer, groups[n].samples.select(responses))
             verdicts = grade(self.task, texts, groups[n].prompt.row.ground_truth)
             groups[n].rewards[responses] = [verdict.correct for verdict in verdicts]
-            ledger.overloaded += sum(map(rewards.overloaded, verdicts))
+            ledger.overloaded += sum(verdict.reason == OVERLOADED for verdict in verdicts)
         ledger.seconds["reward"] += time.perf_counter() - start
 
 

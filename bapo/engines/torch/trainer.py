@@ -16,12 +16,10 @@ from omegaconf import DictConfig
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
-from bapo.engines.shared import models, records, rewards
-from bapo.engines.shared.answers import parameters_of
-from bapo.engines.shared.clock import JobClock, end_of_job
-from bapo.engines.shared.data import PromptStream, read_prompts
-from bapo.engines.shared.embeddings import Embedder
-from bapo.engines.shared.groups import unpack_groups
+from bapo.engines.shared import models, records
+from bapo.engines.shared.prompts import Embedder, PromptStream, parameters_of, read_prompts
+from bapo.engines.shared.records import JobClock, end_of_job
+from bapo.engines.shared.rows import unpack_groups
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
@@ -182,7 +180,7 @@ class Trainer:
         self.step = step
         seconds |= {"probe": 0.0, "total": time.perf_counter() - begun}
         row = records.step_row(step, rollout_version, fresh, batch, method, self.parameters, ledger, metrics, seconds)
-        rewards.warn(ledger.overloaded, f"step {step}")
+        records.warn(ledger.overloaded, f"step {step}")
         before, self.spent = self.spent, self.spent + self.budget.spent([row])
         if self.budget.probes(before, self.spent, step, self.config.probe.points):
             row["seconds_probe"] = self._probe()
@@ -204,7 +202,7 @@ class Trainer:
             groups = self.generator.generate(
                 self.model, prompts, self.config.probe.samples, ("probe", name), 0, self.step, FRESH, ledger
             )
-            rewards.warn(ledger.overloaded, f"step {self.step}, {name}")
+            records.warn(ledger.overloaded, f"step {self.step}, {name}")
             self.tables.rows[PROBE] += [
                 {
                     "step": self.step,

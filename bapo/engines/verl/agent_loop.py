@@ -9,7 +9,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetr
 from verl.utils.profiler import simple_timer
 
 from bapo import seeds
-from bapo.engines.shared import chats
+from bapo.engines.shared.models import chats
 from bapo.engines.verl import cpu, images, settings
 
 #: name in ``actor_rollout_ref.rollout.agent.default_agent_loop`` and in ``agent_loops.yaml``

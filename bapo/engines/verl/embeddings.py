@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from bapo.algorithm.rollouts import Prompt
-from bapo.engines.shared.embeddings import mean_states
+from bapo.engines.shared.prompts import mean_states
 from bapo.store.files import atomic
 
 FILE = "embeddings.safetensors"  # in the run folder, until the run has finished

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bapo.engines.shared.images import Images
+    from bapo.engines.shared.models.images import Images
 
 
 def images_of(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -48,7 +48,7 @@ def prepared(processor: Any, pictures: list[Any]) -> Images | None:
     """Return a prompt's pictures as the torch engine reads them."""
     import numpy as np
 
-    from bapo.engines.shared.images import Images
+    from bapo.engines.shared.models.images import Images
 
     if not pictures:
         return None

@@ -20,8 +20,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from bapo.engines.shared import pretrained, records, vllm
-from bapo.engines.shared.clock import end_of_job
+from bapo.engines.shared import records, vllm
 from bapo.engines.verl import checkpoints, devices, settings
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
@@ -118,6 +117,8 @@ def _require_packages(config: DictConfig) -> None:
 
 def _require_start(config: DictConfig) -> None:
     """Raise UserError if the model to begin with is missing, or has heads that vLLM on CPU cores does not know."""
+    from bapo.engines.shared.models import pretrained
+
     pretrains, device = config.model.kind == "pretrained", devices.device_of(config)
     start = pretrained.folder(config) if pretrains else base_folder(config) / "checkpoint"
     if device == "cpu" and devices.rollout_of(config, device) == devices.VLLM:
@@ -160,7 +161,7 @@ def _train(config: DictConfig, folder: Path, identity: str, work: Path) -> dict[
     )
     write_text(folder / CONFIG, config.yaml())
     (work / "config.yaml").write_text(config.yaml(), encoding="utf-8")
-    write_json(work / settings.FACTS, {"end": end_of_job(config.checkpoint)})
+    write_json(work / settings.FACTS, {"end": records.end_of_job(config.checkpoint)})
     _write_probe(config, checkpoints.root_of(folder) / checkpoints.VALIDATION)
     time_limit = float(settings.get(config, "time_limit", 0))
     _run_job(work, device, time_limit, folder.absolute() / LOG)

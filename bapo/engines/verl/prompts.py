@@ -14,7 +14,7 @@ from verl.utils.dataset.rl_dataset import collate_fn
 
 from bapo import seeds
 from bapo.algorithm.rollouts import Prompt
-from bapo.engines.shared.data import PromptStream
+from bapo.engines.shared.prompts import PromptStream
 from bapo.tasks.base import Problem
 
 

@@ -13,9 +13,8 @@ from safetensors.torch import save_file
 from verl.trainer.ppo.v1 import PPOTrainerSync
 
 from bapo import methods
-from bapo.engines.shared.clock import JobClock
-from bapo.engines.shared.groups import pack_groups, unpack_groups
-from bapo.engines.shared.records import copy_tables
+from bapo.engines.shared.records import JobClock, copy_tables
+from bapo.engines.shared.rows import pack_groups, unpack_groups
 from bapo.engines.verl import checkpoints, export
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.launch import PROGRESS

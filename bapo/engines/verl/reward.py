@@ -20,10 +20,10 @@ def compute_score(
     Raises ValueError for a reward outside [0, 1]: the thresholds c1, c2 and c3 compare mean rewards.
     """
     from bapo import tasks
-    from bapo.engines.shared import rewards
+    from bapo.graders.verdict import OVERLOADED
 
     begun = time.perf_counter()
-    verdict = rewards.judge(tasks.get(task or data_source), solution_str, ground_truth)
+    verdict = tasks.get(task or data_source).verify(solution_str, ground_truth)
     score = float(verdict.correct)
     if not 0 <= score <= 1:
         raise ValueError(f"{task}: reward {score} is outside [0, 1]")
@@ -31,6 +31,6 @@ def compute_score(
         "score": score,
         "acc": score,
         "problem": str((extra_info or {}).get("id", "")),
-        "overloaded": int(rewards.overloaded(verdict)),
+        "overloaded": int(verdict.reason == OVERLOADED),
         "seconds": time.perf_counter() - begun,
     }

@@ -17,7 +17,7 @@ from transfer_queue import KVBatchMeta
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from bapo.algorithm.rollouts import Group, Prompt, Samples
-from bapo.engines.shared.images import Images
+from bapo.engines.shared.models.images import Images
 from bapo.engines.verl import images
 from bapo.engines.verl.batches import Rows
 

@@ -23,12 +23,11 @@ from verl.workers.utils.padding import response_from_nested
 
 from bapo import tasks
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
-from bapo.engines.shared import data, models
-from bapo.engines.shared.answers import parameters_of
-from bapo.engines.shared.demonstrations import demonstrate
+from bapo.engines.shared import models
+from bapo.engines.shared.prompts import Row, demonstrate, parameters_of
 from bapo.engines.shared.records import Ledger
 from bapo.engines.shared.rows import index_of, index_of_unfinished
-from bapo.engines.shared.sampler import SamplingParameters, unfinished
+from bapo.engines.shared.sampling import SamplingParameters, unfinished
 from bapo.engines.verl import embeddings
 from bapo.engines.verl.batches import Rows
 from bapo.engines.verl.prompts import Beginning, PromptSource
@@ -85,7 +84,7 @@ class Services:
     def with_tokens(self, prompt: Prompt) -> Prompt:
         """Return the same prompt with the torch engine's row."""
         tokens, images = self.rows.prompt_of(prompt)
-        return Prompt(prompt.id, data.Row(tokens, self.source.ground_truths[prompt.row.index], images))
+        return Prompt(prompt.id, Row(tokens, self.source.ground_truths[prompt.row.index], images))
 
     def _start_model(self) -> Any:
         config = self.run.copy()

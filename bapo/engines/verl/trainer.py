@@ -36,7 +36,8 @@ from verl.utils.debug import marked_timer
 
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group
-from bapo.engines.shared import chats, rewards
+from bapo.engines.shared import records
+from bapo.engines.shared.models import chats
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.verl import advantages, critic, embeddings, losses, run_directory
 from bapo.engines.verl.batches import lay_out
@@ -310,7 +311,7 @@ class MethodTrainer(ResumableTrainer):
         """Record the accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
         infos = dict(reward_extra_infos_dict)
         infos.pop("seconds", None)
-        rewards.warn(int(sum(infos.pop("overloaded", ()))), f"step {self.global_steps}, validation", self._say)
+        records.warn(int(sum(infos.pop("overloaded", ()))), f"step {self.global_steps}, validation", self._say)
         entries = zip(data_sources, infos["problem"], infos["reward"], strict=True)
         self.recorder.add_probe(self.global_steps, entries, len(self.val_dataset))
         return super()._val_metrics_update(data_sources, sample_uids, infos, *args, **kwargs)
@@ -327,7 +328,7 @@ class MethodTrainer(ResumableTrainer):
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"
         )
-        rewards.warn(row["overloaded"], f"step {global_steps}", self._say)
+        records.warn(row["overloaded"], f"step {global_steps}", self._say)
         self.clock.step_ended()
         finished = self.recorder.finished(global_steps)
         ending = not finished and self.clock.ending()

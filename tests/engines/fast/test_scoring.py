@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 from support.late import LATE
 
-from bapo.engines.shared.imports import load_transformers
-
 if LATE:
     import torch
+    import transformers as hf
 
     from bapo.engines.fast import scoring
     from bapo.engines.fast.layout import Sums, lay_out
     from bapo.engines.shared import models
-
-    hf = load_transformers()
 
 
 def build(family: str = "Qwen2", **changes):

@@ -15,7 +15,7 @@ from support.late import LATE
 
 from bapo import tasks
 from bapo.__main__ import main
-from bapo.engines.shared import architectures
+from bapo.engines.shared import vllm
 from bapo.engines.verl import memory, verl_config
 from bapo.errors import UserError
 from bapo.experiments import identity, model_files
@@ -201,7 +201,7 @@ def test_verl_gets_it(changed: Callable[..., Path], tmp_path: Path, monkeypatch:
         memory.micro_batch_tokens(compose_config([*words, "model.parameters=3e9"]), 1, 1536, 24)
     with pytest.raises(UserError, match=r"max_response_tokens=4096: .* has 4096 positions \(.*config\.json\)"):
         compose_config([*words, "sampling.max_response_tokens=4096"])
-    monkeypatch.setattr(architectures, "registered", lambda: frozenset({"Qwen2ForCausalLM"}))
+    monkeypatch.setattr(vllm, "registered", lambda: frozenset({"Qwen2ForCausalLM"}))
     with pytest.raises(UserError, match=r"architectures=LlamaForCausalLM: the installed vLLM has none of them"):
         models.start_path(config)
 

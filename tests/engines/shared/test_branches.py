@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bapo.engines.shared.branches import DROP_SHARE, Branches
+from bapo.engines.shared.sampling.cache import DROP_SHARE, Branches
 
 
 class Rows:

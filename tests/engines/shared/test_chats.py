@@ -9,7 +9,7 @@ import pytest
 from omegaconf import DictConfig
 from support.late import LATE
 
-from bapo.engines.shared import chats
+from bapo.engines.shared.models import chats
 from bapo.engines.verl import images
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
@@ -19,7 +19,7 @@ if LATE:
     from transformers import AutoTokenizer
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import chat
+    from bapo.engines.shared.prompts import chat
 
 
 #: as Qwen's: a system's message of its own, an option, and marks around every turn

@@ -4,69 +4,57 @@ from __future__ import annotations
 
 import time
 
-from omegaconf import OmegaConf
+import pytest
 
-from bapo.engines.shared.clock import PARTING, JobClock, end_of_job
+from bapo.engines.shared.records import PARTING, JobClock, end_of_job
+from bapo.experiments.schema import CheckpointConfig
 from bapo.gpu import allocation
 
 
-class Time:
-    def __init__(self) -> None:
-        self.now = 1000.0
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time, in a list of one number that a test changes."""
+    found = [1000.0]
+    monkeypatch.setattr(time, "time", lambda: found[0])
+    return found
 
-    def __call__(self) -> float:
-        return self.now
 
-
-def test_a_checkpoint_is_due_after_its_minutes() -> None:
-    time = Time()
-    clock = JobClock(None, 2.0, time)
-    time.now += 119
+def test_a_checkpoint_is_due_after_its_minutes(now: list[float]) -> None:
+    clock = JobClock(None, 2.0)
+    now[0] += 119
     assert not clock.checkpoint_due()
-    time.now += 1
+    now[0] += 1
     assert clock.checkpoint_due()
     clock.checkpoint_written()
     assert not clock.checkpoint_due() and not clock.ending()
-    assert not JobClock(None, None, time).checkpoint_due()
+    assert not JobClock(None, None).checkpoint_due()
 
 
-def test_a_run_stops_when_the_end_is_nearer_than_two_steps_and_a_checkpoint() -> None:
-    time = Time()
-    clock = JobClock(1000 + 500, None, time)
-    time.now += 100
-    clock.step_ended()  # 400 left; two steps of 100 and a checkpoint that is taken for a third
+def test_a_run_stops_when_the_end_is_nearer_than_two_steps_and_a_checkpoint(now: list[float]) -> None:
+    clock = JobClock(1000 + 600, None)
+    now[0] += 100
+    clock.step_ended()  # 500 left; two steps of 100 and a checkpoint that is taken for a third
     assert not clock.ending()
-    time.now += 20
-    clock.checkpoint_written()  # 380 left, a checkpoint takes 20
-    time.now += 90
-    clock.step_ended()  # 290 left; the longest step counts
+    now[0] += 20
+    clock.checkpoint_written()
+    now[0] += 90
+    clock.step_ended()  # 390 left; the longest step took 110 with the checkpoint before it
+    assert not clock.ending() and clock.step == 110
+    now[0] += 390 - (3 * 110 + PARTING)
     assert not clock.ending()
-    time.now += 290 - (2 * 100 + 20 + PARTING)
-    assert not clock.ending()
-    time.now += 1
+    now[0] += 1
     assert clock.ending()
-    assert clock.left() == "3.8 minutes before the end of its job"
+    assert clock.left() == "5.7 minutes before the end of its job"
 
 
-def test_the_time_between_step_and_checkpoint_counts_once() -> None:
-    time = Time()
-    clock = JobClock(None, None, time)
-    for step, checkpoint in ((5, 30), (7, 10)):
-        time.now += step
-        clock.step_ended()
-        time.now += checkpoint
-        clock.checkpoint_written()
-    assert (clock.step, clock.checkpoint) == (7, 30)
-
-
-def test_the_end_is_the_settings_before_slurms(monkeypatch) -> None:
+def test_the_end_is_the_settings_before_slurms(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "1")
     monkeypatch.setenv("SLURM_JOB_END_TIME", "20000000000")  # in the year 2603
-    assert end_of_job(OmegaConf.create({"job_minutes": None})) == 20_000_000_000
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
-    assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) == 1060
+    one_minute = CheckpointConfig(job_minutes=1.0)
+    assert end_of_job(CheckpointConfig()) == 20_000_000_000
+    assert end_of_job(one_minute) == 1060
     with allocation.begun():
-        monkeypatch.setattr(time, "time", lambda: 1600.0)  # waited for a GPU
-        assert end_of_job(OmegaConf.create({"job_minutes": 1.0})) == 1060
-    monkeypatch.undo()
-    assert end_of_job(OmegaConf.create({"job_minutes": None})) is None
+        now[0] = 1600.0  # waited for a GPU
+        assert end_of_job(one_minute) == 1060
+    monkeypatch.delenv("SLURM_JOB_ID")
+    assert end_of_job(CheckpointConfig()) is None

@@ -15,7 +15,6 @@ from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, REPLAYED, Prompt
 from bapo.engines.shared.records import Ledger, group_rows
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.graders.verdict import OVERLOADED, Verdict
 from bapo.methods import Batch
 from bapo.tasks.countdown import problems as countdown_problems
 from bapo.tasks.countdown.grammar import to_ground_truth
@@ -25,15 +24,12 @@ from bapo.tasks.mathematics import generator as mathematics_generator
 from bapo.tasks.mathematics import terms as mathematics_terms
 
 if LATE:
-    import torch
     from safetensors.torch import save_file
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import Row
-    from bapo.engines.shared.demonstrations import demonstrate
-    from bapo.engines.shared.groups import pack_groups, unpack_groups
-    from bapo.engines.shared.rows import collate, micro_batches
-    from bapo.engines.shared.sampler import SamplingParameters
+    from bapo.engines.shared.prompts import Row, demonstrate
+    from bapo.engines.shared.rows import collate, micro_batches, pack_groups, unpack_groups
+    from bapo.engines.shared.sampling import SamplingParameters
     from bapo.engines.torch.rollout import Generator, StepSampler
 
 
@@ -130,14 +126,6 @@ def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
     assert group.replayed.tolist() == [True]
 
 
-def test_a_busy_machine_is_asked_again_whether_the_expert_is_right(world, monkeypatch):
-    refused, verify = [Verdict(False, False, OVERLOADED)], Countdown.verify
-    monkeypatch.setattr(Countdown, "verify", lambda _, *given: refused.pop() if refused else verify(*given))
-    one = prompt(world[2], (8, 3, 2), 22)
-    (group,) = demonstrate([one], world[2], COUNTDOWN, parameters(world[2]), step=4)
-    assert group is not None and not refused
-
-
 class Careless(Countdown):
     """Its expert forgets a number."""
 
@@ -202,36 +190,6 @@ def test_checkpoints_keep_what_a_group_says_of_its_responses(world, tmp_path):
     # nothing is stored behind a response's end
     real = sum(int(g.samples.lengths.sum()) for g in (marked, two, solution, cut))
     assert tensors["tokens"].shape == tensors["logprobs"].shape == (real,)
-    for entry in entries:  # a checkpoint from before these marks
-        del entry["marks"]
-    old = unpack_groups(tmp_path / "groups.safetensors", entries, {p.id: p for p in prompts})
-    assert all(g.off_policy is None for g in old)
-
-
-def test_older_checkpoints_hold_one_padded_block(tmp_path):
-    """Two groups, of widths 3 and 2, as they were stored before: every response as long as the longest."""
-    tensors = {
-        "tokens": torch.tensor([[1, 2, 3], [4, 5, 0], [6, 7, 0]], dtype=torch.int32),
-        "lengths": torch.tensor([3, 2, 2], dtype=torch.int32),
-        "logprobs": torch.tensor([[-1.0, -2, -3], [-4, -5, 0], [-6, -7, 0]]),
-        "rewards": torch.tensor([1.0, 0.0, 1.0]),
-    }
-    save_file(tensors, tmp_path / "old.safetensors")
-    entries = [
-        {"prompt": name, "size": size, "width": width, "step": 1, "version": 0, "origin": FRESH}
-        for name, size, width in (("a", 2, 3), ("b", 1, 2))
-    ]
-    prompts = {name: Prompt(name) for name in "ab"}
-    a, b = unpack_groups(tmp_path / "old.safetensors", entries, prompts)
-    assert a.samples.tokens.tolist() == [[1, 2, 3], [4, 5, 0]] and b.samples.tokens.tolist() == [[6, 7]]
-    assert b.samples.logprobs.tolist() == [[-6, -7]] and b.rewards.tolist() == [1.0]
-    # and as they are stored now
-    packed, listed = pack_groups([a, b])
-    assert packed["tokens"].tolist() == [1, 2, 3, 4, 5, 6, 7]
-    save_file(packed, tmp_path / "new.safetensors")
-    for before, after in zip((a, b), unpack_groups(tmp_path / "new.safetensors", listed, prompts), strict=True):
-        for name in ("tokens", "lengths", "logprobs"):
-            assert np.array_equal(getattr(before.samples, name), getattr(after.samples, name))
 
 
 def test_the_record_says_how_many_responses_are_not_this_steps(world):

@@ -14,7 +14,7 @@ from support.late import LATE
 from bapo.errors import UserError
 
 if LATE:
-    from bapo.engines.shared import gguf
+    from bapo.engines.shared.models import gguf
 
 
 END = "<|im_end|>"

@@ -7,20 +7,20 @@ import pytest
 from support.late import LATE
 from support.vision import SIZES, TEXTS, build, picture, prepared, rows
 
-from bapo.engines.shared import processors
-from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.models import images
 from bapo.errors import UserError
 
 if LATE:
     import torch
+    import transformers as hf
 
     from bapo.engines.fast import sampler as sampler_qwen2
     from bapo.engines.fast import scoring as scoring_qwen2
     from bapo.engines.fast import vision as vision_qwen2_5
-    from bapo.engines.shared import images, models
-    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.engines.shared import models
+    from bapo.engines.shared.models import images
+    from bapo.engines.shared.sampling import SamplingParameters, sample
 
-    hf = load_transformers()
     SETTINGS = SamplingParameters(max_tokens=7, eos_ids=(1,))
 
 
@@ -234,7 +234,7 @@ def test_what_is_refused(tokenizer, processor):
 
 
 def test_auto_processor_loads_a_checkpoint_without_torchvision(tokenizer, processor, tmp_path):
-    processors.register()
+    images.register_processor()
     build(tokenizer).save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
     loaded = hf.AutoProcessor.from_pretrained(tmp_path)
@@ -250,4 +250,4 @@ def test_auto_processor_loads_a_checkpoint_without_torchvision(tokenizer, proces
     with pytest.raises(UserError, match="image processor"):
         tokenizer.save_pretrained(tmp_path / "text")
         hf.Qwen2Config(vocab_size=8).save_pretrained(tmp_path / "text")
-        processors.load(tmp_path / "text")
+        images.load_processor(tmp_path / "text")

@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from support import hub_server
 from support.late import LATE
 
-from bapo.engines.shared import pretrained
+from bapo.engines.shared.models import pretrained
 from bapo.engines.verl import verl_config
 from bapo.errors import UserError
 from bapo.evaluation.prompts import revision_of

@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 from support.late import LATE
 
-from bapo.engines.shared.imports import load_transformers
 from bapo.errors import UserError
 from bapo.seeds import key64, uniforms
 
 if LATE:
     import torch
+    import transformers as hf
     from torch import nn
 
     from bapo.engines.fast import sampler as by_hand
-    from bapo.engines.shared import kv_cache
-    from bapo.engines.shared.sampler import SamplingParameters, draw, sample
+    from bapo.engines.shared.sampling import SamplingParameters, cache, draw, sample
 
-    hf = load_transformers()
     PARAMETERS = SamplingParameters(max_tokens=9, eos_ids=(1, 2, 30, 31), pad_id=0)
 
 
@@ -42,10 +40,9 @@ CONFIGS = {
     "qwen2": lambda: hf.Qwen2Config(**GROUPED, **ENDS, tie_word_embeddings=True),
     "llama": lambda: hf.LlamaConfig(**GROUPED, **ENDS),
     "gpt2": lambda: hf.GPT2Config(**GPT2, **ENDS),
-    # masks from the attention mask alone; a window shorter than the prompts; no keys and values at all
+    # masks from the attention mask alone; a window shorter than the prompts
     "bloom": lambda: hf.BloomConfig(vocab_size=40, hidden_size=32, n_layer=2, n_head=4, initializer_range=0.3, **ENDS),
     "mistral": lambda: hf.MistralConfig(**GROUPED, **ENDS, sliding_window=4),
-    "mamba": lambda: hf.MambaConfig(vocab_size=40, hidden_size=32, state_size=4, num_hidden_layers=1, **ENDS),
 }
 #: lengths 3, 6, 1, 3, 8; a few tokens end a response, so that random weights end some early
 PROMPTS = [[5, 6, 7], [8, 9, 10, 11, 12, 13], [3], [4, 4, 4], [20, 21, 22, 23, 24, 25, 26, 27]]
@@ -261,7 +258,7 @@ def test_a_larger_group_only_appends(qwen2):
     assert_same([g[8:] for g in large], rest)
 
 
-@pytest.mark.parametrize(("name", "fast"), [("qwen2", True), ("qwen2", False), ("mistral", False), ("mamba", False)])
+@pytest.mark.parametrize(("name", "fast"), [("qwen2", True), ("qwen2", False), ("mistral", False)])
 def test_responses_go_on_from_their_beginnings(name, fast):
     """As if the beginning were part of the prompt, each with its own number; only what is new comes back."""
     model, begun = build(name), [[9, 30], [], [7, 8, 9, 1], [4], [6, 6]]
@@ -375,7 +372,7 @@ def test_tokens_of_probability_zero_are_never_drawn():
 def test_a_draw_is_the_same_in_blocks(monkeypatch):
     logits, u = torch.randn(37, 11), torch.rand(37)
     whole = draw(logits, u, PARAMETERS)
-    monkeypatch.setattr("bapo.engines.shared.sampler.BLOCK", 50)  # four rows at a time
+    monkeypatch.setattr("bapo.engines.shared.sampling.BLOCK", 50)  # four rows at a time
     for one, other in zip(draw(logits, u, PARAMETERS), whole, strict=True):
         assert (one == other).all()
 
@@ -441,8 +438,8 @@ def test_what_the_hand_written_forward_leaves_to_the_library(qwen2):
 
 
 def test_only_plain_attention_is_padded():
-    padded = {name: kv_cache.pads_left(build(name)) for name in CONFIGS}
-    assert padded == {"qwen2": True, "llama": True, "gpt2": True, "bloom": False, "mistral": False, "mamba": False}
+    padded = {name: cache.pads_left(build(name)) for name in CONFIGS}
+    assert padded == {"qwen2": True, "llama": True, "gpt2": True, "bloom": False, "mistral": False}
 
 
 # --------------------------------------------------------------------------------------------------------- errors
@@ -493,10 +490,3 @@ def test_a_diverged_model_is_named(qwen2, fast, temperature):
     with pytest.raises(UserError, match="not finite"):
         sample(model, PROMPTS, 2, KEYS, KEY, parameters, fast=fast)
     sample(qwen2, PROMPTS, 2, KEYS, KEY, parameters, fast=fast)
-
-
-def test_mismatched_arguments(qwen2):
-    with pytest.raises(ValueError, match="5 prompts, 4 keys"):
-        sample(qwen2, PROMPTS, 2, KEYS[:4], KEY, PARAMETERS)
-    with pytest.raises(ValueError, match="group_size=0"):
-        sample(qwen2, PROMPTS, 0, KEYS, KEY, PARAMETERS)

@@ -12,7 +12,6 @@ import pytest
 from support.late import LATE
 from support.paths import ROOT
 
-from bapo.engines.shared.imports import load_transformers
 from bapo.engines.shared.shortcuts import shortcut
 
 if LATE:
@@ -20,7 +19,7 @@ if LATE:
 
     from bapo.engines.shared import models
     from bapo.engines.shared.rows import Rows
-    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.engines.shared.sampling import SamplingParameters, sample
     from bapo.engines.torch.critic import values_of, with_value_head
 
 
@@ -43,7 +42,8 @@ print(json.dumps(test_shortcuts.numbers()))
 
 def numbers() -> dict[str, list]:
     """Which shortcuts are taken, and what a tiny model samples, scores and values."""
-    hf = load_transformers()
+    import transformers as hf
+
     torch.manual_seed(3)
     config = hf.Qwen2Config(
         vocab_size=40,

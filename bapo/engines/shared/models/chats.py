@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from omegaconf import DictConfig
-
 from bapo.errors import UserError
+from bapo.experiments.schema import Config
 from bapo.tasks.tokenizers import CHAT_TEMPLATE
 from bapo.validate import plain
 
@@ -23,7 +22,7 @@ ENDS = "more_end_ids"
 OWN = "own_chat_template"
 
 
-def prepare(tokenizer: Any, config: DictConfig) -> Any:
+def prepare(tokenizer: Any, config: Config) -> Any:
     """Have a tokenizer, or a processor, render messages as ``config.data`` says; returns it.
 
     A tokenizer also learns the ids of ``sampling.stop_tokens``. Raises UserError for one that is no token of it.
@@ -51,7 +50,7 @@ def own_template(tokenizer: Any) -> Iterator[None]:
         tokenizer.chat_template = current
 
 
-def stop_ids(tokenizer: Any, config: DictConfig) -> list[int]:
+def stop_ids(tokenizer: Any, config: Config) -> list[int]:
     """Return the ids of ``sampling.stop_tokens``, names or texts. Raises UserError for a text that is not one token."""
     known, ids = tokenizer.get_vocab(), []
     for token in config.sampling.stop_tokens:

@@ -1,32 +1,35 @@
-"""Decoding with any Hugging Face causal language model: its own forward, and a cache that is allocated once.
+"""What a decoder remembers: keys and values of each row, and which row each unfinished response goes on from.
 
-Three ways to remember the past, chosen by :func:`decoder_for`:
+Keys and values of full attention layers lie in buffers of the final length, written in place (:class:`StaticLayer`);
+layers of another kind (sliding windows, linear attention) are the library's own growing ones.
 
-- full attention layers: keys and values lie in buffers of the final length, written in place (:class:`StaticLayer`);
-- layers of another kind (sliding windows, linear attention): the library's own growing layers, one by one;
-- models whose forward takes no ``past_key_values``: the whole sequence is computed again for each token.
+Responses that begin alike are computed once (:class:`Branches`). All responses to a prompt have the prompt in common,
+and a trained model repeats itself: of 32 responses to a Countdown problem GRPO's policy needs 0.44 of the tokens, of 8
+it needs 0.66. A row is a beginning that no other row has. Where responses part, the row of the first one stays and the
+others get copies of it, in rows that nobody needs any longer if there are any.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from bapo.engines.shared import images
-from bapo.engines.shared.imports import load_transformers
+from bapo.engines.shared.models import images
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from bapo.engines.shared.images import View
+    from bapo.engines.shared.models.images import View
 
-_cache_utils = load_transformers().cache_utils
-DynamicCache, DynamicLayer = _cache_utils.DynamicCache, _cache_utils.DynamicLayer
+#: Rows that nobody needs are dropped once they are this share of all. Until then they are computed for nothing.
+DROP_SHARE = 1 / 8
 
 
 class StaticLayer(DynamicLayer):
@@ -37,15 +40,12 @@ class StaticLayer(DynamicLayer):
     costs no more than it must and needs no mask where all prompts have the same length.
     """
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-        self.buffers: tuple[Tensor, Tensor] | None = None
+    buffers: tuple[Tensor, ...] = ()
 
-    def make_room(self, rows: int) -> None:
+    def make_room(self, rows: int, width: int) -> None:
         """Copy what is there into buffers of the final width and ``rows`` rows."""
         written, (count, heads, length, size) = (self.keys, self.values), self.keys.shape
-        self.buffers = tuple(x.new_empty(rows, heads, self.width, size) for x in written)
+        self.buffers = tuple(x.new_empty(rows, heads, width, size) for x in written)
         for buffer, old in zip(self.buffers, written, strict=True):
             buffer[:count, :, :length] = old
         self._show(count, length)
@@ -59,7 +59,7 @@ class StaticLayer(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append [rows, heads, new tokens, head size]; returns all keys and values so far (the library's interface)."""
-        if self.buffers is None:
+        if not self.buffers:
             return super().update(key_states, value_states, *args, **kwargs)
         rows, end = len(key_states), self.keys.shape[-2] + key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
@@ -83,15 +83,9 @@ def pads_left(model: PreTrainedModel) -> bool:
     """Return whether prompts of different lengths may share a batch, padded on the left: the model takes a mask and
     positions, and all its layers are plain attention."""
     accepted = inspect.signature(model.forward).parameters.keys()
-    layers = DynamicCache(config=model.config).layers
-    takes_places = {"past_key_values", "attention_mask", "position_ids"} <= accepted
-    return takes_places and all(type(x) is DynamicLayer for x in layers)
-
-
-def decoder_for(model: PreTrainedModel, max_tokens: int) -> CachedDecoder | RecomputingDecoder:
-    """Return the decoder for this model: with a cache where its forward takes one."""
-    cached = "past_key_values" in inspect.signature(model.forward).parameters
-    return CachedDecoder(model, max_tokens) if cached else RecomputingDecoder(model)
+    return {"attention_mask", "position_ids"} <= accepted and all(
+        type(layer) is DynamicLayer for layer in DynamicCache(config=model.config).layers
+    )
 
 
 class CachedDecoder:
@@ -99,7 +93,7 @@ class CachedDecoder:
 
     def __init__(self, model: PreTrainedModel, max_tokens: int) -> None:
         self.model, self.max_tokens = model, max_tokens
-        self.device = model.get_input_embeddings().weight.device
+        self.device = model.device
         accepted = inspect.signature(model.forward).parameters
         self.takes_positions = "position_ids" in accepted
         self.extra = {"logits_to_keep": 1} if "logits_to_keep" in accepted else {}
@@ -116,39 +110,37 @@ class CachedDecoder:
         ids = torch.tensor([[0] * (longest - len(p)) + list(p) for p in prompts], device=self.device)
         columns = torch.arange(longest + self.max_tokens, device=self.device)
         uniform = all(len(p) == longest for p in prompts)
-        mask = None if uniform else columns >= padding[:, None]
+        self.mask = None if uniform else columns >= padding[:, None]
         positions = (columns - padding[:, None]).clamp(min=0)
-
-        # the last token that is sampled is never fed back
         self.cache, self.length = DynamicCache(config=self.model.config), longest
-        width = longest + self.max_tokens - 1
         layers = self.cache.layers
-        layers[:] = [StaticLayer(width) if type(x) is DynamicLayer else x for x in layers]
+        layers[:] = [StaticLayer() if type(x) is DynamicLayer else x for x in layers]
         if views is None or not any(views):
-            logits = self._forward(ids, mask, positions)
+            logits = self._forward(ids, positions)
         else:
             x, where = images.embed(self.model, ids, padding.tolist(), [len(p) for p in prompts], views)
-            logits = self._forward(ids, mask, where, x)
+            logits = self._forward(ids, where, x)
             # an image has fewer positions than tokens: what follows it is closer
             behind = [v.following if v is not None else len(p) for p, v in zip(prompts, views, strict=True)]
             shift = torch.tensor([n - len(p) for p, n in zip(prompts, behind, strict=True)], device=self.device)
             positions = positions + shift[:, None]
 
         for layer in layers:
-            if isinstance(layer, StaticLayer):
-                layer.make_room(len(prompts) * group_size)
-        self.mask, self.positions = None if uniform else mask, positions
+            if isinstance(layer, StaticLayer):  # the last token that is sampled is never fed back
+                layer.make_room(len(prompts) * group_size, longest + self.max_tokens - 1)
+        self.positions = positions
         return logits
 
     def step(self, tokens: Tensor) -> Tensor:
         """Feed one token a row, int64 [n]; returns logits [n, vocabulary]."""
         self.length += 1
-        return self._forward(tokens[:, None], self.mask, self.positions)
+        return self._forward(tokens[:, None], self.positions)
 
     def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
         """Copy the rows ``sources``, as they are, into ``places`` and go on with the first ``rows`` rows."""
-        order = _order(sources, places, rows).to(self.device)
         copied, into = (torch.from_numpy(x).to(self.device) for x in (sources, places))
+        order = torch.arange(rows, device=self.device)
+        order[into] = copied
         for layer in self.cache.layers:
             if isinstance(layer, StaticLayer):
                 layer.branch(copied, into, rows)
@@ -157,37 +149,77 @@ class CachedDecoder:
         self.positions = self.positions[order]
         self.mask = None if self.mask is None else self.mask[order]
 
-    def _forward(self, ids: Tensor, mask: Tensor | None, positions: Tensor, embeddings: Tensor | None = None) -> Tensor:
-        inputs = dict(self.extra)
+    def _forward(self, ids: Tensor, positions: Tensor, embeddings: Tensor | None = None) -> Tensor:
+        inputs: dict[str, Any] = dict(self.extra)
         if self.takes_positions:
             inputs["position_ids"] = positions[..., self.length - ids.shape[1] : self.length]
-        if mask is not None:
-            inputs["attention_mask"] = mask[:, : self.length].long()
+        if self.mask is not None:
+            inputs["attention_mask"] = self.mask[:, : self.length].long()
         inputs |= {"input_ids": ids} if embeddings is None else {"inputs_embeds": embeddings}
         return self.model(past_key_values=self.cache, use_cache=True, return_dict=True, **inputs).logits[:, -1]
 
 
-class RecomputingDecoder:
-    """Decodes with models that cache no keys and values: correct, and slow. Prompts must have the same length."""
+@dataclass
+class Branch:
+    """The next step of a decoder: row ``places[i]`` becomes a copy of row ``sources[i]`` as it was (both int64, maybe
+    empty), the first ``rows`` rows go on, and row i is fed ``tokens[i]`` (int64 [rows])."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model, self.device = model, model.get_input_embeddings().weight.device
-
-    def prefill(self, prompts: Sequence[Sequence[int]], group_size: int, views: None = None) -> Tensor:
-        ids = torch.tensor([list(p) for p in prompts], device=self.device)
-        self.tokens = ids
-        return self.model(input_ids=ids, return_dict=True).logits[:, -1]
-
-    def step(self, tokens: Tensor) -> Tensor:
-        self.tokens = torch.cat([self.tokens, tokens[:, None]], 1)
-        return self.model(input_ids=self.tokens, return_dict=True).logits[:, -1]
-
-    def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
-        self.tokens = self.tokens[_order(sources, places, rows).to(self.device)]
+    sources: np.ndarray
+    places: np.ndarray
+    rows: int
+    tokens: np.ndarray
 
 
-def _order(sources: np.ndarray, places: np.ndarray, rows: int) -> Tensor:
-    """Return int64 [rows], the row that each row goes on from."""
-    order = torch.arange(rows)
-    order[torch.from_numpy(places)] = torch.from_numpy(sources)
-    return order
+class Branches:
+    """Keeps which responses go on from which rows.
+
+    places: int64 [n], the numbers of the responses that go on; row: int64 [n], what each goes on from.
+    """
+
+    def __init__(self, prompts: int, group_size: int, vocabulary: int) -> None:
+        self.places = np.arange(prompts * group_size)
+        self.row = np.repeat(np.arange(prompts), group_size)
+        self.rows, self.vocabulary = prompts, vocabulary
+
+    def grow(self, tokens: np.ndarray, ended: np.ndarray) -> Branch | None:
+        """Append int64 [n], one token a response, and forget those that ended, bool [n]; None: all did."""
+        if ended.any():
+            on = np.flatnonzero(~ended)
+            self.places, self.row, tokens = self.places[on], self.row[on], tokens[on]
+        if not len(tokens):
+            return None
+        which, leads = _numbered(self.row * self.vocabulary + tokens)
+        parents = self.row[leads]
+        needed = np.zeros(self.rows, dtype=bool)
+        needed[parents] = True
+        free, count = np.flatnonzero(~needed), len(parents)
+
+        target = parents.copy()  # the first child of a row stays in it
+        staying = _numbered(parents)[1]
+        if len(staying) < count:
+            moved = np.delete(np.arange(count), staying)
+            new = max(0, len(moved) - len(free))
+            target[moved] = np.concatenate([free, np.arange(self.rows, self.rows + new)])[: len(moved)]
+            self.rows, free = self.rows + new, free[len(moved) :]
+        if len(free) > DROP_SHARE * self.rows:
+            target[target >= count] = free[free < count]
+            self.rows = count
+
+        self.row = target[which]
+        copied = np.flatnonzero(target != parents)
+        fed = np.zeros(self.rows, dtype=np.int64)
+        fed[target] = tokens[leads]
+        return Branch(parents[copied], target[copied], self.rows, fed)
+
+
+def _numbered(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Number different keys, int64 [n], in the order in which they come.
+
+    Returns the number of each, int64 [n], and where each number comes first, int64 [numbers]. Unlike np.unique it sorts
+    nothing: the keys are places in a table that nobody fills, only looks up where something was written.
+    """
+    table, index = np.empty(int(keys.max()) + 1, dtype=np.int64), np.arange(len(keys))
+    table[keys[::-1]] = index[::-1]  # of several, the last counts: where the key comes first
+    first = np.flatnonzero(table[keys] == index)
+    table[keys[first]] = index[: len(first)]
+    return table[keys], first

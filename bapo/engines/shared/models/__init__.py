@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+import transformers
+from safetensors import SafetensorError
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from bapo import seeds, tasks
-from bapo.engines.shared import architectures, chats, images, pretrained, processors
-from bapo.engines.shared.images import Images
-from bapo.engines.shared.imports import load_transformers
-from bapo.engines.shared.memory import keep_freed_memory, leave_imports_alone
+from bapo.engines.shared.models import chats, images, pretrained
+from bapo.engines.shared.models.images import Images
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError, unknown
+from bapo.experiments.schema import Config
 from bapo.gpu import environment
 from bapo.tasks.job import base_folder
 from bapo.validate import plain
@@ -37,7 +37,7 @@ _VISION_TOKENS = {
 }
 
 
-def device_of(config: DictConfig) -> torch.device:
+def device_of(config: Config) -> torch.device:
     if config.device == "cuda" and not torch.cuda.is_available():
         environment.require(1)
         raise UserError("device=cuda: no CUDA device is visible; use device=cpu or device=auto")
@@ -48,24 +48,20 @@ def device_of(config: DictConfig) -> torch.device:
 
 def prepare_process(threads: int) -> None:
     """Set up a single-purpose process: few threads, no tokenizer forks, errors instead of silent nondeterminism."""
-    keep_freed_memory()
-    leave_imports_alone()
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
-    load_transformers().utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
+    transformers.utils.logging.disable_progress_bar()  # one progress line a job, and it is ours
     # bf16-free float32 on CUDA would otherwise silently use tf32 in some releases
     torch.set_float32_matmul_precision("highest")
 
 
-def build_scratch(config: DictConfig) -> tuple[Any, Any]:
+def build_scratch(config: Config) -> tuple[Any, Any]:
     """Return (model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``.
 
     A model that reads images has ``vision_config`` and ``text_config`` in its architecture; the ids of its image tokens
     are the tokenizer's.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
-
-    architectures.register(config)
+    pretrained.register(config)
     tokenizer = tasks.get(config.task.name).build_tokenizer(config)
     architecture = plain(config.model.architecture)
     kind = architecture.pop("model_type")
@@ -103,13 +99,11 @@ def _require_known(blank: Any, architecture: dict[str, Any], path: str) -> None:
             _require_known(below, value, f"{path}.{name}")
 
 
-def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[Any, Any]:
+def load(path: Path | str, config: Config, device: torch.device) -> tuple[Any, Any]:
     """Return (model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
-
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise UserError(f"{path}: no checkpoint here (config.json is missing); train it first or correct the path")
-    architectures.register(config)
+    pretrained.register(config)
     revision = {"revision": config.model.revision} if config.model.revision and not isinstance(path, Path) else {}
     try:
         sees = images.reads_images(AutoConfig.from_pretrained(path, **revision))
@@ -118,25 +112,27 @@ def load(path: Path | str, config: DictConfig, device: torch.device) -> tuple[An
             path, dtype=getattr(torch, config.model.dtype), attn_implementation=config.model.attention, **revision
         )
         tokenizer = chats.prepare(AutoTokenizer.from_pretrained(path, **revision), config)
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be loaded as a Hugging Face model: {str(error).splitlines()[0]}") from error
-    except Exception as error:  # safetensors raises its own class for truncated files
-        if type(error).__name__ == "SafetensorError":
-            raise UserError(
-                f"{path}: model.safetensors is damaged ({error}); delete the folder and train again"
-            ) from error
-        raise
+    except (OSError, ValueError, SafetensorError) as error:
+        cure = "get or train the model again"
+        raise UserError(f"{path}: not a Hugging Face model: {str(error).splitlines()[0]}; {cure}") from error
     return model.to(device).eval(), tokenizer
 
 
-def start_path(config: DictConfig) -> Path:
+def start_path(config: Config) -> Path:
     """Return the folder of the model that reinforcement learning starts from: the base, or a pretrained one."""
     return pretrained.folder(config) if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
 
 
-def load_start(config: DictConfig, device: torch.device) -> tuple[Any, Any]:
+def load_start(config: Config, device: torch.device) -> tuple[Any, Any]:
     """Return (model, tokenizer) that reinforcement learning starts from."""
     return load(start_path(config), config, device)
+
+
+def load_processor(model: Any, path: Path | str, config: Config) -> Any | None:
+    """Return the processor beside a model that reads images, None for others. Raises UserError if it is missing."""
+    if not images.reads_images(model.config):
+        return None
+    return images.load_processor(path, None if isinstance(path, Path) else config.model.revision)
 
 
 def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple[int, ...], int]:
@@ -156,17 +152,10 @@ def generation_of(model: Any) -> Any | None:
     return getattr(model, "generation_config", None)
 
 
-def load_processor(model: Any, path: Path | str, config: DictConfig) -> Any | None:
-    """Return the processor beside a model that reads images, None for others. Raises UserError if it is missing."""
-    if not images.reads_images(model.config):
-        return None
-    return processors.load(path, None if isinstance(path, Path) else config.model.revision)
-
-
 def save(model: Any, tokenizer: Any, folder: Path) -> None:
     """Write weights as safetensors, configuration and tokenizer (or its processor) in Hugging Face format."""
-    with contextlib.suppress(AttributeError):  # sampling is configured by us, never by a file beside the weights
-        model.generation_config.do_sample = True
+    if (generation := generation_of(model)) is not None:
+        generation.do_sample = True  # sampling is configured by us, never by a file beside the weights
     model.save_pretrained(folder, safe_serialization=True)
     with chats.own_template(tokenizer):
         tokenizer.save_pretrained(folder)

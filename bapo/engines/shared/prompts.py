@@ -1,0 +1,273 @@
+"""Problems as prompts, and their answers: tokenised, drawn in a seeded order, sampled, decoded and graded.
+
+Rollouts, probes and evaluations all answer prompts by these functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bapo import seeds
+from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt, Samples
+from bapo.engines.shared import models
+from bapo.engines.shared.models.images import Images, prepare, to_messages
+from bapo.engines.shared.sampling import SamplingParameters, sample
+from bapo.errors import UserError
+from bapo.graders.verdict import Verdict
+from bapo.tasks.base import Task
+from bapo.tasks.files import read_problems
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+#: Prompts that go through the model at a time to become vectors.
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Row:
+    """The torch engine's side of a prompt: its tokens and the verifier's ground truth.
+
+    images: prepared, for a prompt that has some; the tokens then hold a placeholder for each image token.
+    """
+
+    tokens: tuple[int, ...]
+    ground_truth: str
+    images: Images | None = None
+
+
+def read_prompts(path: Path, tokenizer: Any, max_prompt_tokens: int, processor: Any | None = None) -> list[Prompt]:
+    """Return the problems of one parquet file in the model's own chat template, tokenised, in order.
+
+    processor: of a model that reads images; without it the problems must be text. Raises UserError naming the file and
+    the problem where a prompt is empty or too long, or has images that this model cannot read.
+    """
+    problems = read_problems(path)
+    if not tokenizer.chat_template:
+        raise UserError(f"{path}: the model's tokenizer has no chat template to write prompts with; add one to it")
+    with_images = any(p.images for p in problems)
+    if with_images and processor is None:
+        raise UserError(f"{path}: the problems have images, which this model cannot read; choose one that can")
+    texts = [chat(tokenizer, [{"role": "user", "content": p.prompt}], images=with_images) for p in problems]
+    if with_images:
+        try:
+            encoded = prepare(processor, texts, [p.images for p in problems])
+        except (ValueError, OSError) as error:
+            raise UserError(f"{path}: its images cannot be prepared: {str(error).splitlines()[0]}") from error
+    else:
+        encoded = [(tokens, None) for tokens in tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    for problem, (tokens, _) in zip(problems, encoded, strict=True):
+        if not 0 < len(tokens) <= max_prompt_tokens:
+            raise UserError(
+                f"{path}: problem {problem.id} has {len(tokens)} prompt tokens, allowed are 1 to {max_prompt_tokens}; "
+                "raise sampling.max_prompt_tokens (prompts are never truncated)"
+            )
+    return [
+        Prompt(problem.id, Row(tuple(tokens), problem.ground_truth, images))
+        for problem, (tokens, images) in zip(problems, encoded, strict=True)
+    ]
+
+
+def chat(
+    tokenizer: Any, messages: list[dict[str, str]], add_generation_prompt: bool = True, images: bool = False
+) -> str:
+    """Return a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
+    return tokenizer.apply_chat_template(
+        to_messages(messages) if images else messages,
+        tokenize=False,
+        add_generation_prompt=add_generation_prompt,
+        continue_final_message=not add_generation_prompt,
+    )
+
+
+class PromptStream:
+    """Draws endless epochs of shuffled prompts. ``position`` (prompts drawn so far) is the whole state."""
+
+    def __init__(self, prompts: list[Prompt], seed: int, position: int = 0) -> None:
+        self.prompts, self.seed, self.position = prompts, seed, position
+        self._epoch, self._order = -1, np.empty(0, dtype=np.int64)
+
+    def draw(self, count: int) -> list[Prompt]:
+        return [self.prompts[self._next()] for _ in range(count)]
+
+    def _next(self) -> int:
+        epoch, place = divmod(self.position, len(self.prompts))
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = seeds.generator(self.seed, "epoch", epoch).permutation(len(self.prompts))
+        self.position += 1
+        return int(self._order[place])
+
+
+# ------------------------------------------------------------------------------------------------ answers
+
+
+class Response(str):
+    """The text of a response. tokens: how many the model drew for it, the end token included."""
+
+    __slots__ = ("tokens",)
+
+    def __new__(cls, text: str, tokens: int) -> Response:
+        response = super().__new__(cls, text)
+        response.tokens = tokens
+        return response
+
+
+def parameters_of(
+    tokenizer: Any, temperature: float, top_p: float, top_k: int, max_tokens: int, generation: Any | None = None
+) -> SamplingParameters:
+    """Return how to sample from a model with this tokenizer; generation: its ``generation_config``, if it counts."""
+    eos_ids, pad_id = models.special_tokens(tokenizer, generation)
+    return SamplingParameters(temperature, top_p, top_k, max_tokens, eos_ids, pad_id)
+
+
+def draw(
+    model: PreTrainedModel,
+    prompts: Sequence[Prompt],
+    count: int,
+    key: int,
+    parameters: SamplingParameters,
+    keys: Sequence[int] | None = None,
+    **options: Any,
+) -> list[Samples]:
+    """Sample ``count`` responses to each prompt; see :func:`sample`, which takes ``options``.
+
+    keys: of the prompts' random numbers, by default of their ids.
+    """
+    keys = seeds.prompt_keys(p.id for p in prompts) if keys is None else keys
+    rows = [p.row for p in prompts]
+    images = [row.images for row in rows] if any(row.images is not None for row in rows) else None
+    numbers = np.array(keys, dtype=np.uint64)
+    return sample(model, [row.tokens for row in rows], count, numbers, key, parameters, images=images, **options)
+
+
+def decode(tokenizer: Any, samples: Samples) -> list[Response]:
+    """Return the texts of all responses, without special tokens; equal responses are decoded once."""
+    drawn = [tuple(row[:n]) for row, n in zip(samples.tokens.tolist(), samples.lengths, strict=True)]
+    different = list(dict.fromkeys(drawn))
+    texts = _texts(tokenizer, different)
+    known = {tokens: Response(text, len(tokens)) for tokens, text in zip(different, texts, strict=True)}
+    return [known[tokens] for tokens in drawn]
+
+
+def _texts(tokenizer: Any, sequences: Sequence[Sequence[int]]) -> list[str]:
+    """Do what ``batch_decode`` does, in a third of the time where a tokenizer only asks its backend."""
+    plain = type(tokenizer)._decode.__module__ == "transformers.tokenization_utils_tokenizers"
+    if plain and not tokenizer.clean_up_tokenization_spaces:
+        return tokenizer.backend_tokenizer.decode_batch(sequences, skip_special_tokens=True)
+    return tokenizer.batch_decode(sequences, skip_special_tokens=True) if sequences else []
+
+
+def grade(task: Task, responses: Sequence[str], ground_truth: str) -> list[Verdict]:
+    """Return the verdict on each response; equal ones (a trained model repeats itself) are graded once."""
+    known = {response: task.verify(response, ground_truth) for response in dict.fromkeys(responses)}
+    return [known[response] for response in responses]
+
+
+def answer(
+    model: PreTrainedModel,
+    tokenizer: Any,
+    prompts: Sequence[Prompt],
+    count: int,
+    key: int,
+    parameters: SamplingParameters,
+    max_rows: int,
+    advance: Callable[[int], None],
+) -> list[list[Response]]:
+    """Return ``count`` responses to each prompt, in order, with at most ``max_rows`` of them decoded at once.
+
+    advance: called with the number of responses after each batch.
+    """
+    responses: list[list[Response]] = [[] for _ in prompts]
+    order = sorted(range(len(prompts)), key=lambda i: len(prompts[i].row.tokens))  # equal lengths need no padding
+    size = max(1, max_rows // count)
+    for start in range(0, len(order), size):
+        places = order[start : start + size]
+        drawn = draw(model, [prompts[i] for i in places], count, key, parameters, max_rows=max_rows)
+        for place, samples in zip(places, drawn, strict=True):
+            responses[place] = decode(tokenizer, samples)
+        advance(count * len(places))
+    return responses
+
+
+def demonstrate(
+    prompts: Sequence[Prompt], tokenizer: Any, task: Task, parameters: SamplingParameters, step: int
+) -> list[Group | None]:
+    """Return for each prompt a group of the expert's response, or None; see ``bapo.methods.Sampler.demonstrate``.
+
+    There is none if the task knows no solution, if it is longer than ``parameters.max_tokens`` with its end
+    token, or if the verifier does not accept what the tokens say (a word that the vocabulary lacks).
+    """
+    groups: list[Group | None] = []
+    for prompt in prompts:
+        row = prompt.row
+        text = task.demonstration(prompt.id, tokenizer.decode(row.tokens, skip_special_tokens=True), row.ground_truth)
+        tokens = [] if text is None else tokenizer(text, add_special_tokens=False)["input_ids"]
+        tokens = [*tokens, *parameters.eos_ids[:1]]
+        written = tokenizer.decode(tokens, skip_special_tokens=True)
+        fits = text is not None and 0 < len(tokens) <= parameters.max_tokens
+        if not fits or not task.verify(written, row.ground_truth).correct:
+            groups.append(None)
+            continue
+        ids, length = np.array([tokens], dtype=np.int32), np.array([len(tokens)], dtype=np.int32)
+        samples = Samples(ids, length, np.zeros(ids.shape, dtype=np.float32))
+        groups.append(Group(prompt, np.ones(1, dtype=np.float32), step, step - 1, samples, DEMONSTRATED))
+    return groups
+
+
+# ------------------------------------------------------------------------------------------------ vectors
+
+
+class Embedder:
+    """Mean of the last hidden states over each prompt's tokens, computed for all prompts of a run when first asked for.
+
+    No part of a checkpoint: a resumed run computes the same numbers again.
+    """
+
+    def __init__(self, load: Callable[[], Any], prompts: Sequence[Prompt]) -> None:
+        """load: gives the model before training, which is dropped again; prompts: all that may be asked for."""
+        self.load, self.prompts = load, list(prompts)
+        self._rows: dict[str, int] = {}
+        self._vectors = np.empty((0, 0), dtype=np.float32)
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that go through the model, once in a run."""
+        return sum(len(p.row.tokens) for p in self.prompts)
+
+    def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
+        """float32 [n, d], in the order of the prompts."""
+        if not self._rows:
+            self._vectors = mean_states(self.load(), self.prompts)
+            self._rows = {p.id: i for i, p in enumerate(self.prompts)}
+        return self._vectors[[self._rows[p.id] for p in prompts]]
+
+
+@torch.no_grad()
+def mean_states(model: Any, prompts: Sequence[Prompt], batch: int = BATCH) -> np.ndarray:
+    """float32 [n, d]: mean of the last hidden states (after the final norm) over each prompt's tokens."""
+    lengths = np.array([len(p.row.tokens) for p in prompts])
+    order = np.argsort(lengths, kind="stable")  # neighbours in length: little padding
+    device = next(model.parameters()).device
+    means_of_prompts: list[np.ndarray] = [np.empty(0)] * len(prompts)
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        ids = np.zeros((len(chosen), lengths[chosen].max()), dtype=np.int64)
+        for row, i in enumerate(chosen):
+            ids[row, : lengths[i]] = prompts[i].row.tokens
+        ends = torch.from_numpy(lengths[chosen]).to(device)
+        pictures = [prompts[i].row.images for i in chosen]
+        # padding is on the right, where a causal model never looks
+        inputs = models.inputs(model, torch.from_numpy(ids).to(device), ends, pictures)
+        hidden = model.base_model(**inputs, use_cache=False).last_hidden_state.float()
+        inside = (torch.arange(ids.shape[1], device=device) < ends[:, None]).unsqueeze(-1)
+        means = (hidden * inside).sum(1) / ends[:, None]
+        for i, vector in zip(chosen, means.cpu().numpy(), strict=True):
+            means_of_prompts[i] = vector
+    return np.stack(means_of_prompts)
