@@ -15,9 +15,6 @@ from bapo.experiments import places
 from bapo.store import provenance
 from bapo.store.files import sha256
 
-#: formats of training logs (analysis/imports/formats.py)
-LOGS = ("histories", "tracking", "verl", "openrlhf", "trl")
-
 STUDY_FORMAT = """\
 The study file (JSON; the workflow writes it) says which runs to compare. Paths are relative to where the command runs.
 {
@@ -68,12 +65,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         )
     log = for_people("import")
     log.add_argument(
-        "file",
-        type=Path,
-        help="a training log (verl, TRL, OpenRLHF, accuracy histories, tracking logs; plain or .gz) or an evaluation "
-        "(results or samples of lm-eval, results or details of lighteval)",
+        "file", type=Path, help="a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval"
     )
-    log.add_argument("--format", choices=LOGS, help="of a log; default: by its first record's fields")
     log.add_argument("--reward", default="", metavar="NAME", help="the log's name of the reward to show")
     log.add_argument("--metric", default="", metavar="NAME", help="of an evaluation, for example exact_match")
     log.add_argument(
@@ -84,15 +77,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     log.add_argument("--seed", type=int, default=1)
     log.add_argument("--batch", type=int, default=128, help="prompts a step (default: 128)")
     log.add_argument("--group", type=int, default=8, help="responses a prompt (default: 8)")
-    asked = for_people("what-if")
-    asked.add_argument("run", type=Path, help="a run directory with groups.parquet")
-    asked.add_argument("options", nargs="*", metavar="KEY=VALUE", help="of the method, for example m=10 c1=0.25")
-    asked.add_argument("--algorithm", default="bapo")
-    asked.add_argument("--batch", type=int, help="B (default: the largest step of the run)")
-    for sub in (log, asked):
-        sub.add_argument(
-            "--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported"
-        )
+    log.add_argument("--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported")
     sweep = commands.add_parser("robustness", help="how accuracy depends on a sweep's parameters: md, csv, figure")
     sweep.add_argument("--trials", required=True, type=Path, metavar="FILE.json", help="trials.json of the sweep")
     sweep.add_argument("--out", required=True, type=Path, metavar="DIR", help="folder for robustness.*")
@@ -103,9 +88,6 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         metavar="PAPER.yaml",
         help="the table's file and what is said of it (format: docs/audit.md), or a name of analysis/paper/; default: "
         "that of the project, else the paper of this suite",
-    )
-    audited.add_argument(
-        "--study", nargs="+", type=Path, default=[], metavar="FILE.json", help="put its numbers beside these runs'"
     )
     audited.add_argument("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
     claims = for_people("claims")
@@ -141,7 +123,6 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     packed.add_argument("--title", default="", help="default: made from the studies' titles")
     packed.add_argument("--author", default="", help="who publishes it")
     packed.add_argument("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
-    packed.add_argument("--date", default="", help="of publication, ISO 8601; default: when its newest file was made")
     verified = for_people("verify")
     verified.add_argument("crate", type=Path, metavar="CRATE", help="a folder or a .zip file")
     compared = for_people("compare")
@@ -150,12 +131,9 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
             side, type=Path, metavar=side.upper(), help="a results folder, or a crate (folder or .zip)"
         )
     compared.add_argument("--all", action="store_true", help="print every number, not only those that do not agree")
-    compared.add_argument("--strict", action="store_true", help="each number at 5%%, without Holm's correction")
-    compared.add_argument("--json", action="store_true", help="machine-readable")
     watched = for_people("watch")
     watched.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
     watched.add_argument("--once", action="store_true", help="one frame, all of it")
-    watched.add_argument("--page", type=Path, metavar="FILE.html", help="the same as a page that loads itself again")
     watched.add_argument("--every", type=float, default=5.0, metavar="SECONDS", help="between two frames (5)")
     page = for_people("report")
     page.add_argument("results", type=Path, help="the scale's folder, for example results/laptop")
@@ -164,75 +142,53 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
 
 def _import(options: argparse.Namespace) -> Made:
-    from analysis.imports.folders import STUDY, import_file
-    from analysis.imports.tables import Settings
+    from analysis import imports
 
-    settings = Settings(batch=options.batch, group=options.group, reward=options.reward)
     names = (options.task, options.model, options.method, options.seed)
     renamed = dict(entry.partition("=")[::2] for entry in options.benchmark)
     if not all(side for pair in renamed.items() for side in pair):
         raise UserError(f"--benchmark {' '.join(options.benchmark)}: must be THEIRS=OURS, for example math_500=math500")
-    done = import_file(options.file, options.out, names, settings, options.format, options.metric, renamed)
-    study = options.out / options.task / STUDY
-    message = f"{done.folder}{f' and {study}' if study.exists() else ''} from {done.records} records"
-    said = [f"{len(done.log.refused)} refused:", *done.log.said()] if done.log.refused else []
+    more = (options.batch, options.group, options.reward, options.metric, renamed)
+    folder, log = imports.import_file(options.file, options.out, names, *more)
+    said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]]
     if options.task not in places.options("task"):
         what = "no task of yours has this name, so its numbers stand in a table of their own"
         said.append(unknown(f"--task {options.task}", what, options.task, places.options("task")))
-    return Made(message, text="\n".join(said))
-
-
-def _what_if(options: argparse.Namespace) -> Made:
-    import yaml
-
-    from analysis.imports.what_if import write_what_if
-
-    texts = dict(option.partition("=")[::2] for option in options.options)
-    values = {key: yaml.safe_load(value) for key, value in texts.items()}
-    return Made(str(write_what_if(options.run, options.out, options.algorithm, values, options.batch)))
+    return Made(f"{folder}; {len(log.refused)} records refused", text="\n".join(said))
 
 
 def _export(options: argparse.Namespace) -> Made:
-    from analysis.sharing import packing
+    from analysis import sharing
 
-    packed = packing.collect(options.study, options.checkpoints)
-    about = packing.about(packed, options.title, options.license or packing.LICENSE, options.author, options.date)
-    done = packing.write(packed, options.out, about)
-    count = len(packed.left_out)
-    left = f"; {count} unfinished run{'s' * (count > 1)} left out" if count else ""
-    size = f"{done.size / 1e6:.1f} MB"
-    return Made(f"{done.path}: {done.files} files, {size}, {len(packed.actions)} actions, sums {done.sums}{left}")
+    packed = sharing.collect(options.study, options.checkpoints)
+    sums = sharing.write(packed, options.out, options.title, options.author, options.license or sharing.LICENSE)
+    left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
+    return Made(f"{options.out}: {len(packed.files)} files, sums {sums}{left}")
 
 
 def _verify(options: argparse.Namespace) -> Made:
-    from analysis.sharing import checking, places
+    from analysis import sharing
 
-    with places.opened(options.crate) as folder:
-        found = checking.problems(folder)
-        files = len(checking.read_sums(folder))
-        sums = sha256(folder / checking.SUMS)
-    said = "\n".join(found) or f"{options.crate}: all {files} files are as they were packed; sums {sums}"
+    with sharing.opened(options.crate) as folder:
+        found = sharing.problems(folder)
+        sums = sha256(folder / sharing.SUMS)
+    said = "\n".join(found) or f"{options.crate}: all files are as they were packed; sums {sums}"
     return Made(text=said, status=1 if found else 0)
 
 
 def _compare(options: argparse.Namespace) -> Made:
-    import json
+    from analysis import compare, sharing
 
-    from analysis.sharing import comparing, places, wording
-
-    with places.opened(options.a) as a, places.opened(options.b) as b:
-        found = comparing.compare(a, b, options.strict)
-    names = (str(options.a), str(options.b))
-    text = wording.as_text(found, names, options.all, options.strict)
-    if options.json:
-        text = json.dumps(wording.as_json(found, names), indent=1, allow_nan=False)
-    return Made(text=text, status=0 if found.agree else 1)
+    with sharing.opened(options.a) as a, sharing.opened(options.b) as b:
+        found = compare.compare(a, b)
+    page = compare.markdown(found, (str(options.a), str(options.b)), options.all)
+    return Made(text=page, status=0 if found.agree else 1)
 
 
 def _robustness(options: argparse.Namespace) -> Made:
-    from analysis import robustness
+    from analysis.beyond import sweep
 
-    files = robustness.write(options.trials, options.out)
+    files = sweep.write(options.trials, options.out)
     return Made(listed(files), files, inputs_of_sweep(options.trials))
 
 
@@ -240,13 +196,13 @@ def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
     page = report.write(options.results, options.out)
-    return Made(str(page), [page.path], inputs_of_report(options.results))
+    return Made(str(page), [page], inputs_of_report(options.results))
 
 
 def _watch(options: argparse.Namespace) -> Made:
     from analysis.watch import watch
 
-    watch(options.results, options.once, options.page, options.every)
+    watch(options.results, options.once, options.every)
     return Made()
 
 
@@ -269,7 +225,6 @@ def _of_study(options: argparse.Namespace) -> Made:
 #: commands that do not read one study
 OTHERS = {
     "import": _import,
-    "what-if": _what_if,
     "audit": judging.audit,
     "claims": judging.claims,
     "export": _export,

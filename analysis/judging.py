@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from analysis import products
-from analysis.audit import SETUP
 from analysis.made import Made, inputs_of_studies, listed
 from bapo import project
 from bapo.errors import UserError
@@ -14,22 +13,17 @@ from bapo.experiments import places
 
 
 def audit(options: argparse.Namespace) -> Made:
-    """Print what does not follow in a paper's numbers, and put them beside those of runs."""
+    """Print what does not follow in a paper's numbers."""
     from analysis import audit, paper
-    from analysis.audit import beside, files
-    from analysis.claims import view
 
     about = project.about()
-    own = about is not None and about.paper is not None and options.paper is None
-    place = about.paper if own else paper.find(options.paper or SETUP)
-    studies = options.study or (_own_studies(about) if own else [])
+    own = about.paper if about and options.paper is None else None
+    place = own or paper.find(options.paper or audit.SETUP)
     published = audit.load(place)
     found = audit.audit(published)
-    pairs = beside.pairs(published, list(view.load_studies(studies).values())) if studies else None
-    text = files.markdown(found, published.setup.title, published.setup.source, pairs)
-    written = files.write(options.out, text, found, pairs) if options.out else []
-    inputs = [place, place.parent / published.setup.table, *inputs_of_studies(studies)]
-    return Made(listed(written), written, inputs, text)
+    page = audit.markdown(found, published.setup.title, published.setup.source)
+    written = audit.write(options.out, page, found) if options.out else []
+    return Made(listed(written), written, [place, place.parent / published.setup.table], page)
 
 
 def claims(options: argparse.Namespace) -> Made:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
 
-from analysis import text
+from bapo.errors import UserError
+from bapo.store.files import MANIFEST, SUMMARY, read_json
 
 
 class Times:
@@ -34,7 +39,6 @@ class Left:
     of which none is done yet, which are not in it."""
 
     seconds: float | None
-    at_once: int
     unknown: int
 
 
@@ -44,18 +48,27 @@ def left(running: Sequence[float | None], waiting: Mapping[tuple[str, tuple[str,
     for (kind, group), jobs in waiting.items():
         each += [times.usual(kind, group)] * jobs
     known = [seconds for seconds in each if seconds is not None]
-    at_once = max(1, len(running))
-    if not each:
-        return Left(0.0, at_once, 0)
     longest = max((s for s in running if s is not None), default=0.0)
-    seconds = max(longest, sum(known) / at_once) if known else None
-    return Left(seconds, at_once, len(each) - len(known))
+    seconds = max(longest, sum(known) / max(1, len(running))) if known or not each else None
+    return Left(seconds, len(each) - len(known))
 
 
-def duration(seconds: float) -> str:
-    """95 -> "1 min 35 s", 7500 -> "2 h 05 min", 200000 -> "2 d 7 h"."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    hours = whole // 3600
-    return text.minutes(whole) if hours < 48 else f"{hours // 24} d {hours % 24} h"
+def took(folder: Path) -> float | None:
+    """Return the seconds that a finished job took: from start to end, else, where it was resumed, its own count."""
+    manifest = content_of(folder / MANIFEST)
+    with contextlib.suppress(TypeError, ValueError, KeyError):
+        if not manifest.get("resumed"):
+            ends = [datetime.fromisoformat(manifest[key]).timestamp() for key in ("started", "ended")]
+            return max(1.0, ends[1] - ends[0])
+    summary = content_of(folder / SUMMARY)
+    seconds = (summary.get("totals") or summary).get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else None
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    """Return a JSON object; {} where there is none, or none yet."""
+    with contextlib.suppress(OSError, UserError):
+        content = read_json(path)
+        if isinstance(content, dict):
+            return content
+    return {}

@@ -71,10 +71,15 @@ def what_varies(seeds: Sequence[int], bases: bool = False) -> str:
     )
 
 
-def minutes(seconds: int) -> str:
-    """Return a minute or more in words: 95 -> "1 min 35 s", 7500 -> "2 h 05 min"."""
-    whole, rest = divmod(seconds, 60)
-    return f"{whole} min {rest:02d} s" if whole < 60 else f"{whole // 60} h {whole % 60:02d} min"
+def duration(seconds: float) -> str:
+    """45 -> "45 s", 95 -> "1 min 35 s", 7500 -> "2 h 05 min", 200000 -> "2 d 7 h"."""
+    whole = round(max(0.0, seconds))
+    minutes, hours = whole // 60, whole // 3600
+    if whole < 60:
+        return f"{whole} s"
+    if hours < 48:
+        return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min {whole % 60:02d} s"
+    return f"{hours // 24} d {hours % 24} h"
 
 
 def percent(estimate: Estimate) -> str:

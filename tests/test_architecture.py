@@ -68,7 +68,6 @@ ARROWS = {
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
     "analysis.tables.theory": READ_A_RUN | {"bapo.algorithm"},
-    "analysis.imports": READ_A_RUN | {"bapo.algorithm", "bapo.methods"},
 }
 #: packages that only engines, evaluation and tasks may load
 HEAVY = {"torch", "transformers", "verl", "ray", "vllm", "lm_eval"}

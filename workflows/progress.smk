@@ -1,4 +1,4 @@
-# What a reader sees first, while jobs run (analysis/live) and at the end: results that exist, the log that says why.
+# What a reader sees first, while jobs run (analysis/live.py) and at the end: results that exist, the log that says why.
 
 from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
@@ -28,8 +28,8 @@ def run_priority(wildcards):
 
 def show_progress():
     """Show one line of progress instead of all that the jobs print, and Table 1 as far as it is. Logs have the rest."""
-    from analysis.live.jobs import Jobs
-    from analysis.live.line import Line
+    from analysis.live import Jobs
+    from analysis.live import Line
 
     if workflow.touch or not workflow.is_main_process:
         return
@@ -50,7 +50,7 @@ def show_progress():
 
 
 def live_job(job):
-    from analysis.live.jobs import Job
+    from analysis.live import Job
 
     wildcards = dict(job.wildcards.items())
     group = tuple(wildcards[name] for name in ("task", "model", "method") if name in wildcards)
@@ -59,7 +59,7 @@ def live_job(job):
 
 def keep_table_so_far(todo):
     """Have table1_so_far.md written where Table 1 is being made."""
-    from analysis.live.so_far import SoFar
+    from analysis.live import SoFar
 
     made = next((n for n, job in todo.items() if TABLES / f"{products.MAIN}.md" in job.outputs), None)
     if made is None:
@@ -102,7 +102,7 @@ def closing_message():
 
 def failure_message(log):
     """Which log to read: Snakemake's own log names that of the job which failed; the last, as a retry may have helped."""
-    from analysis.live.line import INTERRUPTED
+    from analysis.live import INTERRUPTED
 
     text = "".join(Path(name).read_text(encoding="utf-8") for name in log)
     failed = re.findall(r"^ {4}log: (\S+)", text, re.MULTILINE)

@@ -1,14 +1,266 @@
-"""What the paper prints, as data. Numbers stay text, so that 73.00 is not turned into 73.0."""
+"""What papers print, as data: the reader of their tables, for Table 1 and for the audit. Numbers stay as printed.
+
+``FOLDER`` holds this suite's paper and an audited example. A paper's file (``setup.yaml``) names its table and what the
+paper states about its numbers; docs/audit.md shows the format.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-#: the paper's tables, and those of the papers that are audited as examples
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from bapo import validate
+from bapo.errors import UserError, unknown
+
 FOLDER = Path(__file__).resolve().parent
+#: what a table prints where it has no number
+NOTHING = ("", "-", "--", "\u2013", "\u2014")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number. text: as printed; value: in its unit; digits: behind the point."""
+
+    text: str
+    value: float
+    digits: int
+
+    @property
+    def half_unit(self) -> float:
+        """Return how far rounding may have moved the value."""
+        return 0.5 * 10.0**-self.digits
+
+
+def parse(text: Any) -> Cell | None:
+    """ "62.90" -> 62.90 with two digits; "677k" -> 677000 with -3; what is no number -> None."""
+    plain = str(text).strip()
+    body = plain.removesuffix("k")
+    try:
+        value = float(body)
+    except ValueError:
+        return None
+    digits = len(body.partition(".")[2])
+    return Cell(plain, value * 1000, digits - 3) if body != plain else Cell(plain, value, digits)
+
+
+# ------------------------------------------------------------------------------------------------ tables
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Row(BaseModel):
+    """One method's row; every other field is a column's printed text. underlined: columns with a line under them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    method: str
+    title: str
+    underlined: list[str] = []
+
+    @property
+    def printed(self) -> dict[str, str]:
+        """Return the text of each column that has one."""
+        texts = {name: str(value).strip() for name, value in (self.model_extra or {}).items() if value is not None}
+        return {name: text for name, text in texts.items() if text not in NOTHING}
+
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """Return the number of each column that has one."""
+        return {name: cell for name, text in self.printed.items() if (cell := parse(text))}
+
+    @model_validator(mode="after")
+    def _is_text(self) -> Row:
+        for name, value in (self.model_extra or {}).items():
+            if isinstance(value, bool | float):
+                raise ValueError(f"{name}={value}: write it as it is printed, in quotation marks")
+        return self
+
+
+class Block(Strict):
+    """One model's rows. columns: name -> printed title; the part of the table that holds it says them and the task."""
+
+    key: str
+    title: str
+    rows: list[Row]
+    task: str = ""
+    columns: dict[str, str] = {}
+
+    @property
+    def numbered(self) -> dict[str, str]:
+        """Return the columns with a number here, in order."""
+        return {name: title for name, title in self.columns.items() if any(name in row.cells for row in self.rows)}
+
+    def row(self, method: str) -> Row | None:
+        return next((row for row in self.rows if row.method == method), None)
+
+    def printed(self, method: str, column: str) -> str | None:
+        """Return the number as printed, or None where the paper has none."""
+        row = self.row(method)
+        return row.printed.get(column) if row else None
+
+    def value(self, method: str, column: str) -> float | None:
+        """Return the same as a number; "677k" is 677000."""
+        cell = parse(self.printed(method, column))
+        return cell.value if cell else None
+
+
+class Part(Strict):
+    part: str = ""
+    title: str = ""
+    task: str = ""
+    columns: dict[str, str]
+    models: list[Block]
+
+    @model_validator(mode="after")
+    def _share(self) -> Part:
+        """Hand the columns and the task to the blocks. Raises ValueError for a column that the part does not have."""
+        for block in self.models:
+            block.task, block.columns = self.task, self.columns
+            for name in (name for row in block.rows for name in (*(row.model_extra or {}), *row.underlined)):
+                if name not in self.columns:
+                    raise ValueError(unknown(block.title, f"no column '{name}'", name, list(self.columns)))
+        for name in self.columns:
+            printed = [row.printed[name] for block in self.models for row in block.rows if name in row.printed]
+            if any(map(parse, printed)) and not all(map(parse, printed)):  # a column without any number holds words
+                wrong = next(text for text in printed if not parse(text))
+                raise ValueError(f"{name}={wrong}: must be a number as it is printed, or - where there is none")
+        return self
+
+
+class Table(BaseModel):
+    parts: Annotated[list[Part], Field(min_length=1)]
+
+
+# ------------------------------------------------------------------------------------------------ statements
+
+
+def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
+    if ends[0] >= ends[1]:
+        raise ValueError("must be low, high")
+    return ends
+
+
+class Gain(Strict):
+    """A stated average relative gain of one row over another in the average column, in percent."""
+
+    stated: float
+    of: str
+    over: str
+    where: str
+
+
+class GainRange(Strict):
+    """The smallest and the largest stated gain in points, over all blocks. column: default the average."""
+
+    stated: Annotated[tuple[float, float], AfterValidator(_ascending)]
+    of: str
+    over: str
+    where: str
+    column: str = ""
+
+
+class Ratio(Gain):
+    """A stated quotient of two rows in one column."""
+
+    column: str
+
+
+class Budget(Strict):
+    """Printed rollouts of rows, and the steps and sizes that should give them."""
+
+    model: str
+    rows: list[str]
+    column: str
+    train: int
+    epochs: float
+    batch: int
+    group: int
+    steps: int
+    where: str
+
+
+class Same(Strict):
+    """One quantity, and the number that each place gives for it."""
+
+    quantity: str
+    places: dict[str, float]
+
+
+class Sum(Strict):
+    """A stated total and its parts."""
+
+    stated: float
+    parts: list[float]
+    where: str
+
+
+class Theorem(Strict):
+    """The constants of a policy-improvement bound with binary rewards; c2 and c3: the ends of their ranges."""
+
+    group: int
+    c1: float
+    c2: tuple[float, float]
+    c3: tuple[float, float]
+    where: str
+
+
+class Setup(Strict):
+    """What the audit needs beside a table; every part but the table is optional.
+
+    table, claims: files beside this one. title, source: for headings. runs: behind every cell, or by column.
+    problems: by column. average: the column that is the mean of ``averaged`` (default: every column with problems).
+    lower_is_better: columns of costs. proposed: the paper's own row. borrowed: marks a row's title as another paper's.
+    """
+
+    table: str
+    title: str = ""
+    source: str = ""
+    claims: str = ""
+    runs: dict[str, int] | int = 0
+    problems: dict[str, int] = {}
+    average: str = ""
+    averaged: list[str] = []
+    lower_is_better: list[str] = []
+    proposed: str = ""
+    borrowed: str = ""
+    gains: list[Gain] = []
+    gain_ranges: list[GainRange] = []
+    ratios: list[Ratio] = []
+    budgets: list[Budget] = []
+    same: list[Same] = []
+    sums: list[Sum] = []
+    theorem: Theorem | None = None
+
+    def runs_of(self, column: str) -> int:
+        """Return how many runs are behind the cells of a column; 0 where that is not said."""
+        return self.runs if isinstance(self.runs, int) else self.runs.get(column, 0)
+
+    def is_averaged(self, column: str) -> bool:
+        """Return whether a column is part of the printed average."""
+        return column in self.averaged if self.averaged else bool(self.problems.get(column))
+
+
+@dataclass(frozen=True)
+class Published:
+    blocks: list[Block]
+    setup: Setup
+
+    def pairs(self, of: str, over: str, column: str) -> Iterator[tuple[Block, Cell, Cell]]:
+        """(block, cell of one row, cell of the other) for every block that prints both."""
+        for block in self.blocks:
+            a, b = (row.cells.get(column) if (row := block.row(name)) else None for name in (of, over))
+            if a and b:
+                yield block, a, b
+
+
+# ------------------------------------------------------------------------------------------------ reading
 
 
 def find(name: str | Path) -> Path:
@@ -17,52 +269,52 @@ def find(name: str | Path) -> Path:
     return ours if not Path(name).exists() and ours.is_file() else Path(name)
 
 
-@dataclass(frozen=True)
-class PaperModel:
-    """One model's block of Table 1. rows: {method key: {"title", column: printed text, "underlined": [columns]}}."""
-
-    key: str
-    title: str
-    task: str
-    columns: dict[str, str]  # benchmark name -> printed title, "avg" among them
-    rows: dict[str, dict[str, Any]]
-
-    def printed(self, method: str, column: str) -> str | None:
-        """Return the number as printed, or None where the paper has none."""
-        value = self.rows.get(method, {}).get(column)
-        return None if value in (None, "-") else str(value)
-
-    def value(self, method: str, column: str) -> float | None:
-        """Return the same as a number; "677k" is 677000."""
-        text = self.printed(method, column)
-        if text is None:
-            return None
-        return float(text[:-1]) * 1000 if text.endswith("k") else float(text)
-
-
 @lru_cache
 def read(name: str) -> dict[str, Any]:
     """Return the content of ``analysis/paper/<name>.yaml``."""
-    import yaml
+    return validate.parse_yaml(FOLDER / f"{name}.yaml")
 
-    return yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+
+def _blocks(path: Path) -> list[Block]:
+    table: Table = validate.read(Table, validate.parse_yaml(path), path)
+    return [block for part in table.parts for block in part.models]
 
 
 @lru_cache(maxsize=1)
-def table1() -> dict[str, PaperModel]:
+def table1() -> dict[str, Block]:
     """Return every model of Table 1 by its key, in the paper's order."""
-    models = {}
-    for part in read("table1")["parts"]:
-        for model in part["models"]:
-            rows = {row["method"]: row for row in model["rows"]}
-            models[model["key"]] = PaperModel(model["key"], model["title"], part["task"], part["columns"], rows)
-    return models
+    return {block.key: block for block in _blocks(FOLDER / "table1.yaml")}
 
 
-def match(task: str, model: str, named: str | None = None) -> PaperModel | None:
+def match(task: str, model: str, named: str | None = None) -> Block | None:
     """Return the paper's block for a task and model: the one named, else the same key, else the task's first."""
     models = table1()
-    for key in (named, model):
-        if key in models:
-            return models[key]
-    return next((m for m in models.values() if m.task == task), None)
+    return models.get(named or "") or models.get(model) or next((b for b in models.values() if b.task == task), None)
+
+
+def load(file: Path) -> Published:
+    """Return the table and the statements of a paper's file. Raises UserError naming the file and the field."""
+    setup: Setup = validate.read(Setup, validate.parse_yaml(file), file)
+    published = Published(_blocks(file.parent / setup.table), setup)
+    blocks, columns = published.blocks, {name for block in published.blocks for name in block.columns}
+    stated: list[Gain | GainRange] = [*setup.gains, *setup.gain_ranges, *setup.ratios]
+    named: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {
+        "runs": (columns, setup.runs if isinstance(setup.runs, dict) else ()),
+        "problems": (columns, setup.problems),
+        "average": (columns, [setup.average]),
+        "averaged": (columns, setup.averaged),
+        "lower_is_better": (columns, setup.lower_is_better),
+        "ratios": (columns, [entry.column for entry in setup.ratios]),
+        "gain_ranges": (columns, [entry.column for entry in setup.gain_ranges]),
+        "budgets": (columns, [entry.column for entry in setup.budgets]),
+        "budgets.model": ([block.key for block in blocks], [entry.model for entry in setup.budgets]),
+        "of, over, rows or proposed": (
+            {row.method for block in blocks for row in block.rows},
+            [setup.proposed, *(n for e in stated for n in (e.of, e.over)), *(n for e in setup.budgets for n in e.rows)],
+        ),
+    }
+    for key, (known, names) in named.items():
+        for name in names:
+            if name and name not in known:
+                raise UserError(unknown(f"{file}: {key}", f"the table has no '{name}'", name, sorted(known)))
+    return published

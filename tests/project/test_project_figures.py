@@ -8,9 +8,8 @@ import pytest
 from support.pages import example
 from support.table_runs import place, write_run, write_study
 
-from analysis import products
+from analysis import products, report
 from analysis.__main__ import main
-from analysis.report import files
 from bapo.errors import UserError
 from bapo.experiments import studies
 from bapo.experiments.compose import forget
@@ -56,8 +55,8 @@ def test_the_comparison_draws_it_and_the_report_shows_it(project: Path) -> None:
     assert {Path(file).suffix for file in made} == {".pdf", ".png", ".svg", ".csv"}
     data = (out / "comparison_lengths_response_lengths.csv").read_text().splitlines()
     assert data[0].startswith("step,response_length") and len(data) == 1 + 4 * 3
-    (table,) = (t for t in files.tables(out) if t.key == "comparison_lengths")
-    assert [figure.title for figure in table.figures] == ["Response lengths"]
+    (table,) = (part for part in report._parts(out, out) if part.key == "comparison_lengths")
+    assert [picture.file for picture in table.pictures] == ["comparison_lengths_response_lengths.svg"]
 
 
 def test_a_study_knows_it_and_names_what_is_wrong(project: Path) -> None:

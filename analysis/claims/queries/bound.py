@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis.audit.theorem import best_case
+from analysis.audit import best_case
 from analysis.claims.measures import NotTestable, of_seeds
 from analysis.claims.registry import Answer, answers, methods_with_runs, query
 from bapo.store.files import GROUPS

@@ -23,7 +23,7 @@ class Section:
     columns: list[tuple[str, str]]
     comparisons: dict[str, dict[tuple[str, str], Comparison]]  # by column
     marks: dict[str, dict[str, str]]  # by column, by method
-    paper: paper.PaperModel | None
+    paper: paper.Block | None
     replays: dict[str, Replay]  # by method, of those that replay
 
     @staticmethod

@@ -1,0 +1,278 @@
+"""Results of other projects as run directories: training logs of verl and TRL, evaluations of lm-eval.
+
+A record that cannot be read is refused, named by file and line; the others count. ``manifest.json`` of each folder says
+where the numbers come from, what was refused and what was assumed.
+"""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bapo.errors import UserError, unknown
+from bapo.store import files
+from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, read_json, sha256, write_json
+from bapo.store.provenance import git_state
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+STUDY = "study.json"
+#: a column of steps.parquet -> its names in logs of verl and of TRL; the first that a record has counts
+NAMES = {
+    "reward_mean": ("critic/score/mean", "reward"),
+    "entropy": ("actor/entropy", "actor/entropy_loss", "entropy"),
+    "gradient_norm": ("actor/grad_norm", "grad_norm"),
+    "clip_fraction": ("actor/pg_clipfrac", "clip_ratio/region_mean", "clip_ratio"),
+    "kl": ("actor/kl_loss", "kl"),
+    "loss": ("actor/pg_loss", "loss"),
+    "learning_rate": ("actor/lr", "learning_rate"),
+    "response_length": ("response_length/mean", "completions/mean_length", "completion_length"),
+    "seconds_total": ("timing_s/step", "step_time"),
+}
+STEP = ("step", "global_step", "_step")
+#: refused records that are named; the others are counted
+SHOWN = 20
+#: the metric of an evaluation where none is named: the first of these that a task has
+USUAL = ("exact_match", "math_verify", "pass@1", "acc", "acc_norm")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NUMBER = re.compile(r"([^:\s]\S*?):(?:np\.\w+\()?(-?(?:\d+\.?\d*(?:e[+-]?\d+)?|nan|inf))\)?", re.IGNORECASE)
+
+
+@dataclass
+class Log:
+    """Records of a file by their place ("line 3"), and (place, reason) of those that were refused."""
+
+    path: Path
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    refused: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Return what a manifest says of the file."""
+        first = [f"{place}: {reason}" for place, reason in self.refused[:SHOWN]]
+        return {"file": self.path.name, "sha256": sha256(self.path), "refused": len(self.refused), "first": first}
+
+    def nothing(self, what: str) -> UserError:
+        """Return the error for a file of which nothing can be used: its first refused record, else ``what``."""
+        return UserError(f"{self.path}, {': '.join(self.refused[0])}" if self.refused else f"{self.path}: {what}")
+
+
+def read(path: Path) -> Log:
+    """Return the records of a log: those of the document ``trainer_state.json``, or one a line of a plain or .gz file.
+
+    Raises UserError where the file cannot be read.
+    """
+    log = Log(path)
+    history = _document(path).get("log_history")
+    entries = ((f"log_history entry {i}", entry) for i, entry in enumerate(history or (), 1))
+    for place, entry in _lines(path) if history is None else entries:
+        try:
+            record = _record(entry) if history is None else entry
+            if record is not None and not isinstance(record, dict):
+                raise ValueError("must be an object")
+        except (ValueError, SyntaxError, RecursionError) as error:
+            log.refused.append((place, str(error)))
+            continue
+        if record is not None:
+            log.records[place] = record
+    return log
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Return a .json file that is one object; {} for another file."""
+    if path.suffix != ".json":
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file") from None
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _lines(path: Path) -> Iterator[tuple[str, str]]:
+    number = 0
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                yield f"line {number}", line
+    except (OSError, EOFError, ValueError) as error:
+        raise UserError(f"{path}, after line {number}: not readable ({error}); unpack or repair the file") from None
+
+
+def _record(line: str) -> dict[str, Any] | None:
+    """Return a line's record; None for a line without one. Raises ValueError or SyntaxError for a broken record.
+
+    A record is a JSON object (verl's file logger nests it under ``data``, wandb's histories put train/ before names), a
+    dictionary that TRL prints, or a line of verl's console logger: "step:3 - critic/score/mean:0.5 - ...".
+    """
+    text = _COLOUR.sub("", line).strip()
+    if text.startswith("{"):
+        record = ast.literal_eval(re.sub(r"\b(nan|inf)\b", "None", text)) if text[1:2] == "'" else json.loads(text)
+        data = record.get("data")
+        record = {"step": record.get("step"), **data} if isinstance(data, dict) else record
+        return {str(key).removeprefix("train/"): value for key, value in record.items()}
+    match = re.search(r"\bstep:(\d+) - (.+)", text)
+    if not match:
+        return None
+    numbers = {part.strip(): _NUMBER.fullmatch(part.strip()) for part in match[2].split(" - ")}
+    if broken := [part for part, number in numbers.items() if not number]:
+        raise ValueError(f"'{broken[0][:40]}' is no NAME:NUMBER; the line is cut off or mixed with another")
+    return {"step": int(match[1])} | {number[1]: float(number[2]) for number in numbers.values() if number}
+
+
+def steps_of(log: Log, reward: str = "") -> pd.DataFrame:
+    """Return one row a step, the columns of NAMES; a step that is there twice counts once, the last.
+
+    reward: the log's name of the reward, where the usual one is not wanted. Raises UserError where no record has one.
+    """
+    import pandas as pd
+
+    names = NAMES | ({"reward_mean": (reward,)} if reward else {})
+    rows: dict[int, dict[str, float]] = {}
+    for place, record in log.records.items():
+        found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
+        if found["reward_mean"] is None:
+            continue  # validation, or another program's line
+        try:
+            row = {ours: math.nan if value is None else float(value) for ours, value in found.items()}
+            step = int(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1))
+            if step >= 2**63:
+                raise OverflowError("step is too large")
+            rows[step] = {"step": step, **row}
+        except (TypeError, ValueError, OverflowError) as error:
+            log.refused.append((place, f"a value is no number ({error})"))
+    if not rows:
+        raise log.nothing(f"no line has {' or '.join(names['reward_mean'])}: these are no training metrics")
+    return pd.DataFrame([rows[step] for step in sorted(rows)])
+
+
+# ------------------------------------------------------------------------------------------------ evaluations
+
+
+@dataclass(frozen=True)
+class Score:
+    """One benchmark's accuracy. accuracy, standard_error: as fractions; problems: None where the file does not say."""
+
+    metric: str
+    accuracy: float
+    standard_error: float | None
+    problems: int | None
+
+
+def scores_of(path: Path, metric: str = "") -> tuple[dict[str, Score], Log] | None:
+    """Return the scores of lm-eval's ``results_DATE.json`` by benchmark, and what was refused; None for another file.
+
+    metric: its name, also NAME,FILTER. Raises UserError where the file holds no accuracy.
+    """
+    content, log, scores = _document(path), Log(path), {}
+    if not isinstance(content.get("results"), dict):
+        return None
+    for task, numbers in content["results"].items():
+        try:
+            name = _chosen(numbers, metric)
+        except ValueError as reason:
+            log.refused.append((f"results.{task}", str(reason)))
+            continue
+        error, count = numbers.get("_stderr,".join(name.split(",", 1))), (content.get("n-samples") or {}).get(task)
+        size = count.get("effective") if isinstance(count, dict) else None
+        scores[task] = Score(name, numbers[name], error if _is_share(error) else None, size)
+    if not scores:
+        raise log.nothing("holds no accuracy")
+    return scores, log
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1
+
+
+def _chosen(numbers: Any, metric: str) -> str:
+    """Return the key to take of {"exact_match,none": 0.5}. Raises ValueError where none or several metrics fit."""
+    if not isinstance(numbers, dict):
+        raise ValueError("must be an object of metrics")
+    values = [key for key, value in numbers.items() if _is_share(value) and "_stderr" not in key]
+    for wanted in [metric] if metric else [*USUAL, ""]:
+        fitting = [key for key in values if wanted in ("", key, key.split(",")[0])]
+        if len({key.split(",")[0] for key in fitting}) > 1:
+            raise ValueError(f"has the metrics {', '.join(fitting)}; choose one with --metric")
+        if fitting:
+            return fitting[0]
+    raise ValueError(f"has no accuracy {metric}".rstrip() + f"; it has {', '.join(values) or 'none'}")
+
+
+# ------------------------------------------------------------------------------------------------ folders
+
+
+def import_file(
+    path: Path,
+    home: Path,
+    names: tuple[str, str, str, int],
+    batch: int = 128,
+    group: int = 8,
+    reward: str = "",
+    metric: str = "",
+    renamed: Mapping[str, str] | None = None,
+) -> tuple[Path, Log]:
+    """Write ``home/task/model/method/seed<k>/`` from a log, or its ``eval/`` from an evaluation: the folder, the log.
+
+    names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say;
+    renamed: a benchmark's name in the file -> here. Raises UserError for a name that is no folder's, and where nothing
+    can be read.
+    """
+    for option, name in zip(("task", "model", "method"), names, strict=False):
+        if name in ("", ".", "..") or re.search(r"[/\\]", str(name)):
+            raise UserError(f"--{option} '{name}': must be the name of one folder, for example qwen2.5-7b")
+    folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
+    evaluation = scores_of(path, metric)
+    if evaluation:
+        _write_evaluation(folder / "eval", *evaluation, renamed or {})
+        return folder / "eval", evaluation[1]
+    log = read(path)
+    steps = steps_of(log, reward)
+    steps["fresh_rollouts"] = batch * group
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / SUMMARY).unlink(missing_ok=True)
+    files.write_parquet(folder / STEPS, steps)
+    files.write_text(folder / CONFIG, f"train:\n  batch_size: {batch}\n")
+    note = f"fresh_rollouts: {batch} prompts x {group} responses a step, as given, not logged"
+    write_json(folder / MANIFEST, {"imported": [log.source], "notes": [note], "code": git_state()})
+    content = {"steps": int(steps["step"].max()), "totals": {"rollouts": int(steps["fresh_rollouts"].sum())}}
+    identity = {"identity": f"imported:{sha256(path)[:16]}"}
+    write_json(folder / SUMMARY, identity | content | {"files": files.fingerprints(folder, [STEPS])})
+    _write_study(home / names[0])
+    return folder, log
+
+
+def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log, renamed: Mapping[str, str]) -> None:
+    """Add scores to a folder; those of other files there stay."""
+    if lost := sorted(set(renamed) - set(scores)):
+        raise UserError(unknown(f"{log.path}: --benchmark", f"no benchmark '{lost[0]}'", lost[0], list(scores)))
+    sources = read_json(folder / MANIFEST)["imported"] if (folder / MANIFEST).exists() else []
+    kept = read_json(folder / SUMMARY)["benchmarks"] if (folder / SUMMARY).exists() else {}
+    source = log.source
+    same = {name: s for name, s in kept.items() if s["sha256"] != source["sha256"]}
+    same |= {renamed.get(name, name): asdict(s) | {"sha256": source["sha256"]} for name, s in scores.items()}
+    sources = [*(s for s in sources if s["sha256"] != source["sha256"]), source]
+    write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
+    write_json(folder / SUMMARY, {"identity": f"imported:{source['sha256'][:16]}", "benchmarks": same, "files": {}})
+
+
+def _write_study(folder: Path) -> None:
+    """Write ``folder/study.json`` with every run of the task, for ``python -m analysis figure ... --study``."""
+    cells = []
+    for summary in sorted(folder.glob(f"*/*/seed*/{SUMMARY}")):
+        model, method, seed = summary.parent.relative_to(folder).parts
+        cell = {"task": folder.name, "model": model, "method": method, "method_title": method}
+        cells.append(cell | {"seed": int(seed.removeprefix("seed")), "run": str(summary.parent)})
+    note = "Imported: runs of others, from their published logs; manifest.json of each says what was assumed."
+    benchmarks = {folder.name: [["none", "not evaluated"]]}
+    write_json(folder / STUDY, {"scale": "imported", "note": note, "cells": cells, "benchmarks": benchmarks})

@@ -1,0 +1,234 @@
+"""One HTML page of a scale's results that opens from disk: ``python -m analysis report``.
+
+It shows what lies in the results folder (tables, figures, sweeps, the ledger, imports) and the audit of the paper, as
+their own Markdown says it. Pictures are in the page; numbers behind them are links to the files beside it.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from analysis import audit, results, text
+from analysis.claims import papers
+from analysis.products import FIGURES, LEDGER, MAIN, imported, robustness_reports
+from analysis.results import AVERAGE, BASE
+from analysis.sharing import located
+from analysis.study import Block, Study, evaluated, load, workflow_command
+from bapo import project
+from bapo.errors import UserError
+from bapo.store.files import MANIFEST, SUMMARY, read_json, write_text
+
+TEMPLATES = Path(__file__).resolve().parent / "templates"
+#: the heading, where no project has another
+TITLE = "Buffer Matters"
+#: the method whose gain is a finding
+PROPOSED = "bapo"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """image: data: URI; caption: what an SVG file says of itself; file: beside the page."""
+
+    title: str
+    image: str
+    caption: str
+    file: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table or figure. body: its Markdown as HTML; files: the numbers behind it, relative to the page."""
+
+    key: str
+    title: str
+    body: Markup
+    pictures: Sequence[Picture]
+    files: Sequence[str] = ()
+
+
+def write(home: Path, out: Path | None = None) -> Path:
+    """Write the page of ``home`` (a scale's folder) to ``out`` (default: report.html in it) and return its path.
+
+    In a project the paper is the one that ``bapo.yaml`` names, or none. Raises UserError where the folder does not
+    exist or a file in it is damaged.
+    """
+    import jinja2
+
+    about = project.about()
+    if not home.is_dir():
+        raise UserError(f"{home} does not exist; make it with `snakemake --cores all {'all' if about else MAIN}`")
+    path = out or home / "report.html"
+    paper = about.paper if about else audit.SETUP
+    published = audit.load(paper) if paper else None
+    has_claims = published is not None and (not about or published.setup.claims)
+    ledger = home / f"{papers.find(str(paper)).name if about and has_claims else LEDGER}.md"
+    studies = [located(load(file), home) for file in sorted((home / "studies").glob("*.json"))]
+    first = next((s for s in studies if s.name == MAIN), next(iter(studies), Study(home.name, "", (), "")))
+    files = {
+        "tables": _parts(home / "tables", path.parent),
+        "figures": _figures(home / "figures", path.parent),
+        "sweeps": [part for report, *_ in robustness_reports(home) for part in _parts(report.parent, path.parent)],
+    }
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(
+        loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    page = environment.get_template("page.html").render(
+        title=about.title if about else TITLE,
+        scale=first.scale or home.name,
+        note=first.note,
+        style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
+        study=first,
+        findings=findings_of(first),
+        counts=_counts(ledger.with_suffix(".json")) if has_claims else None,
+        claims=_html(ledger) if has_claims else None,
+        audit=markdown(audit.markdown(audit.audit(published))) if published else None,
+        imports=_imports(home),
+        runs=[(study, *_finished(study)) for study in studies],
+        command=lambda target: workflow_command([target], first.config),
+        main="all" if about else MAIN,
+        own=about is not None,
+        text=text,
+        **files,
+    )
+    write_text(path, page)
+    return path
+
+
+# ------------------------------------------------------------------------------------------------ findings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One task and model. best: of its evaluated methods; shown: BAPO, else the best; over: title -> comparison."""
+
+    block: Block
+    best: results.Result
+    shown: str
+    over: dict[str, results.Comparison]
+
+
+def findings_of(study: Study) -> list[Finding]:
+    """Return, for each task and model, how its methods stand by average accuracy, as far as they are evaluated."""
+    found = []
+    for block in evaluated(study).blocks:
+        rows = results.collect(block, study) if block.methods else []
+        best = max((r for r in rows if not r.is_base), key=lambda r: r.mean(AVERAGE).mean, default=None)
+        if best is None:
+            continue
+        shown = PROPOSED if PROPOSED in block.methods else best.method
+        pairs = results.compare(sorted(rows, key=lambda row: (row.is_base, row.method != shown)), AVERAGE)
+        titles = {BASE: "the model before training", study.reference: study.reference.upper()}
+        over = {titles[b]: pair for (a, b), pair in pairs.items() if a == shown and b in titles}
+        found.append(Finding(block, best, shown, over))
+    return found
+
+
+def _counts(ledger: Path) -> dict[str, int] | None:
+    return read_json(ledger)["counts"]["overall"] if ledger.exists() else None
+
+
+def _finished(study: Study) -> tuple[int, int]:
+    """Return how many runs of a study have finished, and how many it has."""
+    runs = [cell.run for block in study.blocks for cells in block.methods.values() for cell in cells]
+    return sum((run / SUMMARY).exists() for run in runs), len(runs)
+
+
+def _imports(home: Path) -> list[dict[str, Any]]:
+    """Return what `bapo import` has written beside ``home``: a row each, with its accuracies and sources."""
+    rows = []
+    for summary in imported(home):
+        folder = summary.parent.parent if summary.parent.name == "eval" else summary.parent
+        names = dict(zip(("task", "model", "method", "seed"), folder.parts[-4:], strict=True))
+        content, manifest = read_json(summary), read_json(summary.parent / MANIFEST)
+        rows.append({"steps": "", "benchmarks": {}} | names | content | {"sources": manifest["imported"]})
+    return rows
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+def _parts(folder: Path, page: Path) -> list[Part]:
+    """Return every NAME.md of a folder, the paper's tables first, with its pictures and numbers, whose names begin with NAME too."""
+    pages = {path.stem: path for path in sorted(folder.glob("*.md"), key=_by_number)}
+    parts = []
+    for stem, path in pages.items():
+        longer = [other for other in pages if other != stem and other.startswith(f"{stem}_")]
+        own = [
+            p
+            for p in sorted(folder.glob(f"{stem}*"))
+            if re.match(rf"{re.escape(stem)}[._]", p.name) and not any(p.stem.startswith(other) for other in longer)
+        ]
+        title, body = _titled(path.read_text(encoding="utf-8"))
+        pictures = [_picture(p, page) for p in own if p.suffix == ".svg"]
+        numbers = [os.path.relpath(p, page) for p in own if p.suffix in (".csv", ".tex")]
+        parts.append(Part(stem, title or _spoken(stem), markdown(body), pictures, numbers))
+    return parts
+
+
+def _figures(folder: Path, page: Path) -> list[Part]:
+    """Return every figure in the paper's order, then the others by name."""
+    order = [*FIGURES]
+    known = sorted(folder.glob("*.svg"), key=lambda p: (order.index(p.stem) if p.stem in order else len(order), p.stem))
+    numbers = {p.stem: [os.path.relpath(p.with_suffix(".csv"), page)] for p in known if p.with_suffix(".csv").exists()}
+    pictures = {p.stem: _picture(p, page) for p in known}
+    return [Part(stem, shown.title, Markup(""), [shown], numbers.get(stem, ())) for stem, shown in pictures.items()]
+
+
+def _picture(path: Path, page: Path) -> Picture:
+    svg = path.read_text(encoding="utf-8", errors="replace")
+    known = FIGURES.get(path.stem)
+    title = known.heading if known else _spoken(path.stem)
+    caption = re.search(r"<dc:description>(.*?)</dc:description>", svg, re.DOTALL)
+    image = f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
+    shown = " ".join(html.unescape(caption[1]).split()) if caption else ""
+    return Picture(title, image, shown, os.path.relpath(path, page))
+
+
+def _by_number(path: Path) -> tuple[bool, list[tuple[int, str]]]:
+    parts = [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path.stem)]
+    return not path.stem.startswith("table"), parts
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def _titled(page: str) -> tuple[str, str]:
+    """Return (the first heading of level 1 or "", the text without it)."""
+    match = re.search(r"^# (.+)\n?", page, re.MULTILINE)
+    return (match[1].strip(), page[: match.start()] + page[match.end() :]) if match else ("", page)
+
+
+def _html(path: Path) -> Markup:
+    return markdown(_titled(path.read_text(encoding="utf-8"))[1]) if path.exists() else Markup("")
+
+
+def markdown(page: str) -> Markup:
+    """Return Markdown as HTML, its headings two levels lower. Raw HTML is shown as text but for our <br> and <u>."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["image", "autolink"])
+    shown = parser.renderer.render([*_lowered(parser.parse(page))], parser.options, {})
+    shown = shown.replace("&lt;br&gt;", "<br>").replace("<table>", '<div class="scroll"><table>')
+    shown = re.sub(r"&lt;u&gt;(.*?)&lt;/u&gt;", r"<u>\1</u>", shown.replace("</table>", "</table></div>"))
+    return Markup(shown.replace("text-align:right", "text-align: right"))
+
+
+def _lowered(tokens: Sequence[Any]) -> Iterator[Any]:
+    """Lower the headings, and name each by its words: the ledger's links lead there."""
+    for token, inline in zip(tokens, [*tokens[1:], None], strict=False):
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + 2)}"
+        if token.type == "heading_open" and re.fullmatch(r"\w+", inline.content):
+            token.attrSet("id", inline.content)
+        yield token

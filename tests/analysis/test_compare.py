@@ -1,0 +1,109 @@
+"""``bapo compare``: differences by hand, Holm's correction over all lines, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.shared_results import USUAL, accuracy, bits, write_results
+
+from analysis import statistics
+from analysis.__main__ import main
+from analysis.compare import AGREES, DIFFERS, IDENTICAL, OTHER, Compared, Line, compare
+from bapo.errors import UserError
+from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
+
+
+@pytest.fixture
+def a(tmp_path: Path) -> Path:
+    return write_results(tmp_path / "a" / "laptop")
+
+
+def lines(found: Compared) -> dict[tuple[str, str], Line]:
+    return {line.key[2:]: line for line in found.lines}
+
+
+def mean(line: Line, side: str) -> float:
+    return 100 * getattr(line, side).mean(line.key[3]).mean
+
+
+def test_the_same_results_are_identical(a: Path, tmp_path: Path) -> None:
+    found = compare(a, shutil.copytree(a, tmp_path / "elsewhere" / "renamed"))
+    assert found.agree and {line.state for line in found.lines} == {IDENTICAL}
+    assert set(lines(found)) == {(m, c) for m in USUAL for c in ("cd", "avg")}
+
+
+def test_each_side_is_read_from_its_own_folder(a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both study files say results/laptop/..., which also exists where the command is given."""
+    b = write_results(tmp_path / "b" / "laptop", {**USUAL, "bapo": 7})
+    write_results(tmp_path / "results" / "laptop", {**USUAL, "bapo": 1})
+    monkeypatch.chdir(tmp_path)
+    line = lines(compare(a, b))["bapo", "cd"]
+    assert mean(line, "a") == pytest.approx(accuracy(5)) and mean(line, "b") == pytest.approx(accuracy(7))
+    assert line.state == DIFFERS
+
+
+def test_differences_are_paired_on_the_problems_and_corrected(a: Path, tmp_path: Path) -> None:
+    b = write_results(tmp_path / "b", {**USUAL, "bapo": 7}, seeds=(3, 4), shift=5)
+    found = lines(compare(a, b))
+    assert found["grpo", "cd"].state == AGREES and found["bapo", "cd"].state == DIFFERS
+    sides = [[np.mean([bits(3, s, shift) for s in seeds], axis=2)] for seeds, shift in (((1, 2), 0), ((3, 4), 5))]
+    expected, line = statistics.difference_over_seeds(*sides).both, found["grpo", "cd"]
+    assert line.compared is not None
+    difference = line.compared.difference.tested
+    assert (difference.mean, difference.half_width) == pytest.approx((expected.mean, expected.half_width))
+    compared = [line.compared for line in found.values() if line.compared]
+    raw = [c.difference.tested.p for c in compared]
+    assert [c.adjusted for c in compared] == pytest.approx(statistics.holm(raw))
+
+
+def test_other_problems_are_not_compared(a: Path, tmp_path: Path) -> None:
+    b = write_results(tmp_path / "b", {"grpo": 7})
+    for path in b.rglob("cd.parquet"):
+        frame = read_table(path)
+        write_parquet(path, frame.assign(problem_id="other" + frame["problem_id"]))
+        summary = read_json(path.parent / SUMMARY)
+        write_json(path.parent / SUMMARY, {**summary, "files": fingerprints(path.parent, ["cd.parquet"])})
+    found = compare(a, b)
+    assert found.agree and {line.state for line in found.lines} == {OTHER}
+
+
+def test_what_one_side_alone_has_is_listed_and_does_not_count(a: Path, tmp_path: Path) -> None:
+    b = write_results(tmp_path / "b", {"base": 1, "grpo": 3, "dapo": 4})
+    (b / "countdown/tiny/grpo/seed1/eval/summary.json").unlink()
+    found = compare(a, b)
+    assert found.agree and {k[2] for k in found.only["A"]} == {"bapo"} and {k[2] for k in found.only["B"]} == {"dapo"}
+    assert len(lines(found)["grpo", "cd"].b.seeds) == 1
+
+
+def test_the_page_names_what_differs(a: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    b = write_results(tmp_path / "b", {**USUAL, "bapo": 7}, config={"train": {"rate": 2}})
+    for home in (a, b):
+        claims = [{"id": "better", "task": "t", "model": "m", "verdict": home.name}]
+        (home / "claims.json").write_text(json.dumps({"claims": claims}))
+    found = compare(a, b)
+    assert found.configurations["countdown", "tiny", "bapo"] == ["train.rate"]
+    assert found.verdicts == {("better", "t", "m"): ("laptop", "b")}
+    assert main(["compare", str(a), str(b)]) == 1
+    shown = capsys.readouterr().out
+    assert "| countdown | tiny | bapo | cd |" in shown and "| grpo |" not in shown and "train.rate" in shown
+    assert main(["compare", str(a), str(b), "--all"]) == 1 and "| grpo |" in capsys.readouterr().out
+
+
+def test_nothing_in_common_and_wrong_places_are_errors(a: Path, tmp_path: Path, capsys: Any) -> None:
+    with pytest.raises(UserError, match="no number in common"):
+        compare(a, write_results(tmp_path / "b", {"dapo": 3}))
+    (tmp_path / "empty").mkdir()
+    for place in ("nowhere", "empty"):
+        assert main(["compare", str(a), str(tmp_path / place)]) == 2 and place in capsys.readouterr().err
+
+
+def test_a_damaged_run_is_named(a: Path, tmp_path: Path) -> None:
+    b = write_results(tmp_path / "b")
+    (b / "countdown/tiny/bapo/seed1/eval/cd.parquet").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"bapo/seed1/eval/cd\.parquet"):
+        compare(a, b)

@@ -1,0 +1,193 @@
+"""Logs of verl and TRL and evaluations of lm-eval in their true formats: what is read, refused and written."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.paths import needs_shared
+
+from analysis import imports
+from analysis import study as studies
+from analysis.__main__ import main
+from analysis.imports import Score, read, scores_of, steps_of
+from bapo.errors import UserError
+from bapo.store.files import MANIFEST, STEPS, SUMMARY, read_json, read_table
+
+#: what verl's console logger prints under Ray, with other output between; one line is cut off
+VERL_CONSOLE = "\x1b[36m(TaskRunner pid=812)\x1b[0m ".join(
+    [
+        "",
+        "Training Progress:   0%|          | 0/2 [00:00<?, ?it/s]\n",
+        "step:0 - val-core/openai/gsm8k/reward/mean@1:0.31\n",
+        "step:1 - actor/entropy:0.41 - critic/score/mean:0.25 - actor/grad_norm:1.5e-01 - actor/lr:np.float64(1e-06)\n",
+        "step:2 - actor/entropy:0.40 - critic/score/mean:0.5 - actor/grad_no\n",
+        "step:3 - actor/entropy:0.39 - critic/score/mean:0.75 - actor/grad_norm:nan\n",
+    ]
+)
+VERL_FILE = (
+    '{"step":1,"data":{"critic/score/mean":0.25,"timing_s/step":9.5}}\n{"step":2,"data":{"critic/score/mean":0.5}}\n'
+)
+TRAINER_STATE = {
+    "global_step": 3,
+    "log_history": [
+        {"step": 1, "grad_norm": 0.3, "completions/mean_length": 101.5, "rewards/accuracy_reward/mean": 0.25,
+         "reward": 0.75, "clip_ratio/region_mean": 0.01, "step_time": 7.5},
+        {"step": 2, "loss": 0.1, "reward": "n/a", "rewards/accuracy_reward/mean": 0.5},
+        "not a record",
+        {"step": 3, "loss": 0.1, "reward": 1.25, "rewards/accuracy_reward/mean": 0.75},
+        {"step": 3, "eval_loss": 0.2, "eval_reward": 0.9},
+    ],
+}  # fmt: skip
+LM_EVAL = {
+    "results": {
+        "gsm8k": {
+            "alias": "gsm8k",
+            "exact_match,strict-match": 0.5,
+            "exact_match_stderr,strict-match": 0.02,
+            "exact_match,flexible-extract": 0.6,
+            "exact_match_stderr,flexible-extract": 0.03,
+        },
+        "wikitext": {"alias": "wikitext", "word_perplexity,none": 12.5, "word_perplexity_stderr,none": "N/A"},
+        "leaderboard_ifeval": {"alias": "ifeval", "a,none": 0.1, "b,none": 0.2},
+    },
+    "n-samples": {"gsm8k": {"original": 1319, "effective": 600}},
+}
+
+
+def write(folder: Path, name: str, content: Any) -> Path:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return path
+
+
+def bring(folder: Path, file: Path, *more: str) -> int:
+    names = ["--task", "countdown", "--model", "big", "--method", "theirs", "--out", str(folder / "imported")]
+    return main(["import", str(file), *names, *more])
+
+
+# ------------------------------------------------------------------------------------------------ training logs
+
+
+def test_verls_console(tmp_path: Path) -> None:
+    log = read(write(tmp_path, "verl.log", VERL_CONSOLE))
+    steps = steps_of(log)
+    assert steps["step"].tolist() == [1, 3] and steps["reward_mean"].tolist() == [0.25, 0.75]
+    assert steps["entropy"].tolist() == [0.41, 0.39] and steps["learning_rate"].iloc[0] == 1e-6
+    assert steps["gradient_norm"].isna().tolist() == [False, True]
+    assert [place for place, _ in log.refused] == ["line 4"] and "actor/grad_no" in log.refused[0][1]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_verls_file_logger(tmp_path: Path, packed: bool) -> None:
+    path = write(tmp_path, "verl.jsonl", VERL_FILE)
+    if packed:
+        path = tmp_path / "verl.jsonl.gz"
+        path.write_bytes(gzip.compress(VERL_FILE.encode()))
+    steps = steps_of(read(path))
+    assert steps["reward_mean"].tolist() == [0.25, 0.5] and steps["seconds_total"].iloc[0] == 9.5
+
+
+def test_trls_trainer_state(tmp_path: Path) -> None:
+    path = write(tmp_path, "trainer_state.json", TRAINER_STATE)
+    log = read(path)
+    steps = steps_of(log)
+    first = steps.iloc[0]
+    assert steps["step"].tolist() == [1, 3] and first["seconds_total"] == 7.5
+    assert (first["reward_mean"], first["response_length"], first["clip_fraction"]) == (0.75, 101.5, 0.01)
+    assert [place for place, _ in log.refused] == ["log_history entry 3", "log_history entry 2"]
+    assert steps_of(read(path), "rewards/accuracy_reward/mean")["reward_mean"].tolist() == [0.25, 0.5, 0.75]
+    with pytest.raises(UserError, match="rewards/none"):
+        steps_of(read(write(tmp_path, "v.jsonl", VERL_FILE)), "rewards/none")
+
+
+def test_trls_console_has_no_steps(tmp_path: Path) -> None:
+    line = "{'loss': 0.0, 'completion_length': 99.0, 'reward': %s, 'reward_std': nan}\n"
+    steps = steps_of(read(write(tmp_path, "t.log", "Loading\n" + line % 0.25 + "  5%|#  | 1/20\n" + line % 0.5)))
+    assert steps["step"].tolist() == [1, 2] and steps["reward_mean"].tolist() == [0.25, 0.5]
+
+
+def test_a_resumed_run_counts_a_step_once(tmp_path: Path) -> None:
+    log = read(write(tmp_path, "v.jsonl", VERL_FILE + VERL_FILE.replace("0.25", "0.3")))
+    assert steps_of(log)["reward_mean"].tolist() == [0.3, 0.5]
+
+
+@pytest.mark.parametrize("broken", ["{broken", '{"step": 1e999, %s}', '{"step": 1e30, %s}', '{"a/lr": [1}', "{1: {}"])
+def test_broken_lines_are_refused_one_by_one(tmp_path: Path, broken: str) -> None:
+    lines = [json.dumps({"step": i, "critic/score/mean": i / 8}) for i in (1, 2)]
+    text = "\n".join([lines[0], broken.replace("%s", '"critic/score/mean": 0.5'), lines[1]])
+    log = read(write(tmp_path, "v.jsonl", text))
+    assert steps_of(log)["step"].tolist() == [1, 2] and [place for place, _ in log.refused] == ["line 2"]
+
+
+def test_a_file_without_metrics_is_named(tmp_path: Path) -> None:
+    for name, text in (("a.jsonl", "{broken\n"), ("b.log", "Loading\n"), ("c.json", "{}")):
+        with pytest.raises(UserError, match=name):
+            steps_of(read(write(tmp_path, name, text)))
+    with pytest.raises(UserError, match=r"none\.log"):
+        read(tmp_path / "none.log")
+
+
+def test_a_real_log_of_verl_has_no_refused_line() -> None:
+    log = read(needs_shared("data", "runs", "yushengsu_grpo_deepseek7b_gsm8k.jsonl.gz"))
+    assert len(steps_of(log)) == 1119 and log.refused == []
+
+
+# ------------------------------------------------------------------------------------------------ evaluations
+
+
+def test_results_of_lm_eval(tmp_path: Path) -> None:
+    path = write(tmp_path, "results_2026-01-02T03-04-05.json", LM_EVAL)
+    scores, log = scores_of(path) or ({}, None)
+    assert scores == {"gsm8k": Score("exact_match,strict-match", 0.5, 0.02, 600)}
+    assert log and [place for place, _ in log.refused] == ["results.wikitext", "results.leaderboard_ifeval"]
+    scores, _ = scores_of(path, "exact_match,flexible-extract") or ({}, None)
+    assert scores["gsm8k"].accuracy == 0.6 and scores["gsm8k"].standard_error == 0.03
+    with pytest.raises(UserError, match="f1"):
+        scores_of(path, "f1")
+
+
+# ------------------------------------------------------------------------------------------------ folders
+
+
+def test_a_log_becomes_a_run_that_figures_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bring(tmp_path, write(tmp_path, "verl.log", VERL_CONSOLE), "--batch", "4", "--group", "2") == 0
+    assert "line 4" in capsys.readouterr().out
+    home = tmp_path / "imported" / "countdown"
+    run = home / "big" / "theirs" / "seed1"
+    assert read_table(run / STEPS)["fresh_rollouts"].tolist() == [8, 8]
+    assert read_json(run / SUMMARY)["totals"] == {"rollouts": 16}
+    assert read_json(run / MANIFEST)["imported"][0]["refused"] == 1
+    (block,) = studies.load(home / imports.STUDY).blocks
+    assert [cell.seed for cell in block.methods["theirs"]] == [1]
+    figure = ["figure", "figure4_training_curves", "--study", str(home / imports.STUDY), "--out", str(tmp_path)]
+    assert main(figure) == 0 and (tmp_path / "figure4_training_curves.svg").stat().st_size
+
+
+def test_two_files_become_one_evaluation(tmp_path: Path) -> None:
+    first = write(tmp_path, "a.json", LM_EVAL)
+    second = write(tmp_path, "b.json", {"results": {"aime24": {"exact_match,none": 0.75}}})
+    assert bring(tmp_path, first, "--benchmark", "gsm8k=cd") == bring(tmp_path, second) == bring(tmp_path, second) == 0
+    folder = tmp_path / "imported" / "countdown" / "big" / "theirs" / "seed1" / "eval"
+    scores = {name: score["accuracy"] for name, score in read_json(folder / SUMMARY)["benchmarks"].items()}
+    assert scores == {"cd": 0.5, "aime24": 0.75} and len(read_json(folder / MANIFEST)["imported"]) == 2
+    assert bring(tmp_path, first, "--benchmark", "gsm8k=other") == 0  # another name for a file replaces the first
+    assert set(read_json(folder / SUMMARY)["benchmarks"]) == {"aime24", "other"}
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--model", "Qwen/Qwen2.5-7B"], "--model"),
+        (["--task", ".."], "--task"),
+        (["--method", ""], "--method"),
+        (["--benchmark", "gsm8k"], "--benchmark"),
+        (["--benchmark", "none=cd"], "--benchmark"),
+    ],
+)
+def test_options_that_cannot_be_meant_are_refused(tmp_path: Path, capsys: Any, words: list[str], named: str) -> None:
+    assert bring(tmp_path, write(tmp_path, "r.json", LM_EVAL), *words) == 2
+    assert named in capsys.readouterr().err and not (tmp_path / "imported").exists()

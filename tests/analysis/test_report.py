@@ -1,0 +1,137 @@
+"""The page shows what lies in the folder, no text becomes markup, and a browser opens it without complaint."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from support.pages import example
+from support.shared_results import accuracy, write_results
+
+from analysis import report, study
+from analysis.__main__ import main
+from analysis.report import findings_of, markdown
+from bapo import init
+from bapo.errors import UserError
+from bapo.store.files import write_text
+
+HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 2'>"
+TABLE = f"# Table 1 {HOSTILE}\n\n| Method | CD<br>*CD* |\n| :-- | --: |\n| **a** | 1 |\n| {HOSTILE} | <u>2</u> |\n"
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Elements(HTMLParser):
+    """Every element as (tag, attributes)."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, {k: v or "" for k, v in attrs}))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Results with hostile text wherever text may come from."""
+    home = write_results(tmp_path / "laptop")
+    file = home / "studies" / "table1.json"
+    cells = [c | {"method_title": f"+{c['method']} {HOSTILE}"} for c in json.loads(file.read_text())["cells"]]
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"note": HOSTILE, "cells": cells}))
+    write_text(home / "tables" / "table1.md", TABLE)
+    write_text(home / "tables" / "table1_forest.svg", f"<svg xmlns='http://www.w3.org/2000/svg'>{HOSTILE}</svg>")
+    write_text(home / "tables" / "table10.md", "# Table 10\n")
+    write_text(home / "tables" / "table2.md", "# Table 2\n")
+    svg = "<svg xmlns='http://www.w3.org/2000/svg'><dc:description>A curve.</dc:description></svg>"
+    write_text(home / "figures" / "figure4_training_curves.svg", svg)
+    write_text(home / "figures" / "figure4_training_curves.csv", "step\n1\n")
+    counts = {"reproduced": 3, "contradicted": 1}
+    (home / "claims.json").write_text(json.dumps({"counts": {"overall": counts}, "claims": []}))
+    write_text(home / "claims.md", f"# Ledger\n\n[first](#first)\n\n### first\n\n> {HOSTILE}\n")
+    return home
+
+
+def test_everything_is_shown_and_no_text_is_markup(home: Path) -> None:
+    page = report.write(home).read_text(encoding="utf-8")
+    elements = Elements(page).found
+    assert not [e for e in elements if e[0] == "script" or any(name.startswith("on") for name in e[1])]
+    assert {attributes["src"][:15] for tag, attributes in elements if tag == "img"} == {"data:image/svg+x"[:15]}
+    named = {attributes.get("id") for _, attributes in elements}
+    assert {"findings", "table1", "table2", "figure4_training_curves", "claims", "first", "audit", "runs"} <= named
+    links = {attributes["href"] for tag, attributes in elements if tag == "a"}
+    assert {"tables/table1.csv", "tables/table1_forest.svg", "figures/figure4_training_curves.csv", "#first"} <= links
+    assert "A curve." in page and "reproduced 3, contradicted 1" in page
+
+
+def test_tables_take_the_files_that_belong_to_them(home: Path) -> None:
+    parts = report._parts(home / "tables", home)
+    assert [part.key for part in parts] == ["table1", "table2", "table10"]
+    assert [picture.file for picture in parts[0].pictures] == ["tables/table1_forest.svg"]
+    assert parts[0].files == ["tables/table1.csv"] and parts[1].files == []
+
+
+def test_markdown_keeps_our_marks_and_nothing_else() -> None:
+    assert markdown("**a** `*c*` <u>d</u><br>e").strip() == ("<p><strong>a</strong> <code>*c*</code> <u>d</u><br>e</p>")
+    assert "<b" not in markdown("2 <b onclick=x>3</b>") and "href" not in markdown("[a](javascript:b)")
+
+
+def test_a_finding_has_the_tables_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    home = write_results(Path("results/laptop"))
+    (found,) = findings_of(study.load(home / "studies" / "table1.json"))
+    assert found.best.method == found.shown == "bapo"
+    gains = {title: pair.difference.tested.mean for title, pair in found.over.items()}
+    assert gains["GRPO"] == pytest.approx((accuracy(5) - accuracy(3)) / 100)
+    assert gains["the model before training"] == pytest.approx(accuracy(5) / 100 - accuracy(1, seeds=(0,)) / 100)
+
+
+def test_an_empty_folder_says_what_makes_it(tmp_path: Path) -> None:
+    page = report.write(tmp_path).read_text(encoding="utf-8")
+    assert "snakemake --cores all table1" in page and "figures" in page and 'id="sweeps"' not in page
+    with pytest.raises(UserError, match="nowhere"):
+        report.write(tmp_path / "nowhere")
+
+
+def test_imports_are_shown(home: Path) -> None:
+    log = home.parent / "log.jsonl"
+    log.write_text('{"step": 1, "critic/score/mean": 0.5}\n{broken\n', encoding="utf-8")
+    results = home.parent / "r.json"
+    results.write_text(json.dumps({"results": {"gsm8k": {"exact_match,none": 0.5}}}), encoding="utf-8")
+    names = ["--task", "t", "--model", "m", "--method", "theirs", "--out", str(home.parent / "imported")]
+    assert main(["import", str(log), *names]) == main(["import", str(results), *names]) == 0
+    page = report.write(home).read_text(encoding="utf-8")
+    assert "gsm8k 50.0%" in page and "1 records refused: line 2" in page
+
+
+def test_in_a_project_the_page_has_its_paper_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "mine"
+    init.write(folder)
+    (folder / "bapo.yaml").write_text("scale: smoke\npaper: paper.yaml\n")
+    for name in ("table", "paper", "my_claims"):
+        (folder / f"{name}.yaml").write_text(example("yaml", f"{name}.yaml"))
+    monkeypatch.chdir(folder)
+    home = write_results(Path("results/smoke"), written="results/smoke")
+    (home / "studies" / "table1.json").rename(home / "studies" / "ordering.json")
+    assert main(["claims"]) == main(["report", str(home)]) == 0
+    page = (home / "report.html").read_text(encoding="utf-8")
+    assert "<h1>mine" in page and 'id="audit"' in page and 'id="grpo_gains_ten_points"' in page
+    (folder / "bapo.yaml").write_text("scale: smoke\ntitle: Mine alone\n")
+    page = report.write(home).read_text(encoding="utf-8")
+    assert "<h1>Mine alone" in page and 'id="claims"' not in page and 'id="audit"' not in page
+
+
+@pytest.mark.system
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; tests/support/install_chromium installs Debian's")
+def test_a_browser_opens_it_without_complaint(home: Path, tmp_path: Path) -> None:
+    page = report.write(home).resolve().as_uri()
+    root = ["--no-sandbox"] if os.geteuid() == 0 else []  # Chromium's own rule
+    options = ["--headless=new", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={tmp_path / 'user'}"]
+    command = [str(CHROMIUM), *options, *root, "--dump-dom", page]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    assert "CONSOLE" not in done.stderr and done.stdout.count("<img") == 2 and "hacked = 1<" not in done.stdout
