@@ -158,7 +158,7 @@ def _imports(home: Path) -> list[dict[str, Any]]:
 
 
 def _parts(folder: Path, page: Path) -> list[Part]:
-    """Return every NAME.md of a folder, the paper's tables first, with its pictures and numbers, whose names begin with NAME too."""
+    """Return every NAME.md of a folder, the paper's tables first, and NAME_*.svg, .csv, .tex with it."""
     pages = {path.stem: path for path in sorted(folder.glob("*.md"), key=_by_number)}
     parts = []
     for stem, path in pages.items():
