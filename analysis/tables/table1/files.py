@@ -113,7 +113,7 @@ def _ours(section: Section, row: Result) -> list[Cell]:
 
 def _papers(section: Section, method: str) -> list[Cell]:
     """Return the paper's row, or nothing where it has none."""
-    if not section.paper or method not in section.paper.rows:
+    if not section.paper or section.paper.row(method) is None:
         return []
     names = [*(name for name, _ in section.columns), "se", "rollouts", "type"]
     title = f"paper: {section.paper.title}" if method == BASE else "paper"
