@@ -6,13 +6,14 @@ stand in the dataclass and nowhere else.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING as REQUIRED
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -20,6 +21,21 @@ from pydantic import BaseModel, ValidationError
 from yaml import YAMLError
 
 from bapo.errors import UserError, unknown
+
+
+@dataclasses.dataclass(frozen=True)
+class Only:
+    """Mark a field that belongs to no other identities than these: bapo/experiments/identity.py."""
+
+    identities: tuple[str, ...]
+
+    def __init__(self, *identities: str) -> None:
+        object.__setattr__(self, "identities", identities)
+
+
+Kind = TypeVar("Kind")
+#: a field that belongs to no identity: a name, a place, a way of doing the same work
+Unidentified = Annotated[Kind, Only()]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,18 +90,27 @@ def plain(node: Any) -> Any:
 
 
 def refused(error: ValidationError, schema: type[BaseModel], file: Path | str | None) -> UserError:
-    """Make the error for the first value that a pydantic model refused, with the names that exist where it has none."""
-    first = error.errors()[0]
+    """Make the error for one value that a pydantic model refused, with the names that exist where it has none."""
+    errors = error.errors()
+    first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     *parents, last = first["loc"] or ("",)
     field, cure = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
-        model: Any = schema
-        for name in parents:
-            model = model.model_fields[name].annotation if hasattr(model, "model_fields") else None
-        return wrong(file, "", None, unknown(field, "no such key", str(last), list(getattr(model, "model_fields", ()))))
+        names = list(getattr(_part(schema, parents), "model_fields", ()))
+        return wrong(file, "", None, unknown(field, "no such key", str(last), names))
     if first["type"] == "missing" or first["input"] == "???":
         return wrong(file, field, None, "has no value; add it")
     return wrong(file, field, str(first["input"]), cure.replace("Input should", "must"))
+
+
+def _part(kind: Any, names: Sequence[int | str]) -> Any:
+    """Return the type that ``names`` lead to below a pydantic model, through its lists and mappings."""
+    for name in names:
+        fields = getattr(kind, "model_fields", {})
+        kind = fields[name].annotation if name in fields else next(iter(get_args(kind)[-1:]), None)
+        while get_origin(kind) in (Annotated, Union, types.UnionType):
+            kind = get_args(kind)[0]
+    return kind
 
 
 def broken_rules(schema: type, get: Callable[[str], Any], prefix: str = "") -> Iterator[tuple[str, Any, str]]:
@@ -140,16 +165,28 @@ def rules_of(schema: type, name: str) -> tuple[Rule, ...]:
     return next((f.metadata["rules"] for f in fields if f is not None and "rules" in f.metadata), ())
 
 
-def parse_yaml(path: Path, text: str | None = None) -> Any:
-    """Return the content of a YAML file, ``${...}`` resolved. text: what it holds, where that is read already.
+def parse_yaml(path: Path, text: str | None = None, resolve: bool = True) -> Any:
+    """Return the content of a YAML file. text: what it holds, where that is read already; resolve: ``${...}``.
 
     Raises UserError naming the file where it is not valid.
     """
     try:
-        content = OmegaConf.create(path.read_text(encoding="utf-8") if text is None else text)
-        return OmegaConf.to_container(content, resolve=True)
+        return copy.deepcopy(_parsed(path.read_text(encoding="utf-8") if text is None else text, resolve))
     except (YAMLError, OmegaConfBaseException, OSError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        raise UserError(f"{path}: not valid YAML: {explained(error)}") from None
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str, resolve: bool) -> Any:
+    return OmegaConf.to_container(OmegaConf.create(text), resolve=resolve)
+
+
+def explained(error: Exception) -> str:
+    """Say an error of Hydra's, OmegaConf's or YAML's in one line that begins with the key, where it has one."""
+    text = " ".join(f"{error} {error.__cause__ or ''}".split())  # Hydra hides the reason in the cause
+    key = getattr(error, "full_key", None)
+    text = text.split(" Config search path")[0].split(" full_key")[0]
+    return f"{key}: {text}" if key else text
 
 
 @lru_cache(maxsize=64)

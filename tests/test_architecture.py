@@ -22,6 +22,7 @@ ARROWS = {
     "bapo": set(),
     "bapo.__main__": {"bapo", "analysis"},  # whatever a command needs
     "bapo.init": {"bapo.experiments"},
+    "bapo.describe": {"bapo.experiments", "bapo.store", "bapo.tasks"},
     "bapo.migrate": {"bapo.experiments", "bapo.store"},
     "bapo.algorithm": set(),
     "bapo.methods": {"bapo.algorithm"},
@@ -29,7 +30,7 @@ ARROWS = {
     "bapo.tasks": {"bapo.graders", "bapo.store", "bapo.experiments"},
     "bapo.store": set(),
     "bapo.gpu": set(),
-    "bapo.experiments": {"bapo.methods", "bapo.store", "bapo.tasks"},
+    "bapo.experiments": {"bapo.methods", "bapo.store"},
     "bapo.engines": {"bapo.engines"},  # chooses one of them
     "bapo.engines.shared": {
         "bapo.methods",

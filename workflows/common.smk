@@ -17,6 +17,7 @@ from pathlib import Path
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
 
 from analysis import products
+from bapo import describe
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
@@ -170,7 +171,7 @@ def of_job(function):
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
 # title, `tracking` and the place of the results are not part of it.
 def study_identity(wildcards):
-    return identity.digest(user_errors(studies.study_content)(study_of(wildcards.study), SETTINGS))
+    return identity.digest(user_errors(describe.study_content)(study_of(wildcards.study), SETTINGS))
 
 
 def run_identity(wildcards):

@@ -105,7 +105,7 @@ class Tuned:
 
     @property
     def stale(self) -> bool:
-        """Return whether the setting names another choice than these runs."""
+        """Return whether Table 1 names another choice than these runs."""
         return set(self.named) != set(self.choice.variants)
 
     @property
@@ -181,20 +181,20 @@ def _rows(tuned: Tuned) -> list[list[str | Cell]]:
 
 
 def sentences(block: Block, methods: Sequence[Tuned], study: Study) -> list[str]:
-    """Return where the setting names another choice than these runs, with the line that would name it."""
+    """Return where Table 1 names another choice than these runs, with the line that would name it."""
     stale = [t for t in methods if t.stale]
     lines = [
-        f"{t.title}: these runs choose {t.choice.changed}; the setting names "
-        f"{', '.join(t.named) or 'its own values'}, so tuned studies show another run than the chosen one."
+        f"{t.title}: these runs choose {t.choice.changed}; Table 1 has "
+        f"{', '.join(t.named) or 'the setting'}, so it shows another run than the chosen one."
         for t in stale
     ]
     if stale:
         others = {m: v for m, v in study.chosen.get(block.task, {}).items() if m not in {t.method for t in methods}}
         choices = others | {t.method: t.choice.variants for t in methods if t.choice.variants}
-        listed = ", ".join(f"{method}: [{', '.join(variants)}]" for method, variants in choices.items())
-        lines.append(f"To name them, experiments/setting/{study.scale}_{block.task}.yaml: tuned: {{{listed}}}")
+        listed = ", ".join(f"{method}: {'+'.join((method, *variants))}" for method, variants in choices.items())
+        lines.append(f"To name them, experiments/study/table1.yaml, {study.scale}, {block.task}: tuned: {{{listed}}}")
     else:
-        lines.append("The setting names exactly these choices.")
+        lines.append("Table 1 has exactly these choices.")
     lines += [
         f"{t.title}: the chosen learning rate is the {t.edge} of those tried, so a better one may lie outside."
         for t in methods
@@ -224,8 +224,7 @@ def notes(study: Study, tuned: Sequence[Tuned]) -> list[str]:
         "Minus the highest: difference in points to the method's highest mean and its standard error, paired on the "
         "same problems and by seed, over problems and seeds. near: behind by no more than that.",
         "chosen: of the highest and those near it the one with the fewest values other than the setting's, then the "
-        "higher mean. An ablation or a variant of a method takes the choice of that method. named: what the setting "
-        "names, and the studies with `tuned: true` run.",
+        "higher mean. An ablation takes the choice of its method. named: what Table 1 has.",
         "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds.",
     ]
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bapo.errors import UserError, unknown
-from bapo.experiments.compose import VARIED
 from bapo.experiments.places import options
+
+#: the groups whose choices may carry variants (``method=bapo+rollouts``), in the order in which these are laid
+VARIED = ("model", "method")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from bapo.errors import UserError
-from bapo.experiments.check import require_context
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
@@ -95,7 +94,7 @@ def fill(config: Config) -> Config:
         model.parameters = facts.parameters
     if model.context_length is None:
         model.context_length = facts.positions
-        require_context(config, f" ({where})")
+        config.require_context(f" ({where})")
     return config
 
 

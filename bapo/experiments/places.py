@@ -7,13 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
-
 from bapo import project
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
+from bapo.validate import parse_yaml
 
 #: the file of a tree that holds all its variants
 VARIANTS = "variants.yaml"
@@ -67,10 +64,7 @@ def variants() -> dict[str, tuple[Path, dict[str, Any]]]:
 
 @lru_cache(maxsize=8)
 def _variants(text: str, path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        content = OmegaConf.to_container(OmegaConf.create(text))
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    content = parse_yaml(path, text, resolve=False)
     for name, entry in content.items() if isinstance(content, dict) else [("", None)]:
         if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
             raise UserError(f"{path}: {name}: needs a title, the words that it adds to that of a method, and values")

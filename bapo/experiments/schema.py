@@ -1,14 +1,20 @@
-"""Every key of the configuration: type, default and allowed values. What methods add stands in their own classes."""
+"""Every key of the configuration: type, default, allowed values, and the identities that it belongs to.
+
+A key belongs to the identity of every job that reads its part, but where it is ``Only`` part of the named ones, or
+``Unidentified``: bapo/experiments/identity.py. What methods add stands in their own classes.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from omegaconf import OmegaConf
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializeAsAny
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializeAsAny, model_validator
 
+from bapo.errors import unknown
 from bapo.methods.base import MethodConfig
-from bapo.validate import plain
+from bapo.store import wheels
+from bapo.validate import Only, Unidentified, plain, wrong
 
 Kind = TypeVar("Kind")
 
@@ -18,6 +24,12 @@ Open = Annotated[dict[str, Kind], AfterValidator(OmegaConf.create), PlainSeriali
 AtLeastOne = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
+#: how a problem is put to a model: of runs and evaluations, whose problems are the same
+ASKED = Only("run", "evaluation")
+#: of the problems, not of the documents that a base model is trained from
+PROBLEMS = Only("data")
+#: what a model is; an evaluation knows its checkpoint by the files
+MODEL = Only("base", "documents")
 
 
 def _limit(count: int) -> int:
@@ -31,7 +43,7 @@ class Node(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, validate_default=True)
 
-    def copy(self) -> Any:  # type: ignore[override]
+    def copy(self) -> Self:  # type: ignore[override]
         """Return a copy that shares nothing with this one."""
         return self.model_copy(deep=True)
 
@@ -51,48 +63,61 @@ class TaskConfig(Node):
     answers: Literal["mathematics", "exact", "choice"] | None = None  # rows with a gold answer
     answer_in: Literal["box", "tag", "last-line", "all"] = "box"  # where a response has its answer
     benchmarks: Open[str] = {}  # test split -> its title in tables
+    methods: Open[Any] = {}  # method -> values over its file
 
 
 class DataConfig(Node):
     source: Literal["generated", "hub"] = "generated"
     seed: int = 0
-    split_sizes: Open[int] = {}  # split -> problems
+    split_sizes: Annotated[Open[int], PROBLEMS] = {}  # split -> problems; base: documents
     generator: Open[Any] = {}  # parameters of the task's generator
     prompt: str  # the task's prompt template
     #: how an answer is read. lenient (Countdown): also in a box, with LaTeX's and typographic signs, as an equation
-    grading: Literal["strict", "lenient"] = "strict"
-    hub: Open[Any] = {}  # repository, revision, files of each split: docs/data.md
+    grading: Annotated[Literal["strict", "lenient"], PROBLEMS] = "strict"
+    hub: Annotated[Open[Any], PROBLEMS] = {}  # repository, revision, files of each split: docs/data.md
     #: None: the model's own, in its tokenizer; plain: a message is its content, for a prompt that is to be continued
-    chat_template: Literal["plain"] | None = None
-    system: str | None = None  # the system's message; None: what the model's template puts there by itself
-    chat_template_kwargs: Open[Any] = {}  # of that template: {enable_thinking: false}
-    cleaning: Open[str] = {}  # decisions on what is wrong with a real set: docs/data.md
+    chat_template: Annotated[Literal["plain"] | None, ASKED] = None
+    #: the system's message; None: what the model's template puts there by itself
+    system: Annotated[str | None, ASKED] = None
+    chat_template_kwargs: Annotated[Open[Any], ASKED] = {}  # of that template: {enable_thinking: false}
+    cleaning: Annotated[Open[str], PROBLEMS] = {}  # decisions on what is wrong with a real set: docs/data.md
 
 
 class ModelConfig(Node):
-    name: str
-    title: str = ""
-    kind: Literal["scratch", "pretrained"]
-    path: str | None = None  # hub name, local folder or wheel: bapo/engines/shared/models/pretrained.py (pretrained)
-    revision: str | None = None  # commit on the hub; of a wheel the SHA-256 of its file
+    name: Unidentified[str]
+    title: Unidentified[str] = ""
+    kind: Annotated[Literal["scratch", "pretrained"], MODEL]
+    #: hub name, local folder or wheel: bapo/engines/shared/models/pretrained.py (pretrained)
+    path: Annotated[str | None, MODEL] = None
+    revision: Annotated[str | None, MODEL] = None  # commit on the hub; of a wheel the SHA-256 of its file
     #: the two below, where they are null, are read from the model's files: bapo/experiments/model_files.py
-    from_files: bool = False
-    parameters: float | None = None  # count, for cost estimates (pretrained)
-    context_length: int | None = None  # positions; a prompt and its response must fit (pretrained)
-    architecture: Open[Any] = {}  # Hugging Face configuration (scratch)
-    code: str | None = None  # FILE.py:CLASS of a family that transformers does not have: docs/project.md
+    from_files: Unidentified[bool] = False
+    parameters: Unidentified[float | None] = None  # count, for cost estimates (pretrained)
+    context_length: Unidentified[int | None] = None  # positions; a prompt and its response must fit (pretrained)
+    architecture: Annotated[Open[Any], MODEL] = {}  # Hugging Face configuration (scratch)
+    #: FILE.py:CLASS, whose content counts, of a family that transformers does not have: docs/project.md
+    code: Unidentified[str | None] = None
     #: of forward passes and exports; reinforcement learning trains float32 weights, whatever it is
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     attention: str = "sdpa"
+
+    @model_validator(mode="after")
+    def _files(self) -> Self:
+        if self.kind == "pretrained" and not self.path:
+            raise wrong(None, "model.path", "None", "name a folder or a hub model")
+        if self.path and not self.path.startswith(wheels.SCHEME) and len(self.revision or "") == wheels.DIGEST:
+            cure = f"the SHA-256 of a file in a wheel, and model.path={self.path} is none; add model.revision=null"
+            raise wrong(None, "model.revision", self.revision, cure)
+        return self
 
 
 class BaseConfig(Node):
     """Supervised training of a scratch model, before any reinforcement learning."""
 
     #: suite: the weights that come with the suite where these very settings made them (experiments/base/), else train
-    source: Literal["suite", "train"] = "suite"
+    source: Unidentified[Literal["suite", "train"]] = "suite"
     seed: int = 0
-    threads: AtLeastOne = 1
+    threads: Unidentified[AtLeastOne] = 1
     iterations: int = 0
     batch_size: AtLeastOne = 64
     learning_rate: float = 3e-3
@@ -103,11 +128,11 @@ class BaseConfig(Node):
 
 
 class SamplingConfig(Node):
-    temperature: Positive = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, AfterValidator(_limit)] = -1
+    temperature: Annotated[Positive, ASKED] = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1), ASKED] = 1.0
+    top_k: Annotated[int, AfterValidator(_limit), ASKED] = -1
     #: end a response as the model's own end tokens do, which they join: ["<|im_end|>"], or ["\n", "\n\n"]
-    stop_tokens: list[str] = []
+    stop_tokens: Annotated[list[str], ASKED] = []
     max_prompt_tokens: AtLeastOne
     max_response_tokens: AtLeastOne
 
@@ -127,23 +152,37 @@ class TrainConfig(Node):
     mini_batch_size: AtLeastOne  # prompts an update
     #: sequences a forward pass; None: the whole mini-batch, or with engine=torch and a pretrained model what fits into
     #: micro_batch_memory
-    micro_batch_size: AtLeastOne | None = None
-    micro_batch_memory: Positive = 2.0  # GB, of what a forward pass keeps for its backward pass
-    gradient_checkpointing: bool = False  # compute each layer again in the backward pass: slower, less memory (torch)
+    micro_batch_size: Unidentified[AtLeastOne | None] = None
+    micro_batch_memory: Unidentified[Positive] = 2.0  # GB, of what a forward pass keeps for its backward pass
+    #: compute each layer again in the backward pass: slower, less memory (torch)
+    gradient_checkpointing: Unidentified[bool] = False
     group_size: Annotated[int, Field(ge=2)]  # responses a prompt (G), which an advantage compares
     learning_rate: Positive
     warmup_updates: int = 0
     betas: Betas = [0.9, 0.999]
     weight_decay: Annotated[float, Field(ge=0)] = 0.01
     grad_clip: Positive = 1.0
-    kl_coef: float = 0.001
-    entropy_coef: float = 0.001
+    #: for the methods that take them: ``kl_coef: ${train.kl_coef}``
+    kl_coef: Unidentified[float] = 0.001
+    entropy_coef: Unidentified[float] = 0.001
     #: smaller-mini-batches: always batch_size / mini_batch_size updates
     underfilled: Literal["fewer-updates", "smaller-mini-batches"] = "fewer-updates"
     #: of fresh responses, in the ratio: as the rollout engine gave them, or recomputed by the engine that trains, as
     #: verl does by itself; engine=torch is one for both
     old_logprobs: Literal["rollout", "recomputed"] = "rollout"
     budget: BudgetConfig
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.steps is None) == (self.epochs is None):
+            raise wrong(None, "train.steps", str(self.steps), "set exactly one of train.steps and train.epochs")
+        if (self.budget.unit == "steps") != (self.budget.like is None):
+            cure = f"name the method whose run sets the number of {self.budget.unit}, or leave both unit and like alone"
+            raise wrong(None, "train.budget.like", str(self.budget.like), cure)
+        if self.mini_batch_size > self.batch_size:
+            cure = f"must be at most train.batch_size={self.batch_size}"
+            raise wrong(None, "train.mini_batch_size", self.mini_batch_size, cure)
+        return self
 
 
 class ProbeConfig(Node):
@@ -156,21 +195,21 @@ class VllmConfig(Node):
     """lm-eval's vLLM model: the engines serve every benchmark."""
 
     dtype: str = "bfloat16"
-    tensor_parallel_size: AtLeastOne = 1  # GPUs of an engine
-    data_parallel_size: AtLeastOne = 1  # engines, each on GPUs of its own
-    max_num_seqs: AtLeastOne = 512  # responses under way in an engine
-    gpu_memory_utilization: float = 0.9  # share of each GPU's memory
-    max_model_len: int | None = None  # None: sampling.max_prompt_tokens + sampling.max_response_tokens
+    tensor_parallel_size: Unidentified[AtLeastOne] = 1  # GPUs of an engine
+    data_parallel_size: Unidentified[AtLeastOne] = 1  # engines, each on GPUs of its own
+    max_num_seqs: Unidentified[AtLeastOne] = 512  # responses under way in an engine
+    gpu_memory_utilization: Unidentified[float] = 0.9  # share of each GPU's memory
+    max_model_len: Unidentified[int | None] = None  # None: sampling.max_prompt_tokens + sampling.max_response_tokens
 
 
 class ServerConfig(Node):
     """An OpenAI-compatible server that somebody has started; OPENAI_API_KEY holds its key where it wants one."""
 
-    base_url: str | None = None  # http://127.0.0.1:8000/v1/completions
+    base_url: Unidentified[str | None] = None  # http://127.0.0.1:8000/v1/completions
     model: str | None = None  # the name under which it serves the checkpoint; None: the checkpoint's own
-    num_concurrent: int = 32  # requests in flight
-    timeout: float = 600.0  # seconds for one answer
-    max_attempts: int = 3  # of one request
+    num_concurrent: Unidentified[int] = 32  # requests in flight
+    timeout: Unidentified[float] = 600.0  # seconds for one answer
+    max_attempts: Unidentified[int] = 3  # of one request
 
 
 class EvaluationConfig(Node):
@@ -180,9 +219,11 @@ class EvaluationConfig(Node):
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     seed: int = 1234  # no meaning for backend=server: its samples cannot be repeated
-    batch_size: AtLeastOne = 1024  # rows in flight (torch)
-    curve_samples: AtLeastOne = 8  # a problem, of every kept checkpoint: the paper's curves are mean@8
-    validation: str | None = "probe"  # the split to choose a checkpoint on; null: none was kept out of training
+    batch_size: Unidentified[AtLeastOne] = 1024  # rows in flight (torch)
+    #: a problem, of every kept checkpoint: the paper's curves are mean@8
+    curve_samples: Annotated[AtLeastOne, Only("curve")] = 8
+    #: the split to choose a checkpoint on; null: none was kept out of training
+    validation: Annotated[str | None, Only("curve")] = "probe"
     #: shuffled: a control, every problem with the images of another one
     images: Literal["own", "shuffled"] = "own"
     vllm: VllmConfig
@@ -210,6 +251,34 @@ class PathsConfig(Node):
     data_folder: str | None = None  # local copies of the real sets, instead of the hub
 
 
+#: the keys below ``verl``, how verl runs a job (bapo/engines/verl/settings.py); none changes the numbers of a training
+VERL = {
+    "gpus_per_node": "GPUs of a machine (8); on a CPU the processes that share the model by FSDP2 (1)",
+    "tensor_parallel": "GPUs that one replica of the rollout engine is spread over",
+    "gpu_memory_utilization": "share of each GPU's memory for vLLM (0.5)",
+    "gpu_memory": "GB of a GPU, by which micro-batches are cut (the visible card's; 80 where there is none)",
+    "rollout": "what samples: vllm (on GPUs), or transformers (on CPU cores, where vllm works too)",
+    "seed_requests": "a seed of its own for each of vLLM's requests: repeatable on a CPU, and slow (false)",
+    "validation": "benchmarks that are sampled at the steps of the probe (none)",
+    "validation_samples": "of each of their problems (32)",
+    "console": "verl's own metrics as lines of verl.log (false)",
+    "stalled_after": "seconds without a finished prompt after which a rollout is given up (1800)",
+    "time_limit": "seconds after which a job is ended (none)",
+    "overrides": "keys of verl's own configuration, set last",
+}
+
+
+def _known(verl: Any) -> Any:
+    """Refuse a key below ``verl`` that nothing reads, and more than one machine."""
+    if verl.get("nodes", 1) != 1:
+        cure = "a run has the GPUs of one machine; leave verl.nodes out and set verl.gpus_per_node"
+        raise wrong(None, "verl.nodes", verl.nodes, f"{cure}, or take a smaller model")
+    for key in verl:
+        if key not in VERL:
+            raise wrong(None, "", None, unknown(f"verl.{key}", f"no such key '{key}'", str(key), list(VERL)))
+    return verl
+
+
 class Config(Node):
     seed: Annotated[int, Field(ge=0)] = 1
     engine: Literal["torch", "verl"]
@@ -223,6 +292,7 @@ class Config(Node):
     regimes: Open[int] = {}  # base.iterations of weaker bases: experiments/variants.yaml
     #: iterations of the base, temperature, learning_rate and steps: experiments/variants.yaml, docs/matched.md
     matched: Open[Any] = {}
+    models: Open[Any] = {}  # of the setting: model -> values of any part over the setting's
     sampling: SamplingConfig
     train: TrainConfig
     probe: ProbeConfig
@@ -230,11 +300,43 @@ class Config(Node):
     checkpoint: CheckpointConfig
     tracking: TrackingConfig
     paths: PathsConfig
-    #: method -> the variants that tuning chose for it, or null: bapo/experiments/tuned.py
-    tuned: dict[str, list[str]] | None = {}
-    variant: Open[str] = {}  # what experiments/variants.yaml laid over it: name -> title
-    verl: Open[Any] = {}  # how verl runs a job: bapo/engines/verl/verl_config.py
+    verl: Annotated[Open[Any], AfterValidator(_known)] = {}  # how verl runs a job: bapo/engines/verl/verl_config.py
     method: SerializeAsAny[MethodConfig]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Check what concerns several parts. Raises UserError naming the key, its value and the cure."""
+        data, model, train = self.data, self.model, self.train
+        if data.grading != "strict" and (self.task.name != "countdown" or data.prompt == "chain"):
+            cure = "only Countdown's expressions are read in two ways; leave it strict"
+            raise wrong(None, "data.grading", data.grading, cure)
+        for key in ("chat_template", "system", "chat_template_kwargs") if model.kind == "scratch" else ():
+            if getattr(data, key) not in (None, {}):
+                cure = f"model={model.name} is trained from scratch, and its template is plain; leave it out"
+                raise wrong(None, f"data.{key}", str(getattr(data, key)), cure)
+        if model.code and (self.engine, self.evaluation.backend) != ("torch", "torch"):
+            cure = "vLLM and verl know transformers' families only; take engine=torch and evaluation.backend=torch"
+            raise wrong(None, "model.code", model.code, cure)
+        if train.old_logprobs != "rollout" and self.engine != "verl":
+            cure = "engine=torch samples and trains with one engine: nothing to compute again; take engine=verl"
+            raise wrong(None, "train.old_logprobs", train.old_logprobs, cure)
+        if train.gradient_checkpointing and self.engine != "torch":
+            cure = "of engine=torch; engine=verl does it on GPUs by itself; leave it out"
+            raise wrong(None, "train.gradient_checkpointing", "true", cure)
+        self.require_context()
+        return self
+
+    def require_context(self, source: str = "") -> None:
+        """Raise UserError where a prompt and its response may exceed the model's context. source: who says so."""
+        sampling, model = self.sampling, self.model
+        tokens = sampling.max_prompt_tokens + sampling.max_response_tokens
+        if model.context_length is not None and tokens > model.context_length:
+            cure = (
+                f"with sampling.max_prompt_tokens={sampling.max_prompt_tokens} a sequence may take {tokens} tokens, "
+                f"but model={model.name} has {model.context_length} positions{source}; lower either, or choose another "
+                "model"
+            )
+            raise wrong(None, "sampling.max_response_tokens", sampling.max_response_tokens, cure)
 
     def yaml(self) -> str:
         """Write the configuration as a YAML file."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
@@ -17,71 +17,74 @@ from bapo.experiments.cells import Cell, unknown_name
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config
 from bapo.project import ABOUT
-from bapo.validate import NOT_EMPTY, ONE, Rule, hints_of, one_of, parse_yaml, read, setting
+from bapo.validate import parse_yaml
 
 
-def _key(default: Any, meaning: str, *rules: Rule) -> Any:
-    """Define a key of ``--config``. meaning: completes "KEY: must be ..."."""
-    field = setting(default, *rules)
-    return dataclasses.field(default=field.default, metadata={**field.metadata, "meaning": meaning})
+def _listed(value: Any) -> Any:
+    """Read a single value for a list, as people write it: ``seeds=1``, ``methods=grpo,bapo``."""
+    values = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
+    return [str(v) for v in values] if isinstance(values, list | tuple) else [str(values)]
 
 
+def _words(command: str) -> str:
+    shlex.split(command)  # ValueError for one whose quotes do not end
+    return command
+
+
+def _text(value: Any) -> Any:
+    return str(value) if type(value) in (int, float) else value  # Snakemake reads results=2024 as a number
+
+
+Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
 #: keys that only say how the work is done
-_HOW = ("device", "tracking", "storage", "warm", "progress", "gpus", "gpu_python")
+_HOW = {"device", "tracking", "storage", "warm", "progress", "gpus", "gpu_python"}
 
 
-def _words(text: str) -> list[str]:
-    """Split a command as a shell does; nothing for one whose quotes do not end."""
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return []
+class Settings(BaseModel):
+    """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``.
 
+    A description completes "KEY: must be ...".
+    """
 
-def _each(holds: Any) -> Rule:
-    return Rule(lambda values: all(map(holds, values)), "")
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-
-@dataclass(frozen=True)
-class Settings:
-    """The keys of ``--config``. Everything else is set in ``experiments/`` or with ``set``."""
-
-    scale: str = _key("laptop", "the name of a file in experiments/scale/, for example laptop, smoke or paper")
-    engine: str | None = _key(None, "torch or verl (default the scale's usual one)", one_of("torch", "verl"))
-    device: str | None = _key(None, "auto, cpu or cuda", one_of("auto", "cpu", "cuda"))
-    results: str = _key("results", "a folder", NOT_EMPTY)
-    data_folder: str | None = _key(None, "a folder with local copies of the hub's data sets", NOT_EMPTY)
-    tracking: str | None = _key(None, "wandb or none", one_of("wandb", "none"))
-    methods: tuple[str, ...] = _key(
-        (), "a list of files in experiments/method/, for example methods=[grpo,bapo] (default the study's)"
+    scale: Text = Field("laptop", description="the name of a file in experiments/scale/, for example laptop or paper")
+    engine: Literal["torch", "verl"] | None = Field(None, description="torch or verl (default the scale's usual one)")
+    device: Literal["auto", "cpu", "cuda"] | None = Field(None, description="auto, cpu or cuda")
+    results: Text = Field("results", description="a folder")
+    data_folder: Text | None = Field(None, description="a folder with local copies of the hub's data sets")
+    tracking: Literal["wandb", "none"] | None = Field(None, description="wandb or none")
+    methods: Annotated[tuple[Text, ...], BeforeValidator(_listed)] = Field(
+        (), description="a list of files in experiments/method/, for example methods=[grpo,bapo] (default the study's)"
     )
-    seeds: tuple[int, ...] = _key(
+    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], BeforeValidator(_listed)] = Field(
+        (), description="a list of integers of 0 or more, for example seeds=[1,2,3] (default the study's)"
+    )
+    trials: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="an integer of 1 or more, the trials of a free sweep (default the sweep's)"
+    )
+    storage: Text | None = Field(
+        None, description="the URL of an Optuna storage for the sweeps' studies (default a journal file)"
+    )
+    #: whether jobs start as children of one process (bapo/warm)
+    warm: bool = Field(True, description="true or false")
+    progress: Literal["line", "plain"] = Field("line", description="line or plain (all that the jobs print)")
+    gpus: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^(\d+|(GPU|MIG)-[\w/-]+)$")], ...], BeforeValidator(_listed)
+    ] = Field(
         (),
-        "a list of integers of 0 or more, for example seeds=[1,2,3] (default the study's)",
-        _each(lambda seed: seed >= 0),
+        description="a list of this machine's GPUs by nvidia-smi's numbers, for example gpus=[0,1] (default all "
+        "visible ones)",
     )
-    trials: int | None = _key(None, "an integer of 1 or more, the trials of a free sweep (default the sweep's)", ONE)
-    storage: str | None = _key(
-        None, "the URL of an Optuna storage for the sweeps' studies (default a journal file)", NOT_EMPTY
-    )
-    warm: bool = _key(True, "true or false")  # whether jobs start as children of one process (bapo/warm)
-    progress: str = _key("line", "line or plain (all that the jobs print)", one_of("line", "plain"))
-    gpus: tuple[str, ...] = _key(
-        (),
-        "a list of this machine's GPUs by nvidia-smi's numbers, for example gpus=[0,1] (default all visible ones)",
-        _each(lambda name: re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", name)),
-    )
-    gpu_python: str | None = _key(
+    gpu_python: Annotated[Text, AfterValidator(_words)] | None = Field(
         None,
-        "a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for example "
-        "'apptainer exec --nv bapo.sif python' (default the interpreter of all jobs)",
-        Rule(_words, ""),
+        description="a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for "
+        "example 'apptainer exec --nv bapo.sif python' (default the interpreter of all jobs)",
     )
-    set: tuple[str, ...] = _key(
-        (),
-        "a list of overrides, for example 'set=[\"train.steps=50\"]'",
-        _each(lambda word: re.match(r"[A-Za-z_][\w.-]*=", word)),
-    )
+    set: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*=")], ...],
+        BeforeValidator(lambda value: shlex.split(value) if isinstance(value, str) else value),
+    ] = Field((), description="a list of overrides, for example 'set=[\"train.steps=50\"]'")
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -106,8 +109,7 @@ class Settings:
     @property
     def usual_engine(self) -> str:
         """Return the engine of the scale where none is named."""
-        scale = parse_yaml(places.file_of("scale", self.scale))
-        return scale.get("engine", "torch")
+        return str(parse_yaml(places.file_of("scale", self.scale)).get("engine", "torch"))
 
     @property
     def home(self) -> Path:
@@ -118,17 +120,13 @@ class Settings:
         """Compose the configuration of a run."""
         return compose.run_config(self.scale, cell.task, cell.model, cell.method, cell.seed, self.overrides)
 
-    def changed(self) -> dict[str, Any]:
-        """Collect what differs from the defaults."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if getattr(self, f.name) != f.default}
-
     def as_json(self) -> str:
         """Write what differs from the defaults for a command line."""
-        return json.dumps(self.changed(), sort_keys=True)
+        return json.dumps(self.model_dump(exclude_defaults=True), sort_keys=True)
 
     def as_words(self) -> list[str]:
         """Write what differs as ``snakemake --config`` takes it, less what only says how the work is done."""
-        shown = {key: value for key, value in self.changed().items() if key not in _HOW}
+        shown = self.model_dump(exclude_defaults=True, exclude=_HOW)
         return [
             f"{key}={json.dumps(value, separators=(',', ':')) if isinstance(value, tuple) else value}"
             for key, value in shown.items()
@@ -140,42 +138,20 @@ def read_settings(keywords: Mapping[str, Any]) -> Settings:
 
     Raises UserError: one sentence with the key and the allowed values.
     """
-    keys = {field.name: field for field in dataclasses.fields(Settings)}
-    values: dict[str, Any] = {}
-    for key, value in keywords.items():
-        if key in ABOUT:
-            continue  # of bapo.yaml, which Snakemake passes on whole
-        if key not in keys:
-            raise UserError(unknown(f"--config {key}", "no such key", key, sorted(keys)))
-        if value is None:
-            continue
-        try:
-            values[key] = _converted(key, value)
-            read(Settings, {key: values[key]}, None)
-        except (UserError, ValueError, TypeError):
-            raise UserError(f"--config {key}={value}: must be {keys[key].metadata['meaning']}") from None
-    settings = read(Settings, values, None)
+    keys = Settings.model_fields
+    values = {
+        k: v for k, v in keywords.items() if v is not None and k not in ABOUT
+    }  # ABOUT: of bapo.yaml, passed whole
+    for key in set(values) - set(keys):
+        raise UserError(unknown(f"--config {key}", "no such key", key, sorted(keys)))
+    try:
+        settings = Settings(**values)
+    except ValidationError as error:
+        key = str(error.errors()[0]["loc"][0])
+        raise UserError(f"--config {key}={values[key]}: must be {keys[key].description}") from None
     for key, group, names in (("scale", "scale", [settings.scale]), ("methods", "method", settings.methods)):
         for name in names:
             if wrong := unknown_name(group, name):
                 what = f"unknown {wrong[0]} '{wrong[1]}'" if wrong[0] == "variant" else f"unknown {wrong[0]}"
                 raise UserError(unknown(f"--config {key}={name}", what, wrong[1], options(wrong[0])))
     return settings
-
-
-def _converted(key: str, value: Any) -> Any:
-    """Read what Snakemake leaves as text, and a single value for a list: ``seeds=1``, ``methods=grpo,bapo``."""
-    kind = hints_of(Settings)[key]
-    if kind is bool:  # Snakemake reads True only
-        return {"true": True, "false": False}.get(str(value).lower(), value)
-    if get_origin(kind) is not tuple:
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return str(value) if number and int not in get_args(kind) else value
-    if isinstance(value, str):
-        value = shlex.split(value) if key == "set" else re.split(r"[\s,]+", value.strip())
-    values = value if isinstance(value, list | tuple) else [value]
-    if not values or "" in values:
-        raise ValueError("an empty list")
-    if get_args(kind)[0] is int:
-        return [int(v) if isinstance(v, str) and v.isdecimal() else v for v in values]
-    return [str(v) if type(v) is int else v for v in values]

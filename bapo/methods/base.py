@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeFloat, PositiveFlo
 from bapo import seeds
 from bapo.algorithm import advantages
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
+from bapo.validate import Unidentified
 
 if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
     from torch import Tensor
@@ -84,7 +85,7 @@ class Batch:
 
 Share = Annotated[float, Field(ge=0, le=1)]
 OpenShare = Annotated[float, Field(gt=0, lt=1)]
-Type = Literal["on", "off"]  # "on" or "off" policy, the Type column of Table 1
+Type = Unidentified[Literal["on", "off"]]  # "on" or "off" policy, the Type column of Table 1
 KL = Literal["reference", "rollout", "none"]  # eq. 1; alpha, eq. 3
 Centre = Literal["one", "step-policy"]  # [1 - low, 1 + high]; around pi_k / alpha
 Mean = Literal["sequence-mean", "token-mean"]  # eq. 1; verl: token-mean
@@ -97,8 +98,8 @@ class MethodConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     algorithm: str = "grpo"
-    name: str = "grpo"  # label of the runs and of their folder; no meaning
-    title: str = ""  # row label in tables
+    name: Unidentified[str] = "grpo"  # label of the runs and of their folder
+    title: Unidentified[str] = ""  # row label in tables
     kind: Type = "on"
     clip_low: OpenShare = 0.2  # epsilon of eq. 1
     clip_high: PositiveFloat = 0.2

@@ -53,7 +53,7 @@ IMPORTS = {
     ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", *_TRACKING),
     ("bapo", "evaluate"): (*_MODELS, *_EVALUATION),
     ("bapo", "sweep"): (*_MODELS, "bapo.sweeps.command", "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
-    ("bapo.experiments.studies",): (*_CONFIGURATION,),
+    ("bapo.describe",): (*_CONFIGURATION,),
     ("analysis",): ("analysis.study", "bapo.store.provenance", "matplotlib.pyplot", *_TABLES),
 }
 

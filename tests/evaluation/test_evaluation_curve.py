@@ -14,6 +14,7 @@ from support.late import LATE
 from support.standin_vllm import installed
 
 from bapo.__main__ import main
+from bapo.describe import study_content
 from bapo.errors import UserError
 from bapo.evaluation import curve
 from bapo.evaluation.run import evaluate
@@ -22,7 +23,7 @@ from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_identity, curve_identity, data_identity, evaluation_identity, train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.settings import Settings
-from bapo.experiments.studies import load_study, study_content
+from bapo.experiments.studies import load_study
 from bapo.store.files import damaged_files, read_json
 
 if LATE:
@@ -282,7 +283,7 @@ def test_a_study_names_the_methods_that_have_curves(tmp_path: Path, monkeypatch:
     assert load_study("figure16", "laptop").curves == ("ppo", "ba_ppo")
     assert load_study("figure6", "laptop").curves == ()
     assert load_study("table1", "laptop", methods=["grpo", "repo"]).curves == ("grpo",)
-    assert study_content(load_study("figure16", "smoke"), Settings("smoke"))["curves"] == ["ppo", "ba_ppo"]
+    assert study_content(load_study("figure16", "smoke"), Settings(scale="smoke"))["curves"] == ["ppo", "ba_ppo"]
 
     shutil.copytree(places.EXPERIMENTS / "study", tmp_path / "study")
     for group in ("scale", "task", "model", "method", "variant"):

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.configs import put
 from support.paths import BENCHMARKS
 
-from bapo.experiments.compose import compose_config
-from bapo.experiments.identity import identity_of_seed, train_content, train_identity
+from bapo import methods
+from bapo.experiments import places
+from bapo.experiments.compose import compose_config, forget, run_config
+from bapo.experiments.identity import (
+    base_identity,
+    data_identity,
+    digest,
+    evaluation_identity,
+    identity_of_seed,
+    train_content,
+    train_identity,
+)
 from bapo.experiments.places import options
+from bapo.experiments.schema import Config
+from bapo.experiments.settings import Settings
+from bapo.experiments.studies import load_study
 
 WRITTEN = Path(__file__).with_name("identities.json")
 
@@ -27,15 +43,185 @@ def test_every_identity_is_the_one_written_down(scale: str, monkeypatch: pytest.
     assert list(identities.differences(written, identities.meanings(scale))) == []
 
 
-def test_the_workflow_identifies_a_run_as_the_job_does() -> None:
-    """It asks once for all seeds, with a configuration of seed 0."""
+@pytest.mark.parametrize("scale", options("scale"))
+def test_every_variant_of_a_study_has_an_effect_and_no_two_runs_are_one(scale: str) -> None:
+    """Over all studies: a run with a variant is another run than the one without it, and no two cells are one run."""
+    runs = json.loads(WRITTEN.read_text(encoding="utf-8"))[scale]["runs"]
+    seen = [json.dumps(each["train"]) for each in runs.values()]
+    assert len(set(seen)) == len(seen)
+    settings = Settings(scale=scale)
+    cells = {(c.task, c.model, c.method): c for n in options("study") if scale in _scales(n) for c in _cells(n, scale)}
+    for cell in cells.values():
+        name, *variants = cell.method.split("+")
+        for left in variants:
+            without = "+".join([name, *(v for v in variants if v != left)])
+            other = run_config(scale, cell.task, cell.model, without, cell.seed)
+            assert train_identity(settings.run(cell)) != train_identity(other), f"{cell.method} without {left}"
+
+
+def _scales(study: str) -> list[str]:
+    from bapo.experiments.studies import study_file
+
+    return list(study_file(study).scales)
+
+
+def _cells(study: str, scale: str) -> list[Any]:
+    return list(load_study(study, scale).cells)
+
+
+def test_a_run_of_a_seed_is_identified_by_what_all_seeds_share() -> None:
     config = compose_config(["method=bapo", "seed=7"])
     assert identity_of_seed(train_content(compose_config(["method=bapo", "seed=0"])), 7) == train_identity(config)
 
 
-@pytest.mark.parametrize("scale", options("scale"))
-def test_no_variant_of_a_study_trains_the_run_of_another(scale: str) -> None:
-    """It would train the same run again, into a folder that claims another."""
-    runs = json.loads(WRITTEN.read_text(encoding="utf-8"))[scale]["runs"]
-    seen = [json.dumps(each["train"]) for each in runs.values()]
-    assert len(set(seen)) == len(seen)
+# ------------------------------------------------------------------------------------------------ key by key
+
+
+def composed(*overrides: str) -> Config:
+    return compose_config(["scale=laptop", "task=countdown", "method=bapo", *overrides])
+
+
+def changed(config: Config, **values: Any) -> set[str]:
+    """Return which identities change when the values (a__b stands for a.b) are set."""
+    other = config.copy()
+    for key, value in values.items():
+        put(other, key, value)
+    kinds = {"data": data_identity, "base": base_identity, "train": train_identity, "evaluation": evaluation_identity}
+    return {name for name, of in kinds.items() if of(config) != of(other)}
+
+
+def another(value: Any) -> Any:
+    """Return a different value of the same type."""
+    if value is None:
+        return 7
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value * 2 + 3
+    return value + "x" if isinstance(value, str) else [*value, 0.5]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("method__name", "method__title", "scale__title", "scale__note", "task__title", "model__title", "model__name"),
+        *("tracking__kind", "tracking__project", "paths__results", "paths__data_folder", "device", "threads"),
+        *("base__threads", "train__kl_coef", "evaluation__batch_size", "evaluation__vllm__dtype"),
+        *("checkpoint__keep_models", "model__parameters"),
+    ],
+)
+def test_names_places_and_hardware_belong_to_no_identity(key: str) -> None:
+    assert changed(composed(), **{key: "x"}) == set()
+
+
+@pytest.mark.parametrize("part", ["method", "train", "sampling"])
+def test_every_other_value_of_method_train_and_sampling_changes_the_run(part: str) -> None:
+    config = composed()
+    silent = {"method": {"name", "title", "kind"}, "train": {"kl_coef", "entropy_coef"}}.get(part, set())
+    for key, value in getattr(config, part).model_dump().items():
+        if key not in ("algorithm", "budget") and not key.startswith(("micro_batch", "gradient_checkpointing")):
+            assert ("train" in changed(config, **{f"{part}__{key}": another(value)})) == (key not in silent), key
+    assert "train" in changed(config, method__algorithm="bapo_without_x3", train__budget__unit="rollouts")
+
+
+@pytest.mark.parametrize(
+    ("values", "identities"),
+    [
+        ({"seed": 2}, {"train"}),
+        ({"data__seed": 5}, {"data", "base", "train", "evaluation"}),
+        ({"data__prompt": "x"}, {"data", "base", "train", "evaluation"}),
+        ({"data__split_sizes__train": 7}, {"data", "base", "train", "evaluation"}),
+        ({"data__generator__number_max": 9}, {"data", "base", "train", "evaluation"}),
+        ({"task__name": "other"}, {"data", "base", "train", "evaluation"}),
+        ({"base__iterations": 7}, {"base", "train"}),
+        ({"base__seed": 7}, {"base", "train"}),
+        ({"model__architecture__hidden_size": 32}, {"base", "train"}),
+        # a hub model's checkpoint is known by its name alone, so the evaluation must know its arithmetic
+        ({"model__dtype": "bfloat16"}, {"base", "train", "evaluation"}),
+        ({"sampling__temperature": 0.6}, {"train", "evaluation"}),  # not the base
+        ({"sampling__max_response_tokens": 24}, {"base", "train", "evaluation"}),
+        ({"evaluation__samples": 64}, {"evaluation"}),
+        ({"evaluation__temperature": 0.6}, {"evaluation"}),
+        ({"evaluation__benchmarks": ["cd34"]}, {"evaluation"}),
+        ({"evaluation__backend": "vllm"}, {"evaluation"}),
+    ],
+)
+def test_a_value_changes_the_identities_of_what_reads_it(values: dict[str, Any], identities: set[str]) -> None:
+    assert changed(composed(), **values) == identities
+
+
+def test_a_pretrained_model_does_not_depend_on_the_settings_of_base_training() -> None:
+    paper = compose_config(["scale=paper", "method=bapo"])
+    assert changed(paper, base__iterations=7) == set()
+    assert changed(paper, model__revision="0" * 40) == {"base", "train"}
+    assert changed(paper, data__system="x") == {"train", "evaluation"}
+
+
+def test_code_that_changes_its_meaning_changes_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed()
+    before = train_identity(config)
+    monkeypatch.setattr(methods.get("bapo"), "revision", methods.get("bapo").revision + 1)
+    assert train_identity(config) != before
+
+
+def test_two_ways_to_say_the_same_are_the_same_run() -> None:
+    assert train_identity(composed()) == train_identity(composed("method.v=5", "train.learning_rate=0.0002"))
+    assert train_identity(composed("method.kl_coef=0")) == train_identity(composed("method.kl_coef=0.0"))
+    assert base_identity(composed("data.generator.noise=1")) == base_identity(composed("data.generator.noise=1.0"))
+    for method, changes in (("bapo", True), ("grpo", True), ("dapo", False)):  # where the method takes the coefficient
+        a, b = (compose_config([f"method={method}", f"train.kl_coef={k}"]) for k in (0.001, 0.01))
+        assert (train_identity(a) != train_identity(b)) == changes
+
+
+def test_digest_is_of_the_meaning_not_of_the_order() -> None:
+    assert digest({"a": 1, "b": [1, 2]}) == digest({"b": [1, 2], "a": 1.0})
+    assert len({digest(x) for x in ([1, 2], [2, 1], [1], [True], ["1"], [1.5], [None])}) == 7
+    assert digest({}) == "44136fa355b3678a"  # SHA-256 of "{}"
+
+
+# ------------------------------------------------------------------------------------------------ file by file
+
+METHODS = ["grpo", "dapo", "mopps", "repo", "bapo_without_x2", "bapo_without_x3", "bapo"]
+
+
+def of_methods() -> dict[str, str]:
+    forget()
+    return {method: train_identity(run_config("laptop", "countdown", "qwen2-112k", method, 1)) for method in METHODS}
+
+
+@pytest.fixture(scope="module")
+def before() -> dict[str, str]:
+    return of_methods()
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "methods"),
+    [
+        ("method/bapo.yaml", "title:", "m: 4\ntitle:", {"bapo", "bapo_without_x2", "bapo_without_x3"}),
+        ("method/bapo_without_x3.yaml", "title:", "m: 4\ntitle:", {"bapo_without_x3"}),
+        ("method/bapo.yaml", "# BAPO: section 3", "# BAPO, section 3", set()),
+        ("method/bapo.yaml", "title: +BAPO", "title: +BAPO (Ours)", set()),
+        ("setting/laptop_countdown.yaml", "kl_coef: 0.001", "kl_coef: 1.0e-3", set()),
+        ("setting/laptop_countdown.yaml", "group_size: 8", "group_size: 16", set(METHODS)),
+        ("setting/laptop_countdown.yaml", "kl_coef: 0.001", "kl_coef: 0.2", set(METHODS) - {"dapo", "repo", "mopps"}),
+        ("model/qwen2-112k.yaml", "hidden_size: 64", "hidden_size: 128", set(METHODS)),
+        ("tracking/wandb.yaml", "mode: offline", "mode: online", set()),
+    ],
+)
+def test_an_edit_changes_the_runs_whose_meaning_it_changes(
+    before: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    old: str,
+    new: str,
+    methods: set[str],
+) -> None:
+    copy = tmp_path / "experiments"
+    shutil.copytree(places.EXPERIMENTS, copy)
+    monkeypatch.setattr(places, "EXPERIMENTS", copy)
+    text = (copy / file).read_text(encoding="utf-8")
+    assert text.count(old) == 1
+    (copy / file).write_text(text.replace(old, new), encoding="utf-8")
+    assert {method for method, identity in of_methods().items() if identity != before[method]} == methods
+    forget()

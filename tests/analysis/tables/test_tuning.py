@@ -105,7 +105,7 @@ def test_the_table_says_what_is_chosen_and_that_the_setting_is_stale(study: Path
     assert (best["mean"], best.seed_101, best.seed_sd, best.seeds, best.problems) == (68.75, 68.75, 0, 2, 4)
     assert frame.loc["bapo"].minus_highest == -18.75 and frame.loc["bapo"].minus_highest_se == pytest.approx(6.25)
     page = (out / "tuning.md").read_text()
-    assert "tuned: {dapo: [rate_1e-4], bapo: [rate_4e-4]}" in page  # what another method has stays
+    assert "tuned: {dapo: dapo+rate_1e-4, bapo: bapo+rate_4e-4}" in page  # what another method has stays
     assert page.count("these runs choose") == 1 and "the setting names v2" in page
     assert "held-out problems" in page and (out / "tuning.tex").exists()
     assert page.count("the largest of those tried") == 1 and page.count("the smallest of those tried") == 1

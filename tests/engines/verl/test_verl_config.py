@@ -27,9 +27,10 @@ from bapo.engines.verl.reward import compute_score
 from bapo.engines.verl.worker import CURRENT, DELAYED, MethodWorker, warm_up
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
-from bapo.experiments import studies, verl_keys
+from bapo.experiments import studies
 from bapo.experiments.cells import Cell
 from bapo.experiments.places import data_directory, options
+from bapo.experiments.schema import VERL
 from bapo.validate import plain
 
 #: Table 3 and the authors' scripts: prompt and response tokens, epochs, KL coefficient; 4K is Qwen3's (5.2, A.3, A.9)
@@ -163,7 +164,7 @@ def test_a_misspelt_setting_is_named() -> None:
     with pytest.raises(UserError, match=r"verl\.gpu_per_node.*did you mean 'gpus_per_node'"):
         configuration.compose_config(["scale=smoke", "verl.gpu_per_node=2"])
     source = "".join(p.read_text(encoding="utf-8") for p in Path(verl_config.__file__).parent.glob("*.py"))
-    for key in verl_keys.NAMES:  # each one is read somewhere
+    for key in VERL:  # each one is read somewhere
         assert f'get(config, "{key}"' in source
 
 

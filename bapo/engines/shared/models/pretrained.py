@@ -16,7 +16,6 @@ from bapo.engines.shared import vllm
 from bapo.engines.shared.models.images import FAMILIES
 from bapo.errors import UserError
 from bapo.experiments import model_files
-from bapo.experiments.check import require_context
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
@@ -149,7 +148,7 @@ def _described(config: Config, folder: Path) -> dict[str, Any]:
     _require_architecture(config, folder / model_files.CONFIG, facts)
     if config.model.context_length is None:  # it has just come from the hub
         config.model.context_length = facts.positions
-        require_context(config, f" ({folder / model_files.CONFIG})")
+        config.require_context(f" ({folder / model_files.CONFIG})")
     return {"facts": facts.as_json()}
 
 

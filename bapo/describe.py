@@ -1,0 +1,112 @@
+"""``python -m bapo.describe STUDY --out FILE``: describe a study for ``python -m analysis``, which reads the file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bapo import tasks
+from bapo.errors import UserError
+from bapo.experiments import places
+from bapo.experiments.cells import Cell
+from bapo.experiments.places import base_directory, options
+from bapo.experiments.schema import Config
+from bapo.experiments.settings import Settings, read_settings
+from bapo.experiments.studies import Study, study_file, study_of
+from bapo.store.files import write_json
+
+#: the study whose tuned rows the candidates of a study without evaluations are for
+TUNED = "table1"
+
+
+def study_content(study: Study, settings: Settings) -> dict[str, Any]:
+    """Describe a study for the analysis: every run with its titles and its folder.
+
+    A tuned run goes by the name and title of the method that it stands for; "tuned" says what was chosen for it. Of a
+    study that chooses, "chosen" holds what Table 1 has: task -> method -> variants.
+    """
+    cells: list[dict[str, Any]] = []
+    bases: dict[tuple[str, str], dict[str, Any]] = {}
+    benchmarks: dict[str, list[list[str]]] = {}
+    note = ""
+    described: dict[tuple[str, str, str], tuple[Path, dict[str, Any]]] = {}  # once for all seeds
+    for cell in study.cells:
+        key = (cell.task, cell.model, cell.method)
+        if key not in described:
+            config = settings.run(cell)
+            note = config.scale.note
+            common = {
+                "task": cell.task,
+                "task_title": config.task.title,
+                "model": cell.model,
+                "model_title": config.model.title,
+            }
+            described[key] = places.home(config), common | _method(study, cell, config, settings)
+            bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
+            benchmarks[cell.task] = benchmarks.get(cell.task) or _benchmarks(config)
+        home, facts = described[key]
+        cells.append(facts | {"seed": cell.seed, "run": str(places.run_folder(home, **vars(cell)))})
+    return {
+        "name": study.name,
+        "title": study.title,
+        "scale": study.scale,
+        "reference": study.reference,
+        "config": settings.as_words(),
+        "note": note,
+        "cells": cells,
+        "bases": list(bases.values()),
+        "benchmarks": benchmarks,
+        "curves": list(study.curves),
+        **({} if study.evaluated else {"chosen": _chosen(study)}),
+    }
+
+
+def _benchmarks(config: Config) -> list[list[str]]:
+    """Return name, title and role of each benchmark."""
+    task = tasks.get(config.task.name)
+    names = config.evaluation.benchmarks
+    return [[name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in names]
+
+
+def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> dict[str, Any]:
+    """Describe a run's method; a tuned run's as the one that it stands for."""
+    method = study.method_of(cell)
+    shown = config.method if method == cell.method else settings.run(replace(cell, method=method)).method
+    content: dict[str, Any] = {"method": method, "method_title": shown.title, "kind": shown.kind}
+    if cell in study.plain:
+        chosen = (name for name in cell.method.split("+") if name not in method.split("+"))
+        content["tuned"] = [places.variants()[name][1]["title"] for name in chosen]
+    return content
+
+
+def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
+    """Return task -> method -> the variants that its row of Table 1 has at this scale."""
+    blocks = study_file(TUNED).scales.get(study.scale, [])
+    tasks_here = {cell.task: {} for cell in study.cells}
+    rows = {block.task: {m: run.split("+")[1:] for m, run in block.tuned.items()} for block in blocks}
+    return {task: rows.get(task, {}) for task in tasks_here}
+
+
+def main(arguments: Iterable[str] | None = None) -> int:
+    """Run the command and return its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bapo.describe", description=__doc__)
+    parser.add_argument("name", help=f"one of {', '.join(options('study'))}")
+    parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
+    parser.add_argument("--out", type=Path, required=True)
+    parsed = parser.parse_args(None if arguments is None else list(arguments))
+    try:
+        settings = read_settings(parsed.settings)
+        write_json(parsed.out, study_content(study_of(parsed.name, settings), settings))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
