@@ -88,7 +88,6 @@ def _parser() -> ArgumentParser:
     sub = command("plan", _plan, "Estimate what a target of the workflow will cost, before anything runs.")
     sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
-    sub.add_argument("--json", action="store_true", help="machine-readable")
     text = "Try vLLM, training, resuming and evaluation with a tiny model, in minutes."
     sub = command("gpu-check", _gpu_check, text)
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
@@ -256,7 +255,7 @@ def _demo(arguments: Namespace) -> int:
 def _plan(arguments: Namespace) -> int:
     from bapo.plan import text
 
-    return text.main(arguments.target, arguments.config, arguments.json)
+    return text.main(arguments.target, arguments.config)
 
 
 def _gpu_check(arguments: Namespace) -> int:

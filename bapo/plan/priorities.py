@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from bapo.experiments import order
 from bapo.experiments.cells import Cell
+from bapo.experiments.schema import Config
 from bapo.experiments.studies import Study
 
 #: an evaluation follows its run at once, and what takes a second never waits
@@ -32,7 +31,7 @@ class Priorities:
         """Return the priority of a base model."""
         return (LOOK if any((c.task, c.model) == (task, model) for c in self.look) else REST)["base"]
 
-    def of_run(self, cell: Cell, config: DictConfig) -> int:
+    def of_run(self, cell: Cell, config: Config) -> int:
         """Return the priority of a training run, whose configuration is asked for outside Table 1 only."""
         if cell in self.place:
             return (LOOK if cell in self.look else REST)["run"] - self.place[cell]

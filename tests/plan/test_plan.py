@@ -1,13 +1,12 @@
-"""The plan: the jobs of a dry run, hours by hand, what is done already, and no torch."""
+"""The plan: hours by hand, the jobs that Snakemake lists, and what a run at paper scale is estimated to need."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
+from statistics import median
 
 import pytest
 import yaml
@@ -15,242 +14,211 @@ from support.paths import ROOT
 
 from bapo import __main__
 from bapo.errors import UserError
-from bapo.experiments import budgets
+from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
-from bapo.experiments.cells import Cell
-from bapo.experiments.identity import data_identity, identity_of_evaluation, train_identity
-from bapo.experiments.places import data_directory, run_directory
+from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings
-from bapo.plan import costs as plan_costs
-from bapo.plan import estimates
-from bapo.plan import jobs as plan
-from bapo.plan import text as plan_text
-from bapo.store.files import SUMMARY, write_json
+from bapo.plan import costs, resources, text
+from benchmarks import paper_scale
 
 PAPER = Settings(scale="paper")
-#: kind of a job -> rules of the workflow; every other rule that makes a file belongs to the analysis
-RULES = {
-    "data": ("data",),
-    "base": ("base",),
-    "train": ("train",),
-    "evaluate": ("evaluate", "evaluate_base"),
-    "curve": ("evaluate_curve",),
-    "sweep": ("sweep_slot",),
-}
-#: rules that make no file
-TARGETS = ("all", "comparisons", "sweep")
 
 
-def dry_run(folder: Path, target: str, *settings: str) -> dict[str, int]:
-    """Jobs by kind of `snakemake -n` in an empty folder."""
-    command = [sys.executable, "-m", "snakemake", "-s", str(ROOT / "Snakefile"), "-n", target]
-    command += ["--config", *settings] if settings else []
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    table = done.stdout.split("Job stats:")[1].split("total")[0]
-    rules = {rule: int(count) for rule, count in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
-    kinds = {rule: kind for kind, names in RULES.items() for rule in names}
-    counted = Counter({kind: 0 for kind in plan.KINDS})
-    for rule, count in rules.items():
-        counted[kinds.get(rule, "analysis")] += count if rule not in TARGETS else 0
-    return dict(counted)
+def run(scale: str, task: str, model: str, method: str, *overrides: str) -> Config:
+    return configuration.run_config(scale, task, model, method, 42, overrides)
 
 
-def planned(target: str, settings: Settings) -> dict[str, int]:
-    counted = Counter(job.kind for job in plan.jobs(target, settings))
-    return {kind: counted.get(kind, 0) for kind in plan.KINDS}
+# ------------------------------------------------------------------------------------------------ the jobs
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", ["all", "comparisons", "sweep"])
-def test_the_jobs_are_those_of_a_dry_run(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_plan_is_snakemakes_list_with_hours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that sets a budget is among the jobs; a damaged summary is not."""
     monkeypatch.chdir(tmp_path)
-    scale = "smoke" if target == "comparisons" else "paper"
-    assert planned(target, Settings(scale=scale)) == dry_run(tmp_path, target, f"scale={scale}")
+    words = ["methods=bapo+rollouts", "seeds=[1]"]
+    listed = text.jobs("runs_controls", text.settings_of(words), words)
+    home = Path("countdown", "qwen2-112k")
+    trained = {job.output: job.cost for job in listed if job.kind == "train"}
+    assert set(trained) == {home / "bapo+rollouts/seed1/summary", home / "grpo/seed1/summary"}
+    assert trained[home / "grpo/seed1/summary"] == costs.train_of(Settings(), "countdown", "qwen2-112k", "grpo")
+    assert sum(job.kind == "evaluate" for job in listed) == 2  # the run's and the base's
+    assert not any(job.done for job in listed)
+    assert __main__.main(["plan", "runs_figure6", "--config", "scale=paper", "seeds=[42]", "methods=[grpo,bapo]"]) == 0
+    said = capsys.readouterr().out
+    assert said.count("model Qwen/Qwen2.5-Math-1.5B: about 3.1 GB") == 1
+    assert said.count("data Jiayi-Pan/Countdown-Tasks-3to4") == 1
+    hours = 8 * sum(costs.PAPER_HOURS["qwen2.5-math-1.5b"][method] for method in ("grpo", "bapo"))
+    assert re.search(rf"^train +2 +2 +{hours:.1f} +{hours:.1f} .*  {costs.PAPER}$", said, re.MULTILINE)
 
 
-def test_the_laptops_table(tmp_path: Path) -> None:
-    """Three tasks, nine methods, three seeds (tests/workflows/test_workflow.py counts the same in a dry run)."""
-    found = planned("table1", Settings(results=str(tmp_path)))
-    assert (found["data"], found["base"], found["train"], found["evaluate"]) == (3, 3, 81, 84)
+def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(trials=5)
+    listed = text.jobs("sweep_free_countdown", settings, ["trials=5"])
+    slots = [job.cost for job in listed if job.kind == "sweep"]
+    assert slots == 5 * [costs.train_of(settings, "countdown", "qwen2-112k", "bapo").times(3)]
+    assert sum(job.kind == "train" for job in listed) == 2 * 3
+    assert "take at most this" in text.as_text("sweep_free_countdown", settings, listed)
 
 
-def test_tuning_trains_and_evaluates_nothing(tmp_path: Path) -> None:
-    found = planned("tuning", Settings(scale="smoke", results=str(tmp_path)))
-    assert found == {"data": 1, "base": 1, "train": 8, "evaluate": 0, "curve": 0, "sweep": 0, "analysis": 2}
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["table9"], "plan table9: "),
+        (["table1", "--config", "scale=papre"], "'paper'"),
+        (["table1", "--config", "paper"], "--config paper: must be KEY=VALUE"),
+        (["table1", "--config", "a b=3"], "--config a b=3"),
+        (["runs_controls", "--config", "scale=gpu"], "scales has no 'gpu'"),
+    ],
+)
+def test_wrong_words_take_one_sentence(words: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert __main__.main(["plan", *words]) == 2
+    error = capsys.readouterr().err
+    assert named in error and error.count("\n") == 1
+
+
+# ------------------------------------------------------------------------------------------------ hours by hand
 
 
 def test_hours_of_the_paper_are_table_2s() -> None:
-    """estimates.PAPER_HOURS against analysis/paper/table2.yaml, whose times are as printed."""
+    """costs.PAPER_HOURS against analysis/paper/table2.yaml, whose times are as printed."""
     printed = yaml.safe_load((ROOT / "analysis" / "paper" / "table2.yaml").read_text(encoding="utf-8"))
     unit = {"d": 24.0, "h": 1.0, "m": 1 / 60}
-    hours = {}
-    for block in printed["tasks"]:
-        hours[block["task"]] = {
-            row["method"]: sum(int(n) * unit[u] for n, u in re.findall(r"(\d+)([dhm])", row["time"]))
-            for row in block["rows"]
-        }
     models = {
         "mathematics": "deepseek-r1-distill-qwen-1.5b",
         "countdown": "qwen2.5-math-1.5b",
         "geometry": "qwen2.5-vl-3b",
     }
-    for task, model in models.items():
-        assert estimates.PAPER_HOURS[model] == pytest.approx(hours[task]), task
+    for block in printed["tasks"]:
+        times = {row["method"]: re.findall(r"(\d+)([dhm])", row["time"]) for row in block["rows"]}
+        hours = {method: sum(int(n) * unit[u] for n, u in parts) for method, parts in times.items()}
+        assert costs.PAPER_HOURS[models[block["task"]]] == pytest.approx(hours), block["task"]
 
 
-def test_gpu_hours_of_the_papers_table_by_hand() -> None:
-    """13 of the 21 runs are in Table 2: the sum of its hours times 8 GPUs, the ablations of Figure 6 apart."""
-    named = {"grpo", "dapo", "bapo", "bapo_without_x2", "bapo_without_x3"}
-    expected = 8 * sum(h for rows in estimates.PAPER_HOURS.values() for m, h in rows.items() if m in named)
-    trained = [job.cost for job in plan.jobs("table1", PAPER) if job.kind == "train"]
-    paper = [c.gpu_hours for c in trained if c.source == plan_costs.PAPER]
-    assert len(trained) == 21 and len(paper) == 13 and sum(paper) == pytest.approx(expected)
-    # 40:58 + 63:30 + 46:37 + 3:47 + 6:35 + 3:23 + 2:38 + 3:04 + 7:55 + 12:19 + 5:50 + 3:42 + 4:31 hours
-    assert expected == pytest.approx(8 * (12289 / 60))
-    others = [c for c in trained if c.source != plan_costs.PAPER]
-    assert {c.source for c in others} == {plan_costs.MODEL} and all(c.cpu_hours == 0 for c in trained)
+def test_where_hours_are_from() -> None:
+    cell = ("countdown", "qwen2.5-math-1.5b", "grpo")
+    assert costs.train(run("paper", *cell)).source == costs.PAPER
+    single = costs.train(run("single_gpu", *cell))
+    assert single.source == costs.MODEL and 3 < single.gpu_hours < 4
+    large = costs.train_of(PAPER, "countdown", "qwen2.5-math-7b", "dapo")
+    config = run("paper", "countdown", "qwen2.5-math-7b", "dapo")
+    assert large.source == costs.MODEL
+    assert large.gpu_hours == pytest.approx(8 * sum(costs.step_seconds(config)) * budgets.steps(config) / 3600)
+    for unknown in (
+        run("pocket", "countdown", "smollm2-135m-instruct", "grpo"),
+        run("single_gpu", "mathematics", "qwen2.5-0.5b-instruct", "grpo", "device=cpu"),
+    ):
+        assert costs.train(unknown).source == costs.evaluate(unknown).source == costs.UNKNOWN
+        assert costs.train(unknown).gpu_hours == 0
 
 
-def test_the_model_is_that_of_the_estimates() -> None:
-    config = configuration.run_config("paper", "countdown", "qwen2.5-math-7b", "dapo", 42)
-    expected = 8 * estimates.estimate(config).seconds * budgets.steps(config) / 3600
-    found = plan_costs.train_of(PAPER, "countdown", "qwen2.5-math-7b", "dapo")
-    assert found.source == plan_costs.MODEL and found.gpu_hours == pytest.approx(expected)
-
-
-def test_cpu_hours_at_laptop_scale_by_hand(tmp_path: Path) -> None:
-    settings = Settings(results=str(tmp_path))
-    times = plan_costs.measured()
-    cost = plan_costs.train_of(settings, "countdown", "qwen2-112k", "bapo")
-    assert cost.source == plan_costs.MEASURED
-    assert cost.cpu_hours == pytest.approx((times["start"] + 150 * times["step"]["countdown"]["bapo"]) / 3600)
+def test_cpu_hours_at_laptop_scale_by_hand() -> None:
+    times = costs.measured()
+    cost = costs.train_of(Settings(), "countdown", "qwen2-112k", "bapo")
+    step = times["step"]["countdown"]
+    assert cost.source == costs.MEASURED
+    assert cost.cpu_hours == pytest.approx((times["start"] + 150 * step["bapo"]) / 3600)
     # 6 models of 4 bytes a parameter; tables; where they are kept, two states of 12 bytes, and 4 of the delayed policy
-    assert cost.disk == 112_000 * 6 * 4 + plan_costs.TABLES_BYTES
-    keeping = Settings(results=str(tmp_path), set=("checkpoint.keep_state=true",))
-    assert (
-        plan_costs.train_of(keeping, "countdown", "qwen2-112k", "bapo").disk
-        == 112_000 * (6 * 4 + 2 * 16) + plan_costs.TABLES_BYTES
-    )
-    compute = plan_costs.train_of(settings, "countdown", "qwen2-112k", "bapo+compute")
-    steps = 150 * times["budget"]["flops"]
-    assert compute.cpu_hours == pytest.approx((times["start"] + steps * times["step"]["countdown"]["bapo"]) / 3600)
+    assert cost.disk == 112_000 * 6 * 4 + costs.TABLES_BYTES
+    keeping = Settings(set=("checkpoint.keep_state=true",))
+    kept = costs.train_of(keeping, "countdown", "qwen2-112k", "bapo").disk
+    assert kept == 112_000 * (6 * 4 + 2 * 16) + costs.TABLES_BYTES
+    compute = costs.train_of(Settings(), "countdown", "qwen2-112k", "bapo+compute")
+    assert compute.cpu_hours == pytest.approx((times["start"] + 150 * times["budget"]["flops"] * step["bapo"]) / 3600)
     # half the responses a step at smoke scale, 12 steps
-    smoke = plan_costs.train_of(Settings(scale="smoke"), "countdown", "qwen2-112k", "grpo")
+    smoke = costs.train_of(Settings(scale="smoke"), "countdown", "qwen2-112k", "grpo")
     share = 16 * 8 / times["responses"]
-    assert smoke.cpu_hours == pytest.approx((times["start"] + 12 * share * times["step"]["countdown"]["grpo"]) / 3600)
-    assert plan_costs.train_of(Settings(scale="gpu"), "countdown", "qwen2-25m", "grpo").source == plan_costs.UNKNOWN
-    evaluation = plan_costs.evaluate(configuration.run_config("laptop", "countdown", "qwen2-112k", "grpo", 1))
+    assert smoke.cpu_hours == pytest.approx((times["start"] + 12 * share * step["grpo"]) / 3600)
+    assert costs.train_of(Settings(scale="gpu"), "countdown", "qwen2-25m", "grpo").source == costs.UNKNOWN
+    evaluation = costs.evaluate(run("laptop", "countdown", "qwen2-112k", "grpo"))
     assert evaluation.cpu_hours == pytest.approx((times["start"] + 800 * 32 / times["samples"]["countdown"]) / 3600)
 
 
-@pytest.mark.parametrize("scale, overrides", [("pocket", ()), ("single_gpu", ("device=cpu",))])
-def test_a_pretrained_model_on_the_cpu_has_no_known_hours(scale: str, overrides: tuple[str, ...]) -> None:
-    jobs = plan.jobs("table1", Settings(scale=scale, set=overrides))
-    assert {j.cost.source for j in jobs if j.kind in ("train", "evaluate")} == {plan_costs.UNKNOWN}
-    assert all(j.cost.gpu_hours == 0 for j in jobs)
+# ------------------------------------------------------------------------------------------------ the model
 
 
-def test_a_sweep_costs_its_trials_and_the_runs_that_it_shares(tmp_path: Path) -> None:
-    settings = Settings(results=str(tmp_path), trials=5)
-    listed = plan.jobs("sweep_free_countdown", settings)
-    slots = [job for job in listed if job.kind == "sweep"]
-    one = plan_costs.train_of(settings, "countdown", "qwen2-112k", "bapo")
-    assert len(slots) == 5 and not any(job.done for job in slots)
-    assert slots[0].cost.cpu_hours == pytest.approx(3 * one.cpu_hours) and slots[0].cost.disk == pytest.approx(
-        3 * one.disk
+def test_estimates_follow_the_model_size() -> None:
+    small, large, grpo = (
+        run("paper", "countdown", f"qwen2.5-math-{size}", method)
+        for size, method in (("1.5b", "bapo"), ("7b", "bapo"), ("7b", "grpo"))
     )
-    home = tmp_path / "laptop" / "countdown" / "qwen2-112k"
-    trained = [job.output.parent.relative_to(home) for job in listed if job.kind == "train"]
-    assert trained == [Path(method, f"seed{seed}") for method in ("bapo", "grpo") for seed in (1, 2, 3)]
-    assert "take at most this" in plan_text.as_text(plan_text.summary("sweep_free_countdown", settings))
-
-
-def test_a_run_that_sets_a_budget_is_among_the_jobs(tmp_path: Path) -> None:
-    settings = Settings(methods=("bapo+rollouts",), seeds=(1,), results=str(tmp_path))
-    trained = [job.output for job in plan.jobs("runs_controls", settings) if job.kind == "train"]
-    home = tmp_path / "laptop" / "countdown" / "qwen2-112k"
-    assert trained == [home / "bapo+rollouts/seed1/summary.json", home / "grpo/seed1/summary.json"]
-    assert sum(job.kind == "evaluate" for job in plan.jobs("runs_controls", settings)) == 2  # the run's and the base's
-
-
-def test_only_what_has_the_right_identity_is_done(tmp_path: Path) -> None:
-    settings = Settings(methods=("grpo", "dapo"), seeds=(1, 2), results=str(tmp_path))
-    cells = [Cell("countdown", "qwen2-112k", method, seed) for method in ("grpo", "dapo") for seed in (1, 2)]
-
-    def missing() -> list[str]:
-        jobs = plan.jobs("runs_controls", settings)
-        return [str(job.output.relative_to(tmp_path / "laptop" / "countdown")) for job in jobs if not job.done]
-
-    every = missing()
-    assert len(every) == 1 + 1 + 4 + 5
-    config = settings.run(cells[0])
-    write_json(data_directory(config) / SUMMARY, {"identity": data_identity(config)})
-    write_json(run_directory(config) / SUMMARY, {"identity": train_identity(config)})
-    write_json(run_directory(settings.run(cells[1])) / SUMMARY, {"identity": "of something else"})
-    damaged = run_directory(settings.run(cells[2])) / SUMMARY
-    damaged.parent.mkdir(parents=True)
-    damaged.write_text("{")
-    assert [p for p in every if p not in missing()] == ["data/summary.json", "qwen2-112k/grpo/seed1/summary.json"]
-    content = plan_text.summary("runs_controls", settings)
-    assert content["jobs"]["train"] == {"total": 4, "missing": 3}
-    identity = identity_of_evaluation(config, "abc")
-    summary = {"identity": identity, "checkpoint": "checkpoints/step_000150", "checkpoint_sha256": "abc"}
-    write_json(run_directory(config) / "eval" / SUMMARY, summary)
-    assert "qwen2-112k/grpo/seed1/eval/summary.json" not in missing()
-
-
-def test_downloads_are_named_once_with_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert __main__.main(["plan", "runs_figure6", "--config", "scale=paper"]) == 0
-    text = capsys.readouterr().out
-    assert text.count("model Qwen/Qwen2.5-Math-1.5B: about 3.1 GB (2 bytes a parameter)") == 1
-    assert text.count("data Jiayi-Pan/Countdown-Tasks-3to4: size not in the configuration") == 1
-    assert "9 jobs: the paper's Table 2" not in text and "5 jobs: the paper's Table 2" in text
-    assert __main__.main(["plan", "runs_figure6", "--config", "scale=smoke"]) == 0
-    assert "Downloads: none" in capsys.readouterr().out
-
-
-def test_a_local_folder_needs_no_download_of_the_sets() -> None:
-    given = plan_text.settings_of(["scale=paper", "data_folder=sets"])
-    configs = [plan_costs.of_model(given, "countdown", "qwen2.5-math-1.5b")]
-    assert [what for what, _ in plan_text.downloads(configs)] == ["model Qwen/Qwen2.5-Math-1.5B"]
+    logits = 16 * 152_000 * 2 * (512 + 2048) / 1e9  # two sequences a GPU
+    training, generating, host = paper_scale.gigabytes(small, 8)
+    assert (training - logits, generating) == pytest.approx((16 * 1.54 / 8, 12 * 1.54 / 8 + 40))
+    assert paper_scale.gigabytes(grpo, 8)[0] == paper_scale.gigabytes(large, 8)[0]  # its reference lies in host memory
+    assert (host, paper_scale.gigabytes(grpo, 8)[2]) == pytest.approx((8 * 1.54, 2 * 7.62))
+    seconds = [sum(costs.step_seconds(config)) for config in (small, large)]
+    assert seconds[1] / seconds[0] == pytest.approx(7.62 / 1.54)
+    # 2048 responses of 1024 tokens at 5% of eight A100s, and BAPO's re-evaluation of 128 prompts every 5 steps
+    one_batch = 2 * 7.62e9 * 2048 * 1024 / (8 * 312e12 * 0.05)
+    assert [costs.step_seconds(c)[0] for c in (grpo, large)] == pytest.approx([one_batch, 1.1 * one_batch])
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["table9"], "plan table9: no such target (did you mean 'table"),
-        (["table1", "--config", "scale=papre"], "unknown scale (did you mean 'paper'?)"),
-        (["table1", "--config", "paper"], "--config paper: must be KEY=VALUE"),
-        (["runs_controls", "--config", "scale=gpu"], "scales has no 'gpu'"),
-    ],
+    ("method", "batches"), [("grpo", 1), ("dapo", 4), ("bapo+m1", 1.5), ("bapo+m10", 1.05), ("bapo_without_x2", 1)]
 )
-def test_wrong_words_take_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert __main__.main(["plan", *words]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+def test_generation_follows_the_method(method: str, batches: float) -> None:
+    assert costs.generation_batches(run("paper", "countdown", "qwen2.5-math-1.5b", method)) == pytest.approx(batches)
 
 
-def test_settings_are_read_as_snakemake_reads_them() -> None:
-    given = plan_text.settings_of(["scale=smoke", "seeds=[3,4]", "methods=grpo,bapo", 'set=["train.steps=6"]'])
-    assert given == Settings(scale="smoke", seeds=(3, 4), methods=("grpo", "bapo"), set=("train.steps=6",))
-    with pytest.raises(UserError, match="--config a b"):
-        plan_text.settings_of(["a b=3"])
+def test_the_papers_mathematics_run_takes_its_471_steps() -> None:
+    """The last step that Figure 15 shows."""
+    assert budgets.steps(run("paper", "mathematics", "deepseek-r1-distill-qwen-1.5b", "bapo")) == 471
 
 
-def test_nothing_slow_is_imported(tmp_path: Path) -> None:
-    program = (
-        "import sys; from bapo.__main__ import main; main(['plan', 'table1', '--config', 'scale=paper', "
-        f"'results={tmp_path}']); print(sorted({{'torch', 'pandas', 'snakemake'}} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.splitlines()[-1] == "[]"
+@pytest.mark.parametrize("scale", ["paper", "single_gpu"])
+def test_the_document_holds_the_table_of_every_run(scale: str) -> None:
+    table, page = paper_scale.table(scale), "paper_scale.md" if scale == "paper" else "single_gpu.md"
+    assert (ROOT / "docs" / page).read_text(encoding="utf-8").endswith(table), f"benchmarks/paper_scale.py {scale}"
+    cells = {cell for name in paper_scale.LISTED[scale] for cell in studies.load_study(name, scale).cells}
+    assert len(table.splitlines()) == 2 + len({(c.task, c.model, c.method) for c in cells})
 
 
-def test_json_is_the_same_plan(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert __main__.main(["plan", "runs_figure10", "--json", "--config", "scale=smoke", f"results={tmp_path}"]) == 0
-    content = json.loads(capsys.readouterr().out)
-    assert content["jobs"]["train"] == {"total": 3, "missing": 3}
-    assert content["disk_bytes"]["total"] == content["disk_bytes"]["missing"] > 3 * plan_costs.TABLES_BYTES
-    trained = [row for row in content["hours"] if row["kind"] == "train"]
-    assert sum(row["total"]["jobs"] for row in trained) == 3
+def test_a_policy_in_host_memory_needs_that_memory() -> None:
+    bapo, grpo = (run("single_gpu", "geometry", "qwen2.5-vl-3b", method) for method in ("bapo", "grpo"))
+    hosts = [paper_scale.gigabytes(config, 1)[2] for config in (grpo, bapo)]
+    assert hosts == pytest.approx([18 * 3.75, 24 * 3.75])
+    small = run("single_gpu", "mathematics", "qwen3-0.6b", "bapo")
+    assert resources.training(bapo)["mem_mb"] - resources.training(small)["mem_mb"] == 75_000
+    assert resources.training(bapo)["gpu"] == 1
+
+
+@pytest.mark.parametrize(("parameters", "gpus", "fits"), [(1.54e9, 1, True), (3.09e9, 1, False), (3.09e9, 2, True)])
+def test_what_public_runs_take_is_admitted(parameters: float, gpus: int, fits: bool) -> None:
+    """TinyZero: one GPU for models of up to 1.5B, two for 3B; Countdown, vLLM beside the training, 80 GB."""
+    from bapo.engines.verl import memory
+
+    config = run("paper", "countdown", "qwen2.5-math-1.5b", "grpo", f"model.parameters={parameters}")
+    if fits:
+        assert memory.micro_batch_tokens(config, gpus, 100_000, 80) > 512 + 2048
+    else:
+        with pytest.raises(UserError, match=r"leaves 0\.\d+ of each card to vLLM"):
+            memory.micro_batch_tokens(config, gpus, 100_000, 80)
+
+
+LOG = ROOT.parent / "shared" / "data" / "runs" / "yushengsu_grpo_deepseek7b_gsm8k.jsonl.gz"
+
+
+@pytest.mark.skipif(not LOG.exists(), reason="no logged runs beside the checkout")
+def test_the_time_of_a_public_run() -> None:
+    """A verl run that logs every part of its steps; the card's peak follows from its own utilisation."""
+    with gzip.open(LOG, "rt", encoding="utf-8") as file:
+        rows = [row for row in map(json.loads, file) if "timing_s/gen" in row]
+
+    def usual(*names: str) -> float:
+        return median(sum(row[name] for name in names) for row in rows)
+
+    parameters, gpus, prompt, response = 6.9e9, 8, usual("prompt_length/mean"), usual("response_length/mean")
+    assert usual("total_num_tokens") / (prompt + response) == pytest.approx(1024 * 5, rel=0.01)
+    achieved = 6 * parameters * usual("total_num_tokens") / usual("timing_s/update_actor") / gpus
+    peak = achieved / usual("mfu/actor")
+    assert peak == pytest.approx(1307e12, rel=0.02)  # an MI300X
+    lengths = f"sampling.max_prompt_tokens={round(2 * prompt)}"  # the estimate takes half
+    batch = ("train.batch_size=1024", "train.mini_batch_size=256", "train.group_size=5", lengths)
+    asked = (f"model.parameters={parameters}", "method.clip_centre=step-policy", *batch)
+    config = run("paper", "mathematics", "deepseek-r1-distill-qwen-1.5b", "grpo", *asked)
+    generation, training = costs.step_seconds(config, gpus, mean_response=response, peak=peak)
+    measured = usual("timing_s/old_log_prob", "timing_s/ref", "timing_s/update_actor")
+    found = (usual("timing_s/gen") / generation, measured / training)
+    assert tuple(round(part, 1) for part in found) == (2.1, 1.4)  # docs/paper_scale.md

@@ -32,7 +32,7 @@ DAY = 1440
         (resources.base_model, PAPER, (4000, DAY, 0, None)),  # noted only
         (resources.evaluation, LAPTOP, (1500, 60, 0, None)),
         (resources.training, POCKET, (6497, 3 * DAY, 0, None)),
-        (resources.evaluation, POCKET, (4223, DAY, 0, None)),
+        (resources.evaluation, POCKET, (3149, DAY, 0, None)),
         (resources.evaluation, GPU, (16_000, DAY, 1, 1)),
         (resources.evaluation, PAPER, (480_000, DAY, 8, 1)),
         (resources.problems, PAPER, (1500, 240, 0, None)),

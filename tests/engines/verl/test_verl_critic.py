@@ -245,15 +245,16 @@ def test_methods_without_a_critic_start_none() -> None:
 
 
 def test_a_critic_costs_its_memory_and_time() -> None:
-    from bapo.plan.estimates import estimate
+    from bapo.engines.verl import memory
+    from bapo.plan.costs import step_seconds
 
-    def of(method: str):
-        return estimate(configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", method, 42))
-
-    plain, critic = of("bapo"), of("ba_ppo")
-    assert critic.gpu_bytes - plain.gpu_bytes == pytest.approx(16 * 1.54e9 / 8)
-    assert critic.seconds_training == pytest.approx(18 / 8 * plain.seconds_training)
-    assert critic.seconds_generation == plain.seconds_generation
+    plain, critic = (
+        configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", method, 42) for method in ("bapo", "ba_ppo")
+    )
+    states = [memory.memory_of(config, 8).states for config in (plain, critic)]
+    assert states[1] - states[0] == pytest.approx(16 * 1.54e9 / 8)
+    (generation, training), with_critic = step_seconds(plain), step_seconds(critic)
+    assert with_critic == pytest.approx((generation, 18 / 8 * training))
 
 
 def test_the_workers_head_begins_at_0_and_its_batches_have_their_own_size() -> None:

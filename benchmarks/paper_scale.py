@@ -1,0 +1,78 @@
+"""Write the table of docs/paper_scale.md: ``python benchmarks/paper_scale.py``, with ``single_gpu`` that of its page.
+
+A row for every run of the scale's listed studies, whatever its seed. Memory a GPU is that by which verl's micro-batches
+are cut (``bapo/engines/verl/memory.py``). Host memory: a delayed rollout policy is kept as float32 shards, 4 P on all
+ranks together, and twice that while it is pushed; a policy that is kept there itself takes 16 P, the reference 2 P.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+from bapo import methods
+from bapo.engines.verl import memory
+from bapo.errors import UserError
+from bapo.experiments import budgets, studies
+from bapo.experiments import compose as configuration
+from bapo.experiments.cells import Cell
+from bapo.experiments.schema import Config
+from bapo.plan import costs
+
+#: the experiments that the paper reports, the other studies are ours; and those of the scale single_gpu
+LISTED = {"paper": ("table1", "figure5", "figure6", "figure10", "figure16"), "single_gpu": ("table1", "single_gpu")}
+#: GB of the cards that there are
+CARDS = (16, 24, 40, 48, 80)
+HEAD = ("model", "method", "for", "GB, training", "GB, generating", "GB, host", "s a step", "steps", "hours")
+
+
+def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, float, float]:
+    """Return the GB of a GPU while training and while generating, and of host memory of all ranks."""
+    t, method = config.train, methods.of_run(config)
+    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    size = memory.memory_of(config, gpus, card)
+    asked = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
+    micro = min(asked, max(row, size.tokens(row)))
+    share = config.verl.get("gpu_memory_utilization", 0.5)
+    of_host = 8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config) + 2 * method.needs_reference
+    training = size.states + memory.LOGITS * memory.VOCABULARY * micro
+    return training / 1e9, size.generating / 1e9 + share * card, of_host * config.model.parameters / 1e9
+
+
+def smallest_card(config: Config) -> int:
+    """Return the GB of the smallest of CARDS that a run fits. Raises UserError where it fits none."""
+    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
+    for card in CARDS:
+        try:
+            memory.micro_batch_tokens(config, config.verl.get("gpus_per_node", 8), row, card)
+        except UserError:
+            if card == CARDS[-1]:
+                raise
+        else:
+            break
+    return card
+
+
+def table(scale: str = "paper") -> str:
+    """Return the Markdown. The paper's runs stand with 80 GB and its hours, others with the smallest card that fits."""
+    papers = scale == "paper"
+    titles: dict[Cell, dict[str, None]] = {}
+    for study in (studies.load_study(name, scale) for name in LISTED[scale]):
+        for cell in study.cells:
+            titles.setdefault(replace(cell, seed=0), {})[study.title] = None
+    head = [*HEAD, "paper" if papers else "GB, card"]
+    lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- |" + " --: |" * (len(head) - 3)]
+    for cell, users in titles.items():
+        config = configuration.run_config(scale, cell.task, cell.model, cell.method, cell.seed)
+        card, gpus = 80 if papers else smallest_card(config), config.verl.get("gpus_per_node", 8)
+        steps, seconds = budgets.steps(config), sum(costs.step_seconds(config, gpus))
+        hours = costs.PAPER_HOURS.get(cell.model, {}).get(cell.method)
+        last = str(card) if not papers else "" if hours is None else f"{hours:.1f}"
+        numbers = [f"{value:.0f}" for value in (*gigabytes(config, gpus, card), seconds, steps)]
+        cells = [config.model.title, cell.method, ", ".join(users), *numbers, f"{seconds * steps / 3600:.1f}", last]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(*sys.argv[1:]), end="")
