@@ -150,12 +150,7 @@ class TrainConfig(Node):
     epochs: AtLeastOne | None = None
     batch_size: AtLeastOne  # prompts a step (B)
     mini_batch_size: AtLeastOne  # prompts an update
-    #: sequences a forward pass; None: the whole mini-batch, or with engine=torch and a pretrained model what fits into
-    #: micro_batch_memory
-    micro_batch_size: Unidentified[AtLeastOne | None] = None
-    micro_batch_memory: Unidentified[Positive] = 2.0  # GB, of what a forward pass keeps for its backward pass
-    #: compute each layer again in the backward pass: slower, less memory (torch)
-    gradient_checkpointing: Unidentified[bool] = False
+    micro_batch_size: Unidentified[AtLeastOne | None] = None  # sequences a forward pass; None: the whole mini-batch
     group_size: Annotated[int, Field(ge=2)]  # responses a prompt (G), which an advantage compares
     learning_rate: Positive
     warmup_updates: int = 0
@@ -320,9 +315,6 @@ class Config(Node):
         if train.old_logprobs != "rollout" and self.engine != "verl":
             cure = "engine=torch samples and trains with one engine: nothing to compute again; take engine=verl"
             raise wrong(None, "train.old_logprobs", train.old_logprobs, cure)
-        if train.gradient_checkpointing and self.engine != "torch":
-            cure = "of engine=torch; engine=verl does it on GPUs by itself; leave it out"
-            raise wrong(None, "train.gradient_checkpointing", "true", cure)
         self.require_context()
         return self
 

@@ -113,7 +113,7 @@ def _training_bytes(config: Config) -> float:
     method = methods.of_run(config)
     copies = method.needs_reference + method.delays_rollout_policy
     policy = 16 + (2 * (copies + 1) if "16" in config.model.dtype else 4 * copies + 6)
-    return parameters * (policy + 16 * method.uses_critic) + 1e9 * config.train.micro_batch_memory
+    return parameters * (policy + 16 * method.uses_critic) + 2e9  # of a mini-batch, for its backward pass
 
 
 def _minutes(config: Config) -> int:

@@ -50,7 +50,6 @@ def test_what_a_job_asks_for(job, asked: tuple[Settings, Cell], wanted: tuple) -
 @pytest.mark.parametrize(
     ("override", "wanted"),
     [
-        ("train.micro_batch_memory=0.5", 4997),
         ("model.dtype=bfloat16", 5690),  # 20 bytes a parameter in place of 26
         ("model.parameters=1e9", 29_000),
         ("model.parameters=null", 1500),

@@ -9,7 +9,6 @@ SECTION: dict[str, Any] = {
     "batch_size": 4,
     "mini_batch_size": 4,
     "micro_batch_size": None,
-    "gradient_checkpointing": False,
     "group_size": 4,
     "learning_rate": 1e-3,
     "betas": [0.9, 0.999],

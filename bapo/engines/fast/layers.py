@@ -249,23 +249,6 @@ def hidden(model: PreTrainedModel, layout: Layout, features: Tensor | None = Non
     return _Hidden.apply(model, layout, features, body.embed_tokens.weight, body.norm.weight, *parameters)
 
 
-def kept_bytes(model: PreTrainedModel, layout: Layout, gradient: bool) -> int:
-    """Count the bytes of the layers' :class:`Kept`, or of their inputs and one layer's with gradient checkpointing.
-
-    Without a gradient there is one layer's at a time.
-    """
-    heads, config = _heads_of(model), model.config.get_text_config()
-    tokens, (rows, queries, keys) = len(layout.word), layout.mask.shape
-    stream = tokens * config.hidden_size
-    attention = rows * heads.size * (queries * heads.queries + 2 * keys * heads.keys)
-    attention += rows * heads.queries * queries * keys + tokens * heads.size * heads.queries
-    layer = 2 * stream + attention + 4 * tokens * config.intermediate_size
-    count = config.num_hidden_layers
-    if not gradient:
-        return 4 * layer
-    return 4 * (count * stream + layer if model.is_gradient_checkpointing else count * layer)
-
-
 def _heads_of(model: PreTrainedModel) -> Heads:
     config = model.config.get_text_config()
     size = sampler.text_model(model).layers[0].self_attn.head_dim
@@ -274,19 +257,15 @@ def _heads_of(model: PreTrainedModel) -> Heads:
 
 @dataclass
 class _State:
-    """What the backward pass of all layers needs.
-
-    kept: of each layer what its backward pass needs, or its input alone, from which to compute that again.
-    """
+    """What the backward pass of all layers needs."""
 
     layers: list[Joined]
-    kept: list[Kept | Tensor]
+    kept: list[Kept]
     places: Places
     h: Tensor
     scale: Tensor
     norm: Tensor
     vocabulary: int
-    eps: float
 
 
 class _Hidden(torch.autograd.Function):
@@ -298,19 +277,17 @@ class _Hidden(torch.autograd.Function):
         config, keep = model.config.get_text_config(), any(ctx.needs_input_grad)
         heads = _heads_of(model)
         layers, kept = _joined(model, rest, config.num_hidden_layers, heads), []
-        again = keep and model.is_gradient_checkpointing
         places = Places.of(model, layout, heads)
         x = F.embedding(layout.words, embedding)
         if features is not None:
             x = torch.cat([x, features])
         for layer in layers:
             first, last = layer is layers[0], layer is layers[-1]
-            begun = x
-            x, needed = forward(x, layer.weights, config.rms_norm_eps, places, first, last, keep and not again)
-            kept.append(begun if again else needed)
+            x, needed = forward(x, layer.weights, config.rms_norm_eps, places, first, last, keep)
+            kept.append(needed)
         h, scale = normalise(x, config.rms_norm_eps)
         if keep:
-            ctx.state = _State(layers, kept, places, h, scale, norm, len(embedding), config.rms_norm_eps)
+            ctx.state = _State(layers, kept, places, h, scale, norm, len(embedding))
         return h * norm
 
     @staticmethod
@@ -321,8 +298,6 @@ class _Hidden(torch.autograd.Function):
         found: list[Tensor] = []
         for layer, kept in zip(reversed(state.layers), reversed(state.kept), strict=True):
             first, last = layer is state.layers[0], layer is state.layers[-1]
-            if isinstance(kept, Tensor):  # gradient checkpointing
-                _, kept = forward(kept, layer.weights, state.eps, state.places, first, last, True)
             x, gradients = backward(x, kept, layer.weights, state.places, first, last)
             found = [*layer.split(gradients), *found]
         words, features = x.tensor_split([len(layout.words)])

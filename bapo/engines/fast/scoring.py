@@ -54,18 +54,6 @@ def score(
     return chosen, spread if entropy else None
 
 
-def kept_bytes(
-    model: PreTrainedModel, ids: Tensor, starts: Tensor, lengths: Tensor, width: int, gradient: bool = True
-) -> int:
-    """Count the bytes that :func:`score` keeps of these rows for its backward pass, or has at once without one.
-
-    Images are not looked at: prompts that differ in nothing else count as one.
-    """
-    layout = lay_out(ids.numpy(), starts.numpy(), lengths.numpy(), width)
-    logits = 4 * len(layout.predicting) * len(model.lm_head.weight)
-    return layers.kept_bytes(model, layout, gradient) + (2 if gradient else 3) * logits
-
-
 def values(
     model: PreTrainedModel,
     ids: Tensor,

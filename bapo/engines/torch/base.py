@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from safetensors.torch import load_model
 
@@ -22,6 +21,7 @@ from bapo.engines.shared.models import images, pretrained
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity, shipped_base
 from bapo.experiments.places import base_directory
+from bapo.experiments.schema import Config
 from bapo.experiments.shipped_bases import Shipped
 from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, require_space, sha256, write_json, write_text
 from bapo.store.lock import locked, set_aside
@@ -31,7 +31,7 @@ from bapo.tasks.base import Document
 from bapo.tasks.job import lacking
 
 
-def train_base(config: DictConfig) -> dict[str, Any]:
+def train_base(config: Config) -> dict[str, Any]:
     """Write the folder of the base model of ``config``: the suite's weights, trained, or a pretrained one's record.
 
     Returns the summary.
@@ -56,7 +56,7 @@ def train_base(config: DictConfig) -> dict[str, Any]:
     return summary
 
 
-def _copy_shipped(config: DictConfig, shipped: Shipped) -> dict[str, Any]:
+def _copy_shipped(config: Config, shipped: Shipped) -> dict[str, Any]:
     """Write the weights that come with the suite as a checkpoint. Raises UserError where their file is not whole."""
     if not shipped.path.is_file() or sha256(shipped.path) != shipped.sha256:
         raise UserError(f"{shipped.path}: missing or damaged; restore it from the repository, or add base.source=train")
@@ -67,7 +67,7 @@ def _copy_shipped(config: DictConfig, shipped: Shipped) -> dict[str, Any]:
     return {"weights": shipped.sha256, "parameters": models.parameter_count(model)}
 
 
-def _train_scratch(config: DictConfig) -> dict[str, Any]:
+def _train_scratch(config: Config) -> dict[str, Any]:
     device = models.device_of(config)
     base = config.base
     model, tokenizer = models.build_scratch(config)
@@ -114,7 +114,7 @@ def _train_scratch(config: DictConfig) -> dict[str, Any]:
     }
 
 
-def _save(config: DictConfig, model: Any, tokenizer: Any) -> None:
+def _save(config: Config, model: Any, tokenizer: Any) -> None:
     """Write a checkpoint into the base model's folder, whole or not at all."""
     folder = base_directory(config)
     require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
@@ -138,7 +138,7 @@ class Bucket:
     images: list[images.Images]
 
 
-def draw_documents(config: DictConfig) -> list[Document]:
+def draw_documents(config: Config) -> list[Document]:
     """Return the documents that the base model of ``config`` is trained on.
 
     Raises UserError where the configuration asks for none, or where the task has none.
@@ -154,7 +154,7 @@ def draw_documents(config: DictConfig) -> list[Document]:
     return documents
 
 
-def _buckets(config: DictConfig, documents: list[Document], tokenizer: Any) -> list[Bucket]:
+def _buckets(config: Config, documents: list[Document], tokenizer: Any) -> list[Bucket]:
     """Return tokenised documents by shape."""
     images_of: list[Any] = []
     if any(d.images for d in documents):

@@ -7,8 +7,6 @@ draw is keyed by (seed, purpose, step).
 
 from __future__ import annotations
 
-import contextlib
-import filecmp
 import os
 import shutil
 import sys
@@ -16,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from omegaconf import DictConfig
 from safetensors.torch import load_file, save_file
 
 from bapo.algorithm.rollouts import Group
@@ -24,12 +21,15 @@ from bapo.engines.shared import models
 from bapo.engines.shared.records import Tables
 from bapo.engines.shared.rows import pack_groups
 from bapo.errors import UserError
+from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
-    from bapo.engines.torch.learner import Learner, Trained
+    from bapo.engines.torch.learner import Trained
 
-OPTIMIZER, REFERENCE, STATE = "optimizer.safetensors", "reference.safetensors", "state.json"
+OPTIMIZER, CRITIC_OPTIMIZER, STATE = "optimizer.safetensors", "critic_optimizer.safetensors", "state.json"
+#: weights beside the policy's
+ROLLOUT, REFERENCE, CRITIC = "rollout_policy.safetensors", "reference.safetensors", "critic.safetensors"
 #: in OPTIMIZER, before the name of a parameter: its float32 copy
 MASTER = "master"
 #: trainer folders kept: the newest, and one to fall back on should the newest turn out damaged
@@ -48,21 +48,21 @@ def steps_with_trainer(run: Path) -> list[int]:
 
 def save(
     run: Path,
-    learner: Learner,
+    model: Any,
     tokenizer: Any,
-    rollout_model: Any | None,
+    weights: dict[str, Any],
+    trained: dict[str, Trained],
     groups: list[Group],
     state: dict[str, Any],
     tables: Tables,
-    keep: DictConfig,
-    with_reference: bool,
+    keep: CheckpointConfig,
 ) -> Path:
     """Write the checkpoint of ``state["step"]`` and thin out older ones. The final rename is the commit.
 
-    state: everything beside the weights, the optimiser and the groups that the next step depends on; keep: the
-    configuration's ``checkpoint``; with_reference: the reference policy is no longer the base.
+    weights: further models, and trained: what has an optimiser, by the names of their files; state: everything beside
+    these and the groups that the next step depends on; keep: the configuration's ``checkpoint``.
     """
-    step, critic = state["step"], learner.critic
+    step = state["step"]
     target = folder_of(run, step)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     for stale in target.parent.glob(".step_*.tmp"):
@@ -71,16 +71,11 @@ def save(
     trainer.mkdir(parents=True)
     try:
         with explained(target):
-            models.save(learner.model, tokenizer, temporary)
-            _share(temporary, target.parent)
-            save_file(optimizer_tensors(learner), trainer / OPTIMIZER)
-            if rollout_model is not None:
-                save_file(_weights(rollout_model), trainer / "rollout_policy.safetensors")
-            if with_reference:
-                save_file(_weights(learner.reference), trainer / REFERENCE)
-            if critic is not None:
-                save_file(_weights(critic.model), trainer / "critic.safetensors")
-                save_file(optimizer_tensors(critic), trainer / "critic_optimizer.safetensors")
+            models.save(model, tokenizer, temporary)
+            for name, other in weights.items():
+                save_file(_weights(other), trainer / name)
+            for name, each in trained.items():
+                save_file(optimizer_tensors(each), trainer / name)
             tensors, entries = pack_groups(groups)
             save_file(tensors, trainer / "groups.safetensors")
             write_json(trainer / STATE, {**state, "groups": entries}, durable=False)
@@ -100,23 +95,22 @@ def save(
     return target
 
 
-def _retire(run: Path, step: int, keep: DictConfig) -> None:
+def _retire(run: Path, step: int, keep: CheckpointConfig) -> None:
     """Drop a step's state and, unless the configuration keeps it, its model: some were written because of the time."""
     folder = folder_of(run, step)
     shutil.rmtree(folder / "trainer" if keep.keep_models and step % keep.every == 0 else folder)
 
 
-def finish(run: Path, last: int, keep: DictConfig) -> None:
+def finish(run: Path, last: int, keep: CheckpointConfig) -> None:
     """Drop from a finished run what only a further step needs: of the trainer's state the last step and tables stay.
 
     With them the run's tables can be written again, should they be damaged. keep: as in :func:`save`.
     """
     for step in steps_with_trainer(run):
-        folder = folder_of(run, step)
-        if step != last:
+        if step == last:
+            _strip(folder_of(run, step))
+        else:
             _retire(run, step, keep)
-            continue
-        _strip(folder)
 
 
 def _strip(folder: Path) -> None:
@@ -137,18 +131,6 @@ def _strip(folder: Path) -> None:
 def can_go_on(trainer: Path) -> bool:
     """Return whether a step can follow; the last checkpoint of a finished run is without what it would need."""
     return (trainer / OPTIMIZER).is_file()
-
-
-def _share(folder: Path, checkpoints: Path) -> None:
-    """Let a checkpoint have in common with the one before what is equal: tokenizer and configuration, by hard links."""
-    before = max(checkpoints.glob("step_*"), default=None)
-    for file in folder.iterdir() if before else ():
-        twin, link = before / file.name, file.with_name(f".{file.name}.link")
-        if file.suffix == ".safetensors" or not twin.is_file() or not filecmp.cmp(file, twin, shallow=False):
-            continue
-        with contextlib.suppress(OSError):  # a file system without links keeps the copy
-            os.link(twin, link)
-            os.replace(link, file)
 
 
 def damage(folder: Path, trainer: bool) -> list[str]:

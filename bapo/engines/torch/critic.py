@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
 
 from bapo.algorithm.advantages import explained_variance
@@ -16,7 +15,8 @@ from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import models
 from bapo.engines.shared.rows import Rows, by_group, denominators
 from bapo.engines.shared.shortcuts import shortcut
-from bapo.engines.torch.learner import Trained
+from bapo.engines.torch.learner import ByGroup, Note, Trained
+from bapo.experiments.schema import Config
 from bapo.methods import Method
 
 
@@ -50,15 +50,15 @@ def values_of(model: Any, rows: Rows) -> Tensor:
 class Judgement:
     """The critic's numbers for a batch before its update: [G, T] by id of the group."""
 
-    values: dict[int, np.ndarray]
-    returns: dict[int, np.ndarray]
-    advantages: dict[int, np.ndarray]
+    values: ByGroup
+    returns: ByGroup
+    advantages: ByGroup
 
 
 class Critic(Trained):
     """Value model and optimiser."""
 
-    def __init__(self, model: Any, pad: int, config: DictConfig, method: Method) -> None:
+    def __init__(self, model: Any, pad: int, config: Config, method: Method) -> None:
         super().__init__(with_value_head(model), pad, config, method, method.config.critic_rate_ratio)
 
     @property
@@ -67,7 +67,7 @@ class Critic(Trained):
         state = self.optimizer.state.get(self.parameters[0], {})
         return int(state["step"]) if state else 0
 
-    def step(self, groups: list[Group], parts: list[list[Group]], note: Any) -> tuple[dict[int, np.ndarray], int]:
+    def step(self, groups: list[Group], parts: list[list[Group]], note: Note) -> tuple[ByGroup, int]:
         """Judge the batch, then one update on each of its mini-batches (``parts``).
 
         Returns the advantages [G, T] by id of the group, and the tokens that went through the model in one pass.
@@ -76,10 +76,10 @@ class Critic(Trained):
         tokens = sum(self._one_update(part, judged, note) for part in parts)
         return judged.advantages, tokens
 
-    def judge(self, groups: list[Group], note: Any) -> Judgement:
+    def judge(self, groups: list[Group], note: Note) -> Judgement:
         lengths = np.concatenate([g.samples.lengths for g in groups])
         width = int(lengths.max())
-        judged = by_group(groups, self.micro_batches(groups, False), lambda rows: values_of(self.model, rows))
+        judged = by_group(groups, self.micro_batches(groups), lambda rows: values_of(self.model, rows))
         values = np.concatenate([np.pad(v[:, :width], ((0, 0), (0, max(0, width - v.shape[1])))) for v in judged])
         mask = (np.arange(width) < lengths[:, None]).astype(np.float32)
         rewards = np.zeros_like(values)
@@ -88,12 +88,12 @@ class Critic(Trained):
         note("explained_variance", explained_variance(values, returns, mask), 1.0)
         edges = np.cumsum([g.size for g in groups])[:-1]
 
-        def split(array: np.ndarray) -> dict[int, np.ndarray]:
+        def split(array: np.ndarray) -> ByGroup:
             return {id(group): part for group, part in zip(groups, np.split(array, edges), strict=True)}
 
         return Judgement(split(values), split(returns), split(advantages))
 
-    def _one_update(self, groups: list[Group], judged: Judgement, note: Any) -> int:
+    def _one_update(self, groups: list[Group], judged: Judgement, note: Note) -> int:
         counts = denominators(self.train, groups)
         old, returns = [judged.values[id(g)] for g in groups], [judged.returns[id(g)] for g in groups]
         self.optimizer.zero_grad(set_to_none=True)

@@ -3,57 +3,59 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
+from torch.nn import Parameter
 
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import ORIGINS, Group
 from bapo.engines.shared import models
 from bapo.engines.shared.rows import Rows, by_group, denominators, learning_rate, micro_batches
-from bapo.engines.torch import masters, micro
 from bapo.errors import UserError
+from bapo.experiments.schema import Config
 from bapo.methods import Method
 
-if TYPE_CHECKING:
-    from bapo.engines.torch.critic import Critic
+#: adds a value, and its weight, to the mean of a metric
+Note = Callable[[str, float, float], None]
+#: arrays [G, T] by id of the group
+ByGroup = dict[int, np.ndarray]
+
+
+class Judge(Protocol):
+    """What the learner needs of a critic."""
+
+    def step(self, groups: list[Group], parts: list[list[Group]], note: Note) -> tuple[ByGroup, int]:
+        """Return the batch's advantages, and the tokens that went through the critic."""
 
 
 class Trained:
     """A model and its optimiser. Micro-batches, warm-up and clipping of the gradient are the configuration's.
 
-    ``masters``: what the optimiser trains, by the names of the model's parameters. These are the parameters, or of a
-    model that is narrower than float32 the copies of ``bapo.engines.torch.masters``.
+    ``masters``: what the optimiser trains, by the names of the model's parameters: these, or float32 copies of narrower
+    ones. A bfloat16 number has 8 bits of precision: a step of less than a 500th of a weight would be rounded away, and
+    with a rate of 1e-6 nearly every step is. So the optimiser adds its steps to the copies (Micikevicius et al.
+    1710.03740), which are rounded into the model after each; gradients are summed over micro-batches in float32, too.
     """
 
-    def __init__(self, model: Any, pad: int, config: DictConfig, method: Method, rate_ratio: float = 1.0) -> None:
+    def __init__(self, model: Any, pad: int, config: Config, method: Method, rate_ratio: float = 1.0) -> None:
         self.model, self.pad, self.method, self.train = model, pad, method, config.train
         self.device = next(model.parameters()).device
-        self.by_memory = config.model.kind == "pretrained" and config.train.micro_batch_size is None
-        if config.train.gradient_checkpointing:
-            micro.recompute_layers(model)
-        self.masters = masters.of(model)
+        self.masters = masters_of(model)
         self.parameters = list(self.masters.values())
         t, self.rate = config.train, config.train.learning_rate * rate_ratio
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=self.rate, betas=tuple(t.betas), weight_decay=t.weight_decay, fused=True
         )
 
-    def micro_batches(self, groups: list[Group], gradient: bool = True) -> Iterator[Rows]:
-        """Cut the responses of ``groups`` into what goes through the model at once, for its gradient or without."""
-        if self.by_memory:
-            return micro.fitting(self.model, groups, self.train.micro_batch_memory, self.pad, self.device, gradient)
+    def micro_batches(self, groups: Sequence[Group]) -> Iterator[Rows]:
+        """Cut the responses of ``groups`` into what goes through the model at once."""
         return micro_batches(groups, self.train.micro_batch_size, self.pad, self.device)
-
-    @property
-    def cuts(self) -> bool:
-        """Return whether :meth:`micro_batches` divide a mini-batch: their size is bounded."""
-        return self.by_memory or self.train.micro_batch_size is not None
 
     def _rate(self, update: int) -> float:
         """Return the learning rate of an update (1-based)."""
@@ -67,21 +69,47 @@ class Trained:
         for group in self.optimizer.param_groups:
             group["lr"] = self._rate(update)
         self.optimizer.step()
-        masters.round_into(self.model, self.masters)
+        round_into(self.model, self.masters)
         return float(norm)
+
+
+def masters_of(model: Any) -> dict[str, Tensor]:
+    """Return what an optimiser trains of ``model``, by the names of its parameters that want a gradient.
+
+    A float32 parameter is its own; any other has a float32 copy, to which its gradients go as they arrive.
+    """
+    found: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            found[name] = parameter
+            if parameter.dtype != torch.float32:
+                found[name] = parameter.detach().float()
+                parameter.register_post_accumulate_grad_hook(partial(_hand_over, master=found[name]))
+    return found
+
+
+@torch.no_grad()
+def round_into(model: Any, masters: dict[str, Tensor]) -> None:
+    """Write the copies, rounded, into the parameters of ``model``."""
+    if all(isinstance(master, Parameter) for master in masters.values()):
+        return
+    for name, parameter in model.named_parameters():
+        if name in masters and masters[name] is not parameter:
+            parameter.copy_(masters[name])
+
+
+def _hand_over(parameter: Tensor, master: Tensor) -> None:
+    """Add the gradient of a micro-batch to the copy's, and forget it."""
+    assert parameter.grad is not None
+    gradient, parameter.grad = parameter.grad.float(), None
+    master.grad = gradient if master.grad is None else master.grad.add_(gradient)
 
 
 class Learner(Trained):
     """The current policy pi_theta, its optimiser, the frozen reference and, where the method has one, the critic."""
 
     def __init__(
-        self,
-        model: Any,
-        reference: Any | None,
-        pad: int,
-        config: DictConfig,
-        method: Method,
-        critic: Critic | None = None,
+        self, model: Any, reference: Any | None, pad: int, config: Config, method: Method, critic: Judge | None = None
     ) -> None:
         super().__init__(model, pad, config, method)
         self.reference, self.critic, self.updates = reference, critic, 0
@@ -96,56 +124,39 @@ class Learner(Trained):
             sums[name] += value * weight
             weights[name] += weight
 
-        parts = mini_batches(self.method, self.train, self.seed, step, groups)
-        advantages, critic_tokens = None, 0
+        method, critic_tokens, judged = self.method, 0, None
+        parts = mini_batches(method, self.train, self.seed, step, groups)
         if self.critic is not None and groups:
-            advantages, critic_tokens = self.critic.step(groups, parts, note)
-        trains = self.method.trains_policy(step)
-        step_logprobs = self._logprobs(self.model, groups) if self.method.needs_step_policy and trains else None
-        # what all prompts begin with goes once through the reference, and not once for each mini-batch
-        ahead = self.method.needs_reference and trains and self.by_memory
-        reference_logprobs = self._logprobs(self.reference, groups) if ahead else None
-        trained = forwards = 0
-        for part in parts if trains else []:
-            tokens = self._one_update(step, part, step_logprobs, note, advantages, reference_logprobs)
-            trained += tokens
-            forwards += tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
+            judged, critic_tokens = self.critic.step(groups, parts, note)
+        trains = method.trains_policy(step)
+        of_step = self._step_logprobs(groups) if method.needs_step_policy and trains else None
+        trained = sum(self._one_update(step, part, of_step, judged, note) for part in (parts if trains else []))
         return {
             **{name: sums[name] / weights[name] for name in sums if weights[name]},
             "updates": float(weights["updates"]),
             "trained_tokens": trained,
-            "forward_tokens": forwards,
+            "forward_tokens": trained * (1 + method.needs_reference + method.needs_step_policy),
             "critic_tokens": critic_tokens,
             "learning_rate": self._rate(max(1, self.updates)),
         }
 
     def reset_reference(self) -> None:
         """pi_ref <- pi_theta."""
+        assert self.reference is not None
         self.reference.load_state_dict(self.model.state_dict())
 
     def _one_update(
-        self,
-        step: int,
-        groups: list[Group],
-        step_logprobs: dict[int, np.ndarray] | None,
-        note: Any,
-        judged: dict[int, np.ndarray] | None = None,
-        reference_logprobs: dict[int, np.ndarray] | None = None,
+        self, step: int, groups: list[Group], step_logprobs: ByGroup | None, judged: ByGroup | None, note: Note
     ) -> int:
         """Make one optimiser step on a mini-batch; returns the tokens that went through the model.
 
-        step_logprobs: under pi_k, judged: the critic's advantages, reference_logprobs: under the reference, all [G, T]
-        by id of the group. Without ``judged`` the advantages are the method's own, relative to the group; without
-        ``reference_logprobs`` they are computed here where the method needs them.
+        step_logprobs: under pi_k; judged: the critic's advantages, without which they are the method's own, relative to
+        the group.
         """
         advantages = [self.method.advantages(g) if judged is None else judged[id(g)] for g in groups]
         historical = [self.method.historical(g) for g in groups]
         counts = denominators(self.train, groups, historical)
-
-        def known(values: dict[int, np.ndarray] | None) -> list[np.ndarray] | None:
-            return None if values is None else [values[id(g)] for g in groups]
-
-        of_step, of_reference = known(step_logprobs), known(reference_logprobs)
+        of_step = None if step_logprobs is None else [step_logprobs[id(g)] for g in groups]
         self.optimizer.zero_grad(set_to_none=True)
         trained, total_loss = 0, 0.0
         for rows in self.micro_batches(groups):
@@ -158,9 +169,7 @@ class Learner(Trained):
                 advantages=row_advantages,
                 mask=mask,
                 replayed=torch.tensor([bool(historical[g][i]) for g, i in rows.index], device=self.device),
-                reference_logprobs=self._reference_logprobs(rows)
-                if of_reference is None
-                else rows.gather(of_reference),
+                reference_logprobs=self._reference_logprobs(rows),
                 step_logprobs=None if of_step is None else rows.gather(of_step),
                 entropy=scored.entropy,
                 weights=self._weights(groups, rows),
@@ -175,11 +184,10 @@ class Learner(Trained):
             count = float(shown.sum())
             trained += rows.tokens
             total_loss += float(loss.detach())
-            if count:
+            if count and scored.entropy is not None:
                 for name, value in metrics.items():
                     note(name, float(value), count)
-                if scored.entropy is not None:
-                    note("entropy", float((scored.entropy.detach() * shown).sum()) / count, count)
+                note("entropy", float((scored.entropy.detach() * shown).sum()) / count, count)
             self._note_divergence(scored.logprobs.detach(), rows, row_advantages, mask, note)
         update = self.updates + 1
         cure = "lower train.learning_rate, check the rewards"
@@ -196,23 +204,20 @@ class Learner(Trained):
 
     @torch.no_grad()
     def _reference_logprobs(self, rows: Rows) -> Tensor | None:
-        if not self.method.needs_reference:
-            return None
-        return self._score(self.reference, rows).logprobs
+        return self._score(self.reference, rows).logprobs if self.method.needs_reference else None
 
     def _score(self, model: Any, rows: Rows, entropy: bool = False) -> models.Scored:
         return models.score(
             model, rows.ids, rows.starts, rows.width, self.temperature, entropy, rows.lengths, rows.images
         )
 
-    def _logprobs(self, model: Any, groups: list[Group]) -> dict[int, np.ndarray]:
-        """Return log-probabilities [G, T] by id of the group, of the reference or of pi_k before the first update."""
-        rows = self.micro_batches(groups, gradient=False)
-        scored = by_group(groups, rows, lambda rows: self._score(model, rows).logprobs)
+    def _step_logprobs(self, groups: list[Group]) -> ByGroup:
+        """Return the log-probabilities under pi_k, the policy before the first update of the step."""
+        scored = by_group(groups, self.micro_batches(groups), lambda rows: self._score(self.model, rows).logprobs)
         return {id(group): logprobs for group, logprobs in zip(groups, scored, strict=True)}
 
     @staticmethod
-    def _note_divergence(logprobs: Tensor, rows: Rows, advantages: Tensor, mask: Tensor, note: Any) -> None:
+    def _note_divergence(logprobs: Tensor, rows: Rows, advantages: Tensor, mask: Tensor, note: Note) -> None:
         """Note TV(pi_theta, alpha_i) by origin, 1/2 E|pi/alpha - 1| over sampled sequences (biased low for rare tails).
 
         Beside it the surrogate E[pi/alpha A] of eq. 22, where the advantage is a response's (not a critic's).

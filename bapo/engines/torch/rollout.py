@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,9 +50,10 @@ class Generator:
         key = seeds.key64(self.seed, *purpose, step)
         samples = draw(model, prompts, group_size, key, self._limited(budget or self.parameters.max_tokens))
         ledger.seconds["regenerate" if origin == REEVALUATED else "rollout"] += time.perf_counter() - start
+        cut_off = [unfinished(s, self.parameters) if budget else None for s in samples]
         groups = [
-            Group(p, np.zeros(group_size), step, version, s, origin, unfinished=self._unfinished(s) if budget else None)
-            for p, s in zip(prompts, samples, strict=True)
+            Group(p, np.zeros(group_size), step, version, s, origin, unfinished=marks)
+            for p, s, marks in zip(prompts, samples, cut_off, strict=True)
         ]
         self._grade(groups, index_of(groups), ledger)
         ledger.add(groups, origin, sum(len(p.row.tokens) for p in prompts))
@@ -101,16 +101,13 @@ class Generator:
         resumed = []
         for n, group in enumerate(groups):
             samples = continued(group.samples, grown[n])
-            rewards = group.rewards.copy()  # the caller's group stays as it is
-            resumed.append(replace(group, rewards=rewards, samples=samples, unfinished=self._unfinished(samples)))
+            marks = unfinished(samples, self.parameters)  # rewards are copied: the caller's group stays as it is
+            resumed.append(replace(group, rewards=group.rewards.copy(), samples=samples, unfinished=marks))
         self._grade(resumed, index, ledger)
         return resumed
 
     def _limited(self, tokens: int) -> SamplingParameters:
         return replace(self.parameters, max_tokens=min(tokens, self.parameters.max_tokens))
-
-    def _unfinished(self, samples: Samples) -> np.ndarray:
-        return unfinished(samples, self.parameters)
 
     def _grade(self, groups: list[Group], index: Sequence[Pair], ledger: Ledger) -> None:
         """Set the rewards of the named responses, as far as they are finished."""
@@ -152,16 +149,14 @@ class StepSampler:
         group_size: int,
         step: int,
         ledger: Ledger,
-        cut: Callable[[list[Group]], Iterator[Rows]] | None = None,
+        rows: int | None = None,
         budget: int | None = None,
         embedder: Embedder | None = None,
     ) -> None:
-        """cut: groups into what is scored at once (None: 256 responses); budget: of tokens, for a response that is
-        resumed."""
-        self.cut = cut
+        """rows: responses that are scored at once (None: 256); budget: of tokens, for a response that is resumed."""
         self.model, self.generator, self.stream = model, generator, stream
         self.group_size, self.step, self.ledger = group_size, step, ledger
-        self.budget, self.embedder, self._embedded = budget, embedder, False
+        self.rows, self.budget, self.embedder, self._embedded = rows or 256, budget, embedder, False
         self.rollout: tuple[Any, int] = (model, step - 1)  # alpha and its version, once the step has settled it
         self._drawn: set[str] = set()
         self._calls = 0
@@ -211,8 +206,7 @@ class StepSampler:
                 self.model, rows.ids, rows.starts, rows.width, g.temperature, False, rows.lengths, rows.images
             ).logprobs
 
-        device = next(self.model.parameters()).device
-        cut = self.cut or partial(micro_batches, size=256, pad=g.pad_id, device=device)
-        scored = by_group(groups, cut(groups), logprobs)
+        blocks = micro_batches(groups, self.rows, g.pad_id, next(self.model.parameters()).device)
+        scored = by_group(groups, blocks, logprobs)
         self.ledger.seconds["regenerate"] += time.perf_counter() - begun
         return scored

@@ -6,13 +6,10 @@ import copy
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from omegaconf import DictConfig
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
@@ -24,10 +21,11 @@ from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import Generator, StepSampler
-from bapo.errors import Interrupted, UserError
+from bapo.errors import Interrupted
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
+from bapo.experiments.schema import Config
 from bapo.methods import Method
 from bapo.store import tracking
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, require_space, write_json, write_text
@@ -37,7 +35,7 @@ from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import data_folder
 
 
-def train(config: DictConfig) -> dict[str, Any]:
+def train(config: Config) -> dict[str, Any]:
     """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary."""
     folder = run_directory(config)
     identity = budgets.identity(config)
@@ -49,7 +47,7 @@ def train(config: DictConfig) -> dict[str, Any]:
 class Trainer:
     """One run: policy, rollout policy, method, buffers, tables."""
 
-    def __init__(self, config: DictConfig, folder: Path, identity: str) -> None:
+    def __init__(self, config: Config, folder: Path, identity: str) -> None:
         self.config, self.folder, self.identity = config, folder, identity
         models.prepare_process(config.threads)
         self.device = models.device_of(config)
@@ -150,11 +148,10 @@ class Trainer:
             group_size,
             step,
             ledger,
-            partial(self.learner.micro_batches, gradient=False) if self.learner.cuts else None,
+            self.config.train.micro_batch_size,
             limit,
             self.embedder,
         )
-
         if method.resets_reference(step) and method.needs_reference:
             self.learner.reset_reference()
             self.reference_moved = True
@@ -219,22 +216,31 @@ class Trainer:
     # ------------------------------------------------------------------ checkpoints
     def _checkpoint(self) -> None:
         method_state, groups = self.method.state()
+        weights: dict[str, Any] = {}  # beside the policy's
+        if self.rollout_model is not self.model:
+            weights[checkpoints.ROLLOUT] = self.rollout_model
+        if self.reference_moved:
+            weights[checkpoints.REFERENCE] = self.learner.reference
+        if self.critic is not None:
+            weights[checkpoints.CRITIC] = self.critic.model
+        state = {
+            "step": self.step,
+            "updates": self.learner.updates,
+            "stream_position": self.stream.position,
+            "rollout_version": self.rollout_version,
+            "method": method_state,
+        }
+        trained = {checkpoints.OPTIMIZER: self.learner, checkpoints.CRITIC_OPTIMIZER: self.critic}
         saved = checkpoints.save(
             self.folder,
-            self.learner,
+            self.model,
             self.processor or self.tokenizer,
-            None if self.rollout_model is self.model else self.rollout_model,
+            weights,
+            {name: each for name, each in trained.items() if each is not None},
             groups,
-            {
-                "step": self.step,
-                "updates": self.learner.updates,
-                "stream_position": self.stream.position,
-                "rollout_version": self.rollout_version,
-                "method": method_state,
-            },
+            state,
             self.tables,
             self.config.checkpoint,
-            self.reference_moved,
         )
         records.copy_tables(saved / "trainer", self.folder)
 
@@ -253,13 +259,13 @@ class Trainer:
         """Load what the next step depends on beside the policy."""
         checkpoints.load_optimizer(self.learner, trainer / checkpoints.OPTIMIZER)
         if self.critic is not None:
-            checkpoints.load_weights(self.critic.model, trainer / "critic.safetensors")
-            checkpoints.load_optimizer(self.critic, trainer / "critic_optimizer.safetensors")
+            checkpoints.load_weights(self.critic.model, trainer / checkpoints.CRITIC)
+            checkpoints.load_optimizer(self.critic, trainer / checkpoints.CRITIC_OPTIMIZER)
         self.reference_moved = (trainer / checkpoints.REFERENCE).exists()
         if self.reference_moved:
             checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)
         if self.rollout_model is not self.model:
-            checkpoints.load_weights(self.rollout_model, trainer / "rollout_policy.safetensors")
+            checkpoints.load_weights(self.rollout_model, trainer / checkpoints.ROLLOUT)
         groups = unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self.by_id.__getitem__)
 
@@ -274,7 +280,7 @@ class Trainer:
 
 
 @contextmanager
-def stop_requests() -> Any:
+def stop_requests() -> Iterator[Callable[[], bool]]:
     """Turn the first Ctrl-C or SIGTERM into a request that the loop answers between two steps; the second one kills."""
     received: list[int] = []
 
@@ -282,15 +288,9 @@ def stop_requests() -> Any:
         received.append(number)
         signal.signal(number, previous[number])
 
-    previous = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
-    check: Callable[[], bool] = lambda: bool(received)  # noqa: E731
+    previous = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for number in previous:
-            signal.signal(number, note)
-    except ValueError as error:  # not the main thread
-        raise UserError("training must run in the main thread of its process") from error
-    try:
-        yield check
+        yield lambda: bool(received)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

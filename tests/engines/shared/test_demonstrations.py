@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -28,7 +27,7 @@ if LATE:
 
     from bapo.engines.shared import models
     from bapo.engines.shared.prompts import Row, demonstrate
-    from bapo.engines.shared.rows import collate, micro_batches, pack_groups, unpack_groups
+    from bapo.engines.shared.rows import collate, pack_groups, unpack_groups
     from bapo.engines.shared.sampling import SamplingParameters
     from bapo.engines.torch.rollout import Generator, StepSampler
 
@@ -153,8 +152,8 @@ def test_scores_are_the_log_probabilities_of_the_current_policy(world):
     prompts = [prompt(tokenizer, (8, 3, 2), 22), prompt(tokenizer, (5, 4, 1, 6), 20)]
     ledger = Ledger()
     groups = generator.generate(model, prompts, 5, ("rollout",), 1, 0, FRESH, ledger)
-    for cut in (None, partial(micro_batches, size=3, pad=0, device="cpu")):
-        sampler = StepSampler(model, generator, None, 5, 1, scored := Ledger(), cut)
+    for rows in (None, 3):
+        sampler = StepSampler(model, generator, None, 5, 1, scored := Ledger(), rows)
         for group, logprobs in zip(groups, sampler.score(groups), strict=True):
             assert logprobs.dtype == np.float32 and logprobs.shape == group.samples.tokens.shape
             np.testing.assert_allclose(logprobs, group.samples.logprobs, atol=1e-4)

@@ -110,7 +110,7 @@ def register(config: Config) -> None:
 
 
 def _path(config: Config) -> str:
-    assert config.model.path, "a pretrained model has a path: bapo.experiments.check"
+    assert config.model.path, "a pretrained model has a path: bapo.experiments.schema"
     return config.model.path
 
 
