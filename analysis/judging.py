@@ -28,7 +28,7 @@ def audit(options: argparse.Namespace) -> Made:
 
 def claims(options: argparse.Namespace) -> Made:
     """Write the ledger of this paper's claims, or of another's."""
-    from analysis.claims import entries, ledger, papers, view, writers
+    from analysis.claims import entries, ledger, view, writers
 
     about = project.about()
     named = options.claims or (str(about.paper) if about and about.paper else None)
@@ -44,7 +44,7 @@ def claims(options: argparse.Namespace) -> Made:
     if named is None:
         files = writers.write(ledger.ledger(entries.read(), studies), studies, out)
     else:
-        of = papers.find(named)
+        of = entries.find(named)
         known = entries.read(of.claims, entries.Known.of(studies))
         files = writers.write(ledger.ledger(known, studies), studies, out, of.name, of.title)
         inputs = [of.claims, *inputs]

@@ -18,7 +18,7 @@ from typing import Any
 from markupsafe import Markup
 
 from analysis import audit, results, text
-from analysis.claims import papers
+from analysis.claims import entries
 from analysis.products import FIGURES, LEDGER, MAIN, imported, robustness_reports
 from analysis.results import AVERAGE, BASE
 from analysis.sharing import located
@@ -70,7 +70,7 @@ def write(home: Path, out: Path | None = None) -> Path:
     paper = about.paper if about else audit.SETUP
     published = audit.load(paper) if paper else None
     has_claims = published is not None and (not about or published.setup.claims)
-    ledger = home / f"{papers.find(str(paper)).name if about and has_claims else LEDGER}.md"
+    ledger = home / f"{entries.find(str(paper)).name if about and has_claims else LEDGER}.md"
     studies = [located(load(file), home) for file in sorted((home / "studies").glob("*.json"))]
     first = next((s for s in studies if s.name == MAIN), next(iter(studies), Study(home.name, "", (), "")))
     files = {

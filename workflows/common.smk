@@ -57,9 +57,9 @@ def hold_working_directory():
 @user_errors
 def check_claims():
     """A wrong entry of the ledger ends the workflow before its runs instead of after them."""
-    from analysis.claims import papers
+    from analysis.claims import entries
 
-    papers.check()
+    entries.check()
 
 
 def start_warm_process():

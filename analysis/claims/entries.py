@@ -1,30 +1,37 @@
-"""The entries of the ledger: reading ``analysis/claims/*.yaml``, and every mistake as one sentence."""
+"""The entries of the ledger: ``analysis/claims/*.yaml``, or those of another paper, as pydantic models."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from analysis import products
+from analysis import audit, paper, products
 from analysis.claims import FOLDER
-from analysis.claims.measures import BASE, CHANCE
-from analysis.claims.queries import QUERIES
-from analysis.claims.queries.training import SECONDS
-from analysis.claims.registry import names
+from analysis.claims.measures import BASE, CHANCE, QUERIES, Query, names
+from analysis.claims.queries import training
 from analysis.study import Study
-from bapo import validate
+from bapo import project, validate
 from bapo.errors import UserError, unknown
+from bapo.experiments import places
 from bapo.experiments.places import options
-from bapo.validate import REQUIRED, one_of, setting, wrong
+
+#: the key of the paper's number over all tasks
+OVERALL = "overall"
+Number = int | float
 
 
-@dataclass(frozen=True)
-class Rule:
+def _band(ends: tuple[Number, Number]) -> tuple[Number, Number]:
+    if ends[0] >= ends[1]:
+        raise ValueError("must be two numbers, the lower first")
+    return ends
+
+
+class Rule(BaseModel):
     """What the interval must show: exactly one of the rules, and for above and below perhaps the paper's size.
 
     above, below: a number that the interval must lie beyond; within: a band that must hold it; near: the same band,
@@ -32,22 +39,27 @@ class Rule:
     tolerance: how far short of the paper's number, in its unit, the estimate may fall and still have its size.
     """
 
-    above: int | float | None = None
-    below: int | float | None = None
-    within: tuple[int | float, ...] | None = setting(
-        None, validate.Rule(lambda v: len(v) == 2 and v[0] < v[1], "must be two numbers, the lower first")
-    )
-    near: int | float | None = None
-    always: bool | None = setting(None, validate.Rule(bool, "must be true"))
-    tolerance: int | float | None = None
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    @property
-    def kinds(self) -> list[str]:
-        return [kind for kind in RULES if getattr(self, kind) is not None]
+    above: Number | None = None
+    below: Number | None = None
+    within: Annotated[tuple[Number, Number], AfterValidator(_band)] | None = None
+    near: Number | None = None
+    always: Literal[True] | None = None
+    tolerance: Number | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Rule:
+        given = [kind for kind in RULES if getattr(self, kind) is not None]
+        if len(given) != 1:
+            raise ValueError(f"must have exactly one of {', '.join(RULES)}")
+        if self.tolerance is not None and given[0] not in ("above", "below"):
+            raise ValueError("tolerance goes with above or below")
+        return self
 
     @property
     def kind(self) -> str:
-        return self.kinds[0]
+        return next(kind for kind in RULES if getattr(self, kind) is not None)
 
     @property
     def value(self) -> Any:
@@ -61,22 +73,10 @@ class Rule:
         return f"within {self.value[0]} to {self.value[1]}" if self.kind == "within" else f"{self.kind} {self.value}"
 
 
-#: the key of the paper's number over all tasks
-OVERALL = "overall"
-RULES = tuple(f.name for f in fields(Rule) if f.name != "tolerance")
+RULES = tuple(name for name in Rule.model_fields if name != "tolerance")
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _is_number_or_words(value: Any) -> bool:
-    by_task = isinstance(value, dict) and value and all(isinstance(k, str) and _is_number(v) for k, v in value.items())
-    return bool(by_task or _is_number(value) or isinstance(value, str))
-
-
-@dataclass(frozen=True)
-class Claim:
+class Claim(BaseModel):
     """One entry. paper: a number; or one for each task, task/model and "overall"; or words where the paper gives none.
 
     studies: whose runs the query reads (default: Table 1's); query: its name, and its parameters.
@@ -86,26 +86,51 @@ class Claim:
     overall: how several tasks make one line: their mean, all of them at once, or none.
     """
 
-    id: str = setting(
-        REQUIRED, validate.Rule(re.compile("[a-z][a-z0-9_]*").fullmatch, "may have small letters, digits and _ only")
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
     section: str
     quote: str
-    paper: Any = setting(
-        REQUIRED, validate.Rule(_is_number_or_words, "must be a number, a number for each task, or words")
-    )
+    paper: Number | str | dict[str, Number]
     studies: tuple[str, ...] = ()
-    query: Mapping[str, Any] = setting({})
+    query: dict[str, Any] = {}
     rule: Rule | None = None
     tasks: tuple[str, ...] = ()
     scales: tuple[str, ...] = ()
-    overall: str = setting("mean", one_of("mean", "all", "none"))
+    overall: Literal["mean", "all", "none"] = "mean"
     not_testable: str = ""
     note: str = ""
 
+    @model_validator(mode="after")
+    def _complete(self) -> Claim:
+        """Raise ValueError for what no single field shows."""
+        if self.query and self.rule is None:
+            raise ValueError("rule is missing")
+        if self.query and not self.studies:
+            raise ValueError("studies is missing; name the studies whose runs the query reads")
+        if self.rule and isinstance(self.paper, str) and (self.rule.kind == "near" or self.rule.tolerance is not None):
+            raise ValueError("rule.near and rule.tolerance need a number in paper")
+        if not self.not_testable and (self.scales or not self.query):
+            raise ValueError(
+                "not_testable is missing; say why there is no query, or why only runs of scales are judged"
+            )
+        if self.query.get("quantity") == training.SECONDS and (self.scales or not self.not_testable):
+            raise ValueError("query.quantity=seconds depends on the machine: take flops, or say so in not_testable")
+        return self
+
     @property
     def parameters(self) -> dict[str, Any]:
+        """Return the query's parameters as they are written."""
         return {key: value for key, value in self.query.items() if key != "name"}
+
+    @property
+    def asked(self) -> Query:
+        return QUERIES[self.query["name"]]
+
+    @property
+    def judged_by(self) -> Rule:
+        assert self.rule is not None, "an entry with a query has a rule"
+        return self.rule
 
     def paper_value(self, task: str, model: str = "") -> float | None:
         """Return the paper's number for a model (a key `task/model`), else its task; None where it prints none."""
@@ -129,9 +154,10 @@ class Known:
     @staticmethod
     def of(studies: Mapping[str, Study]) -> Known:
         blocks = [b for s in studies.values() for b in s.blocks]
-        tasks, methods = (b.task for b in blocks), (m for b in blocks for m in b.methods)
         scales = tuple({s.scale for s in studies.values() if s.scale})
-        return Known(tuple(studies), tuple(dict.fromkeys(tasks)), scales, tuple(dict.fromkeys(methods)))
+        return Known(
+            tuple(studies), tuple({b.task for b in blocks}), scales, tuple({m for b in blocks for m in b.methods})
+        )
 
 
 def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
@@ -140,14 +166,9 @@ def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
     known: of another paper's claims; their queries read all of its studies where an entry names none (else: Table 1's).
     Raises UserError naming the file, the entry and the field.
     """
-    claims: dict[str, tuple[str, Claim]] = {}
+    claims: dict[str, Claim] = {}
     for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"{path}: no such file; name a YAML file with a list of claims") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+        content = _content(path)
         if not isinstance(content, list):
             raise UserError(f"{path}: must be a list of entries, each with id, section, quote, paper, query and rule")
         for i, entry in enumerate(content, 1):
@@ -155,59 +176,75 @@ def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
                 raise UserError(f"{path}: entry {i}: id is missing; give it a name in small letters")
             where = f"{path}: entry '{entry['id']}'"
             if entry["id"] in claims:
-                raise wrong(where, "id", None, f"is in {claims[entry['id']][0]} already; choose another")
+                raise UserError(f"{where}: id is there twice; choose another")
             if known and entry.get("query"):
                 entry = {"studies": list(known.study), **entry}
-            claim = validate.read(Claim, products.with_studies(entry), where)
-            _check(claim, where, known or Known())
-            claims[claim.id] = (path.name, claim)
-    return [claim for _, claim in claims.values()]
+            claim: Claim = validate.read(Claim, products.with_studies(entry), where)
+            _check_names(claim, where, known or Known())
+            claims[claim.id] = claim
+    return [*claims.values()]
 
 
-def _check(claim: Claim, where: str, known: Known) -> None:
-    """Raise UserError for what no single field shows."""
-    for key, group in (("studies", "study"), ("tasks", "task"), ("scales", "scale")):
-        allowed = sorted({*options(group), *getattr(known, group)})
-        for name in getattr(claim, key):
-            if name not in allowed:
-                raise UserError(unknown(f"{where}: {key}", f"no such {group}", name, allowed))
+def _content(path: Path) -> Any:
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+
+
+def _check_names(claim: Claim, where: str, known: Known) -> None:
+    """Raise UserError for a query, a parameter, a study, task, scale or method that does not exist."""
+    tasks = {*options("task"), *known.task}
+    given: list[tuple[str, str, Sequence[str], set[str]]] = [
+        ("studies", "study", claim.studies, {*options("study"), *known.study}),
+        ("tasks", "task", claim.tasks, tasks),
+        ("scales", "scale", claim.scales, {*options("scale"), *known.scale}),
+    ]
     if isinstance(claim.paper, Mapping):
-        allowed = sorted({*options("task"), *known.task, OVERALL})
-        for name in (str(key).partition("/")[0] for key in claim.paper):
-            if name not in allowed:
-                raise UserError(unknown(f"{where}: paper", "no such task", name, allowed))
+        given.append(("paper", "task", [key.partition("/")[0] for key in claim.paper], {*tasks, OVERALL}))
     if claim.query:
-        name = str(claim.query.get("name"))
-        if name not in QUERIES:
-            raise UserError(unknown(f"{where}: query.name", "no such query", name, sorted(QUERIES)))
-        QUERIES[name].check(where, claim.parameters)
-        _check_rule(claim.rule or Rule(), where, claim.paper)
-        if not claim.studies:
-            raise wrong(where, "studies", None, "is missing; name the studies whose runs the query reads")
-        if claim.query.get("quantity") == SECONDS and (claim.scales or not claim.not_testable):
-            cure = "is wall-clock time, which depends on what else the machine did: take flops, or say in not_testable "
-            raise wrong(where, "query.quantity", SECONDS, cure + "that it is only shown, and name no scales")
-        _check_methods(claim, where, known)
-    if claim.scales and not claim.not_testable:
-        raise wrong(where, "not_testable", None, "is missing; say why only the runs of scales are judged")
-    if not claim.query and not claim.not_testable:
-        raise wrong(where, "query", None, "is missing; give one, or say in not_testable why there can be none")
+        given.append(("query.name", "query", [str(claim.query.get("name"))], set(QUERIES)))
+        methods = {*options("method"), *known.method, BASE, CHANCE}
+        plain = [(key, [name.partition("+")[0] for name in names(claim.query.get(key))]) for key in ("of", "over")]
+        given += [(f"query.{key}", "method", listed, methods) for key, listed in plain]
+    for key, what, listed, allowed in given:
+        for name in listed:
+            if name not in allowed:
+                raise UserError(unknown(f"{where}: {key}", f"no such {what}", name, sorted(allowed)))
+    if claim.query:
+        claim.asked.check(claim.parameters, f"{where}: query")
 
 
-def _check_methods(claim: Claim, where: str, known: Known) -> None:
-    allowed = sorted({*options("method"), *known.method})
-    for key in ("of", "over"):
-        for name in names(claim.query.get(key)):
-            if name.partition("+")[0] not in (*allowed, BASE, CHANCE):
-                raise UserError(unknown(f"{where}: query.{key}", "no such method", name, allowed))
+# ------------------------------------------------------------------------------------------------ other papers
 
 
-def _check_rule(rule: Rule, where: str, paper: Any) -> None:
-    if len(rule.kinds) != 1:
-        raise wrong(where, "rule", None, f"must have exactly one of {', '.join(RULES)}")
-    if rule.kind == "near" and isinstance(paper, str):
-        raise wrong(where, "rule.near", rule.near, "needs a number in paper")
-    if rule.tolerance is not None and (rule.kind not in ("above", "below") or isinstance(paper, str)):
-        raise wrong(
-            where, "rule.tolerance", rule.tolerance, "goes with above or below, and with a paper that gives a number"
-        )
+@dataclass(frozen=True)
+class Paper:
+    """claims: the file of the entries; name: of the ledger's files, without a suffix; title: "" where none is given."""
+
+    claims: Path
+    name: str
+    title: str = ""
+
+
+def find(name: str) -> Paper:
+    """Return the claims that ``name`` stands for: CLAIMS.yaml, PAPER.yaml, or a paper of ``analysis/paper/``.
+
+    Raises UserError where a paper's file names no claims.
+    """
+    path = paper.find(name)
+    if not path.is_file() or not isinstance(_content(path), dict):
+        return Paper(path, products.PAPERS_LEDGER.format(path.stem.removesuffix("_claims")))
+    setup = audit.load(path).setup
+    if not setup.claims or not (path.parent / setup.claims).is_file():
+        raise UserError(f"{path}: claims={setup.claims}: no such file; name the YAML file of its claims beside it")
+    return Paper(path.parent / setup.claims, products.PAPERS_LEDGER.format(path.stem), setup.title)
+
+
+def check() -> None:
+    """Read the entries that the workflow's ledger is made of, and its paper. Raises UserError for what is wrong."""
+    about = project.about()
+    if about is None or about.paper is None:
+        read()
+    elif audit.load(about.paper).setup.claims:
+        read(find(str(about.paper)).claims, Known(tuple(places.own("study"))))

@@ -12,9 +12,7 @@ from analysis import statistics
 from analysis.beyond import bases
 from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
 from analysis.claims.entries import Claim
-from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of, mean_of_bases
-from analysis.claims.queries import QUERIES
-from analysis.claims.registry import names
+from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of, mean_of_bases, names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import View, merged, pruned
 from analysis.study import Block, Study, workflow_command
@@ -47,7 +45,7 @@ class Line:
         return firm and not self.adjusted >= 1 - statistics.CONFIDENCE
 
 
-def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
+def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
     """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
     kept: dict[tuple[Any, ...], Any] = {}
     lines = [line for claim in claims for line in _lines(claim, studies, kept)]
@@ -58,47 +56,28 @@ def ledger(claims: Sequence[Claim], studies: dict[str, Study]) -> list[Line]:
     return lines
 
 
-def command(claim: Claim, studies: dict[str, Study]) -> str:
-    """Return what makes the runs that a claim needs."""
+def _lines(claim: Claim, studies: Mapping[str, Study], kept: dict[tuple[Any, ...], Any]) -> list[Line]:
     config = next((s.config for s in studies.values()), ())
-    return workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
-
-
-def _lines(claim: Claim, studies: dict[str, Study], kept: dict[tuple[Any, ...], Any]) -> list[Line]:
-    how = command(claim, studies)
-    scale = next((s.scale for s in studies.values()), "")
+    command = workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
     if not claim.query:
-        return [_without(claim, claim.not_testable, "")]
+        return [_without(claim, claim.not_testable)]
     named = [studies[s] for s in claim.studies if s in studies]
     study = merged(named) if named else None
     blocks = [b for b in study.blocks if _concerns(claim, b)] if study else []
-    if not blocks:
+    if study is None or not blocks:
         absent = [s for s in claim.studies if s not in studies]
-        return [_without(claim, f"no runs: {_absent(absent)}", how, missing=True)]
-    lines = [_line(claim, block, study, kept, how) for block in blocks]
-    if claim.not_testable and scale not in claim.scales:
+        reason = f"studies not given: {', '.join(absent)}" if absent else "no study names these methods together"
+        return [replace(_without(claim, f"no runs; {reason}", missing=True), command=command)]
+    lines = [_line(claim, block, study, kept) for block in blocks]
+    if claim.not_testable and next((s.scale for s in studies.values()), "") not in claim.scales:
         only_measured = Verdict(NOT_TESTABLE, claim.not_testable)
-        return [
-            replace(line, verdict=replace(only_measured, part=line.verdict.part)) if line.parts else line
-            for line in lines
-        ]
-    lines += [
-        _without(claim, f"no runs: the study has none of {task}", how, task=task, missing=True)
-        for task in claim.tasks
-        if task not in {block.task for block in blocks}
-    ]
+        measured = [replace(only_measured, part=line.verdict.part) if line.parts else line.verdict for line in lines]
+        return [replace(line, verdict=v, command=command) for line, v in zip(lines, measured, strict=True)]
+    there = {block.task for block in blocks}
+    lines += [_without(claim, "no runs in the study", task, missing=True) for task in claim.tasks if task not in there]
     if claim.overall != "none" and len(lines) > 1 and any(line.parts for line in lines):
-        lines.append(_overall(claim, lines, how, {(b.task, b.model): bases.kind(b, study) for b in blocks}))
-    return lines
-
-
-def _absent(studies: Sequence[str]) -> str:
-    """Say why no runs were found, of the studies that were not given."""
-    if not studies:
-        return "no study names these methods together"
-    if len(studies) == 1:
-        return f"the study {studies[0]} was not given"
-    return f"the studies {', '.join(studies[:-1])} and {studies[-1]} were not given"
+        lines.append(_overall(claim, lines, {(b.task, b.model): bases.kind(b, study) for b in blocks}))
+    return [replace(line, command=command) for line in lines]
 
 
 def _concerns(claim: Claim, block: Block) -> bool:
@@ -109,78 +88,76 @@ def _concerns(claim: Claim, block: Block) -> bool:
     return all(any(m in block.methods or m in (BASE, CHANCE) for m in side) for side in sides)
 
 
-def _without(claim: Claim, reason: str, how: str, task: str = "", model: str = "", missing: bool = False) -> Line:
-    verdict = Verdict(NOT_TESTABLE, reason)
-    return Line(claim, task, model, verdict, paper=claim.paper_value(task, model), command=how, missing=missing)
+def _without(claim: Claim, reason: str, task: str = "", model: str = "", missing: bool = False) -> Line:
+    return Line(
+        claim, task, model, Verdict(NOT_TESTABLE, reason), paper=claim.paper_value(task, model), missing=missing
+    )
 
 
-def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[Any, ...], Any], how: str) -> Line:
-    query = QUERIES[claim.query["name"]]
-    finished = pruned(block, query.evaluated)
+def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[Any, ...], Any]) -> Line:
+    finished = pruned(block, claim.asked.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
     gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
     view = View(finished, study, kept)
-    place = {"task": block.task, "model": block.model}
     try:
-        parts = query.answer(view, **claim.parameters)
+        parts = claim.asked.answer(view, **claim.parameters)
     except NotTestable as reason:
-        return _without(claim, str(reason), how, **place)
+        return _without(claim, str(reason), block.task, block.model)
     if not parts:
-        return _without(claim, f"no runs of {', '.join(gone)}", how, **place, missing=True)
+        return _without(claim, f"no runs of {', '.join(gone)}", block.task, block.model, missing=True)
     paper = claim.paper_value(block.task, block.model)
-    if claim.rule.kind == "near" and paper is None:
-        return _without(claim, "the paper gives no number for this task", how, **place)
+    if claim.judged_by.kind == "near" and paper is None:
+        return _without(claim, "the paper gives no number for this task", block.task, block.model)
     gone += [f"{part} ({why})" for part, why in parts.unmeasured.items()]
-    verdict = _with_unknown(judge(parts, claim.rule, paper), gone)
+    verdict = _with_unknown(judge(parts, claim.judged_by, paper), gone)
     fewer = [m for m in wanted if m in finished.methods and len(finished.methods[m]) < len(block.methods[m])]
     if fewer:
-        verdict = replace(verdict, reason=f"{verdict.reason}; not every seed of {', '.join(fewer)} has finished")
+        verdict = replace(verdict, reason=f"{verdict.reason}; unfinished seeds of {', '.join(fewer)}")
     runs = tuple(sorted(view.read))
-    decides = parts[verdict.part]
-    return Line(claim, block.task, block.model, verdict, decides, parts, paper, runs, how, unknown=tuple(gone))
+    measure = parts[verdict.part]
+    return Line(claim, block.task, block.model, verdict, measure, dict(parts), paper, runs, unknown=tuple(gone))
 
 
 def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
     """Lower a verdict whose claim has unknown parts: it cannot be reproduced. firm: it can be contradicted."""
     if not unknown:
         return verdict
-    what = f"nothing is known of {', '.join(dict.fromkeys(unknown))}"
-    if verdict.verdict == REPRODUCED:
-        return replace(verdict, verdict=UNDERPOWERED, size="", reason=f"holds so far, but {what}")
-    if verdict.verdict == CONTRADICTED and not firm:
-        return replace(verdict, verdict=UNDERPOWERED, reason=f"does not hold so far, but {what}")
-    return replace(verdict, reason=f"{verdict.reason}; {what}")
+    lowered = verdict.verdict == REPRODUCED or (verdict.verdict == CONTRADICTED and not firm)
+    reason = f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}"
+    if not lowered:
+        return replace(verdict, reason=reason)
+    return replace(
+        verdict, verdict=UNDERPOWERED, size="" if verdict.verdict == REPRODUCED else verdict.size, reason=reason
+    )
 
 
-def _overall(claim: Claim, lines: list[Line], how: str, kinds: Mapping[tuple[str, str], str]) -> Line:
+def _overall(claim: Claim, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Line:
     """Over the tasks: the mean of each part that all have, or all lines at once; lines that say nothing are unknown.
 
     kinds: (task, model) -> what the bases of one kind share.
     """
+    rule, paper = claim.judged_by, claim.paper_value(ALL)
     judged = [line for line in lines if line.parts]
-    absent = [_place(line) for line in lines if not line.parts and not _not_of(claim, line)]
-    unknown = [what for line in judged for what in line.unknown]
-    runs = tuple(sorted({r for line in judged for r in line.runs}))
-    paper = claim.paper_value(ALL)
+    # where the paper says nothing of a line's task, nothing is missing
+    absent = [_place(line) for line in lines if not line.parts and not (rule.kind == "near" and line.paper is None)]
+    unknown = [*(what for line in judged for what in line.unknown), *absent]
     alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
-    if claim.overall == "all" or claim.rule.kind in ("always", "near") or not alike:
+    parts: dict[str, Measure] = {}
+    if claim.overall == "all" or rule.kind in ("always", "near") or not alike:
         outcome, worst, p = _weakest(judged)
         each = ", ".join(f"{_place(line)} {line.verdict.verdict}" for line in judged)
-        verdict = Verdict(outcome, f"in every task at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
-        verdict = _with_unknown(verdict, [*unknown, *absent])
-        return Line(claim, ALL, "", verdict, worst.measure, {}, paper, runs, how, unknown=(*unknown, *absent))
-    parts = {part: _mean_over_tasks(part, judged, kinds) for part in judged[0].parts}
-    verdict = _with_unknown(judge(parts, claim.rule, paper), [*unknown, *absent], firm=not absent)
-    return Line(claim, ALL, "", verdict, parts[verdict.part], parts, paper, runs, how, unknown=(*unknown, *absent))
+        verdict = Verdict(outcome, f"all tasks at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
+        verdict, measure = _with_unknown(verdict, unknown), worst.measure
+    else:
+        parts = {part: _mean_over_tasks(part, judged, kinds) for part in judged[0].parts}
+        verdict = _with_unknown(judge(parts, rule, paper), unknown, firm=not absent)
+        measure = parts[verdict.part]
+    runs = tuple(sorted({r for line in judged for r in line.runs}))
+    return Line(claim, ALL, "", verdict, measure, parts, paper, runs, unknown=tuple(unknown))
 
 
 def _place(line: Line) -> str:
     return "/".join(w for w in (line.task, line.model) if w)
-
-
-def _not_of(claim: Claim, line: Line) -> bool:
-    """Return whether the paper says nothing of the line's task, so that nothing is missing."""
-    return claim.rule.kind == "near" and line.paper is None
 
 
 def _mean_over_tasks(part: str, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Measure:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,11 +102,11 @@ class View:
         base = self.block.base
         if method == BASE and (base is None or not finished(base, True)):
             raise NotTestable("the base model has not been evaluated")
-        cells = (base,) if method == BASE else self.cells(method)
+        cells: Sequence[Cell | Base] = (base,) if method == BASE and base else self.cells(method)
         tables = []
         for name in self._benchmarks(column):
             key = ("eval", name, *(str(c.run) for c in cells))
-            problems, table = self._once(key, lambda name=name: self._evaluated(cells, name))
+            problems, table = self._once(key, partial(self._evaluated, cells, name))
             self.require_same(method, name, problems)
             tables.append(table)
         return tables
@@ -142,7 +143,7 @@ class View:
         curves = []
         for name in self._benchmarks(column):
             key = ("curve", name, *(str(c.run) for c in cells))
-            curves.append(self._once(key, lambda name=name: reading.curves(cells, name, self.study)))
+            curves.append(self._once(key, partial(reading.curves, cells, name, self.study)))
             self.require_same(method, name, curves[-1].problems)
         return curves
 
@@ -154,7 +155,7 @@ class View:
         """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""
         frames = {}
         for cell in self.cells(method):
-            frame = self._once((name, str(cell.run)), lambda c=cell: reading.table(c, name, self.study))
+            frame = self._once((name, str(cell.run)), partial(reading.table, cell, name, self.study))
             missing = [c for c in columns if c not in frame]
             if missing:
                 raise NotTestable(f"{cell.run / name} has no column '{missing[0]}'")
@@ -178,6 +179,13 @@ class View:
 
     def config(self, method: str) -> dict[str, Any]:
         return reading.config(self.cells(method)[0], self.study)
+
+    def setting(self, method: str, section: str, key: str) -> Any:
+        """Return a value of a method's configuration. Raises NotTestable where it has none."""
+        value = self.config(method).get(section, {}).get(key)
+        if value is None:
+            raise NotTestable(f"{self.title(method)}: config.yaml has no {section}.{key}")
+        return value
 
     def probes(self, method: str, probed: str) -> dict[int, pd.DataFrame]:
         cells = self.cells(method)

@@ -15,6 +15,8 @@ from analysis.page import markdown_table
 from analysis.study import Study
 from bapo.store.files import write_text
 
+Row = dict[str, Any]  # of ledger.as_dictionary
+ENDS = ("estimate", "low", "high")
 INTRODUCTION = """\
 Every quantitative sentence of the paper that the runs can be asked about. An interval is a 95% t interval for new
 problems and new training seeds, as far as the runs can tell (for costs and training curves: new seeds). A claim about
@@ -55,7 +57,7 @@ def write(
     return paths
 
 
-def counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def counts(rows: Sequence[Row]) -> dict[str, Any]:
     """Count the lines with each verdict, those that only lack runs, and the claims behind them."""
     by_verdict = Counter(row["verdict"] for row in rows)
     return {
@@ -66,17 +68,17 @@ def counts(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _ids(rows: Sequence[dict[str, Any]]) -> list[str]:
+def _ids(rows: Sequence[Row]) -> list[str]:
     return list(dict.fromkeys(row["id"] for row in rows))
 
 
-def headline(rows: Sequence[dict[str, Any]], claim: str) -> dict[str, Any]:
+def headline(rows: Sequence[Row], claim: str) -> Row:
     """Return the line that stands for a claim: over all tasks, else the only one, else the first that was tested."""
     lines = [row for row in rows if row["id"] == claim]
     return next((r for r in lines if r["task"] == ALL), next((r for r in lines if r["parts"]), lines[0]))
 
 
-def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str, paper: str = "") -> str:
+def markdown(rows: Sequence[Row], scale: str, note: str, paper: str = "") -> str:
     number = counts(rows)
     of = f" of {paper}" if paper else ""
     parts = [f"# Ledger of claims{of} at {scale or 'an unnamed'} scale", ""]
@@ -90,81 +92,53 @@ def markdown(rows: Sequence[dict[str, Any]], scale: str, note: str, paper: str =
     return "\n".join(parts)
 
 
-def _summary(rows: Sequence[dict[str, Any]]) -> str:
+def _summary(rows: Sequence[Row]) -> str:
     body = []
     for claim in _ids(rows):
         r = headline(rows, claim)
-        where = f"{r['task']}" if r["task"] else text.MISSING
         several = len(r["parts"]) > 1 or (r["task"] == ALL and not r["parts"])
-        here = _interval(r) + (f": {r['part']}" if several and r["part"] else "")
-        name = f"[{claim}](#{claim})"
-        body.append([name, r["section"], where, _paper(r), here, _verdict(r), text.p_number(r["p_holm"])])
+        here = _interval(r, r["unit"]) + (f": {r['part']}" if several and r["part"] else "")
+        place = [f"[{claim}](#{claim})", r["section"], r["task"] or text.MISSING, _paper(r)]
+        body.append([*place, here, _verdict(r), text.p_number(r["p_holm"])])
     return markdown_table(["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"], body, "lllllll")
 
 
-def _claim(rows: Sequence[dict[str, Any]]) -> str:
+def _claim(rows: Sequence[Row]) -> str:
     first = rows[0]
     lines = [f"### {first['id']}", "", f"> {first['quote']}", "", f"{first['section']}."]
     if first["query"]:
-        asked = ", ".join(f"{k} {_plain(v)}" for k, v in first["parameters"].items())
+        listed = {k: v if isinstance(v, list) else [v] for k, v in first["parameters"].items()}
+        asked = ", ".join(f"{k} {', '.join(map(str, v))}" for k, v in listed.items())
         lines[-1] += f" Query: {first['query']} ({asked}); the claim holds if {first['rule']}."
-    if first["note"]:
-        lines += ["", first["note"]]
-    if any(r["parts"] or r["estimate"] is not None for r in rows):
-        body = []
-        for r in rows:
-            where = " ".join(w for w in (r["task"], r["model"]) if w)
-            reason = r["reason"] + "".join(
-                f"<br>{p['part']}: {_number(p['estimate'])} ({_number(p['low'])} to {_number(p['high'])})"
-                + (f"; {p['note']}" if p["note"] else "")
-                for p in r["parts"]
-            )
-            body.append(
-                [
-                    where,
-                    _paper(r),
-                    _interval(r),
-                    _verdict(r),
-                    text.p_number(r["p"]),
-                    text.p_number(r["p_holm"]),
-                    str(r["n_seeds"]),
-                    r["varies"] or "nothing",
-                    reason,
-                ]
-            )
-        head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Varies", "Why, and each part"]
-        lines += ["", markdown_table(head, body, "llllllrll").rstrip()]
-    else:
-        lines += ["", *(f"- {r['task'] or 'all tasks'}: **{r['verdict']}**: {r['reason']}" for r in rows)]
-    if any(r["missing"] for r in rows):
-        lines += ["", f"The runs: `{first['command']}`"]
+    lines += ["", first["note"]] if first["note"] else []
+    head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Varies", "Why, and each part"]
+    lines += ["", markdown_table(head, [_cells(r) for r in rows], "llllllrll").rstrip()]
+    lines += ["", f"The runs: `{first['command']}`"] if any(r["missing"] for r in rows) else []
     return "\n".join([*lines, ""])
 
 
-def _plain(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _cells(r: Row) -> list[str]:
+    parts = [f"{p['part']}: {_interval(p)}" + (f"; {p['note']}" if p["note"] else "") for p in r["parts"]]
+    place = " ".join(w for w in (r["task"], r["model"]) if w) or "all"
+    numbers = [text.p_number(r["p"]), text.p_number(r["p_holm"]), str(r["n_seeds"]), r["varies"] or "nothing"]
+    why = "<br>".join(filter(None, [r["reason"], *parts]))
+    return [place, _paper(r), _interval(r, r["unit"]), _verdict(r), *numbers, why]
 
 
-def _number(value: float | None) -> str:
-    if value is None:
-        return text.MISSING
-    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def _interval(row: dict[str, Any]) -> str:
+def _interval(row: Row, unit: str = "") -> str:
     if row["estimate"] is None:
         return text.MISSING
-    unit = row["unit"] if row["unit"] in ("%", "x") else f" {row['unit']}"
-    shown = f"{_number(row['estimate'])}{unit}"
-    return shown if row["low"] is None else f"{shown} ({_number(row['low'])} to {_number(row['high'])})"
+    shown = [f"{row[key]:.2f}" if abs(row[key]) < 10 else f"{row[key]:.1f}" for key in ENDS if row[key] is not None]
+    shown[0] += unit if unit in ("%", "x", "") else f" {unit}"
+    return shown[0] + (f" ({shown[1]} to {shown[2]})" if len(shown) > 2 else "")
 
 
-def _paper(row: dict[str, Any]) -> str:
+def _paper(row: Row) -> str:
     value = row["paper_value"]
     return text.MISSING if value is None else value if isinstance(value, str) else f"{value:g}"
 
 
-def _verdict(row: dict[str, Any]) -> str:
+def _verdict(row: Row) -> str:
     firm = row["verdict"] in VERDICTS[:2]
     size = f" (size {row['size']})" if row["size"] in ("smaller", "larger") else ""
     return f"**{row['verdict']}**{size}" + (" (*)" if firm and not row["holds_corrected"] else "")

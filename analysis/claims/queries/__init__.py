@@ -1,6 +1,3 @@
 """The queries, registered by name as their modules are imported."""
 
 from analysis.claims.queries import accuracy, bound, probes, training  # noqa: F401
-from analysis.claims.registry import QUERIES
-
-__all__ = ["QUERIES"]

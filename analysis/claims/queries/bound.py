@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 import numpy as np
 
 from analysis.audit import best_case
-from analysis.claims.measures import NotTestable, of_seeds
-from analysis.claims.registry import Answer, answers, methods_with_runs, query
+from analysis.claims.measures import Answer, Measure, Methods, NotTestable, alone, of_seeds, query
+from analysis.claims.view import View
 from bapo.store.files import GROUPS
-
-if TYPE_CHECKING:
-    from analysis.claims.view import View
 
 
 @query()
-def constants_finite(view: View, *, of: Any) -> Answer:
+def constants_finite(view: View, *, of: Methods) -> Answer:
     """Return the share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
 
-    def alone(method: str):
+    def share(method: str) -> Measure:
         shares, largest = [], np.zeros(3)
         for frame in view.steps(method, ["k1", "k2", "k3"]).values():
             k = frame.dropna().to_numpy(np.float64)
@@ -29,17 +24,15 @@ def constants_finite(view: View, *, of: Any) -> Answer:
             largest = np.maximum(largest, k.max(axis=0))
         return of_seeds(shares, "%", ", ".join(f"K{i} at most {v:.3f}" for i, v in enumerate(largest, 1)))
 
-    return answers(methods_with_runs(view, of), alone)
+    return alone(view, of, share)
 
 
 @query()
-def x2_premise(view: View, *, of: Any) -> Answer:
+def x2_premise(view: View, *, of: Methods) -> Answer:
     """Return the share of groups admitted to X2 whose reward variance is at least c1 (1 - c1) (eq. 30: all)."""
 
-    def alone(method: str):
-        c1 = view.config(method).get("method", {}).get("c1")
-        if c1 is None:
-            raise NotTestable(f"{view.title(method)}: config.yaml has no method.c1")
+    def share(method: str) -> Measure:
+        c1 = view.setting(method, "method", "c1")
         shares, count, broken = [], 0, 0
         for frame in view.tables(method, GROUPS, ["origin", "mean", "used"]).values():
             mean = frame.loc[(frame["origin"] == "re-evaluated") & frame["used"], "mean"].to_numpy(np.float64)
@@ -51,17 +44,17 @@ def x2_premise(view: View, *, of: Any) -> Answer:
             raise NotTestable("no re-evaluated group was admitted")
         return of_seeds(shares, "%", f"{broken} of {count} admitted groups are below it")
 
-    return answers(methods_with_runs(view, of), alone)
+    return alone(view, of, share)
 
 
 @query()
-def bound_can_be_positive(view: View, *, of: Any) -> Answer:
+def bound_can_be_positive(view: View, *, of: Methods) -> Answer:
     """Return the share of trained groups for which eq. 20's bound, at its best over all new policies, is above 0.
 
     At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy.
     """
 
-    def alone(method: str):
+    def share(method: str) -> Measure:
         shares, best = [], -np.inf
         for frame in view.tables(method, GROUPS, ["mean", "used"]).values():
             mean = frame.loc[frame["used"] & (frame["mean"] > 0) & (frame["mean"] < 1), "mean"].to_numpy(np.float64)
@@ -72,4 +65,4 @@ def bound_can_be_positive(view: View, *, of: Any) -> Answer:
             best = max(best, float(values.max()))
         return of_seeds(shares, "%", f"the bound is at most {best + 0.0:.3g} TV(pi, alpha)")
 
-    return answers(methods_with_runs(view, of), alone)
+    return alone(view, of, share)

@@ -8,20 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
 import numpy as np
 
 from analysis import statistics
-from analysis.claims.measures import BASE, CHANCE, NotTestable, of_two, share_table
-from analysis.claims.registry import Answer, answers, methods_with_runs, pairs, query
+from analysis.claims.measures import (
+    BASE,
+    CHANCE,
+    Answer,
+    Measure,
+    Methods,
+    NotTestable,
+    alone,
+    compare,
+    names,
+    of_two,
+    query,
+    share_table,
+)
+from analysis.claims.view import View
 from analysis.probes import Probes, Value
 
-if TYPE_CHECKING:
-    from analysis.claims.view import View
-
 #: probed prompts: of the training set, or held out
-SETS = ("train", "probe")
+Set = Literal["train", "probe"]
 #: fewer chosen prompts than this tell nothing about a share
 FEWEST = 10
 
@@ -58,18 +68,18 @@ class Share:
     same: bool = False  # own is across
 
 
-def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer:
+def _answer(view: View, of: Methods, over: Methods | None, probed: str, share: Share) -> Answer:
     """Return the share of each method, alone or minus another's."""
 
     def own(p: Probes) -> np.ndarray:
         return share.own(p, p.steps[-1])
 
-    def alone(method: str):
+    def of_one(method: str) -> Measure:
         probes = _probes(view, method, probed)
         note = f"{len(probes.prompts[0])} probed prompts{_beside(probes, share)}"
         return of_two(statistics.mean_over_seeds(own(probes)), view.seeds(method), "%", 100, note)
 
-    def against(a: str, b: str):
+    def against(a: str, b: str) -> Measure:
         probes = _probes(view, a, probed)
         note = ""
         if b == CHANCE:
@@ -81,7 +91,7 @@ def _answer(view: View, of: Any, over: Any, probed: str, share: Share) -> Answer
         note = f"{view.title(a)} {100 * x.mean():.1f}%, {view.title(b)} {100 * y.mean():.1f}%{note}"
         return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
 
-    return answers(methods_with_runs(view, of), alone) if over is None else answers(pairs(view, of, over), against)
+    return alone(view, of, of_one) if over is None else compare(view, of, over, against)
 
 
 def _beside(probes: Probes, share: Share) -> str:
@@ -117,14 +127,14 @@ def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_le
     )
 
 
-@query(beside=(CHANCE,), probed=SETS)
-def hard_improved(view: View, *, of: Any, over: Any = None, probed: str = "train") -> Answer:
+@query(beside=(CHANCE,))
+def hard_improved(view: View, *, of: Methods, over: Methods | None = None, probed: Set = "train") -> Answer:
     """Return the share of the base's 0/G prompts with a correct answer at the last step (the paper's Figure 7)."""
     return _answer(view, of, over, probed, _of_chosen("at 0/{G}", lambda base, samples: base == 0, 1))
 
 
-@query(beside=(CHANCE,), probed=SETS)
-def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train", at_least: int = 1) -> Answer:
+@query(beside=(CHANCE,))
+def consistent_failures(view: View, *, of: Methods, over: Methods, probed: Set = "train", at_least: int = 1) -> Answer:
     """Return the share with ``at_least`` right in the end of the prompts that the base fails in all OTHER seeds."""
 
     def across(p: Probes, step: int) -> np.ndarray:
@@ -134,9 +144,15 @@ def consistent_failures(view: View, *, of: Any, over: Any, probed: str = "train"
     return _answer(view, of, over, probed, Share(across, across, same=True))
 
 
-@query(beside=(CHANCE,), probed=SETS)
+@query(beside=(CHANCE,))
 def degraded_prompts(
-    view: View, *, of: Any, over: Any = None, probed: str = "train", bins: int = 1, noise: float | None = None
+    view: View,
+    *,
+    of: Methods,
+    over: Methods | None = None,
+    probed: Set = "train",
+    bins: int = 1,
+    noise: float | None = None,
 ) -> Answer:
     """Return the share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
 
@@ -150,34 +166,37 @@ def degraded_prompts(
 
     share = Share(lambda p, step: p.within(step, fewer), lambda p, step: _across(p, step, fewer))
     if noise is not None:
-        for _, method in methods_with_runs(view, of):
+        for method in (m for m in names(of) if m in view.block.methods):
             probes = _probes(view, method, probed)
             chance = 100 * share.across(probes, 0).mean()
             if chance > noise:
                 raise NotTestable(
-                    f"sampling alone takes too many prompts {bins} of {probes.samples} down: {chance:.1f}% of the "
-                    f"unchanged base's (at most {noise:g}% for a verdict); {view.title(method)}, counted as the paper "
-                    f"does: {100 * share.own(probes, probes.steps[-1]).mean():.1f}%, and "
-                    f"{100 * probes.within(probes.steps[-1], lambda x, y: y < x).mean():.1f}% below the diagonal at all"
+                    f"sampling alone takes {chance:.1f}% of the unchanged base's prompts {bins} of {probes.samples} "
+                    f"down (at most {noise:g}% for a verdict); {view.title(method)}, counted as the paper does: "
+                    f"{100 * share.own(probes, probes.steps[-1]).mean():.1f}%"
                 )
     return _answer(view, of, over, probed, share)
 
 
-@query(beside=(CHANCE,), probed=SETS)
-def solved_stay(view: View, *, of: Any, over: Any = None, probed: str = "train", at_least: int = 6) -> Answer:
+@query(beside=(CHANCE,))
+def solved_stay(
+    view: View, *, of: Methods, over: Methods | None = None, probed: Set = "train", at_least: int = 6
+) -> Answer:
     """Return the share of the base's G/G prompts with ``at_least`` correct answers at the last step."""
     share = _of_chosen("at {G}/{G}", lambda base, samples: base == samples, at_least)
     return _answer(view, of, over, probed, share)
 
 
-@query(beside=(BASE,), probed=SETS, at=("first", "last"))
-def probe_difference(view: View, *, of: Any, over: Any, probed: str = "probe", at: str = "last") -> Answer:
+@query(beside=(BASE,))
+def probe_difference(
+    view: View, *, of: Methods, over: Methods, probed: Set = "probe", at: Literal["first", "last"] = "last"
+) -> Answer:
     """of minus over in accuracy on the probed prompts (held out: probed = probe), in points.
 
     at: last, or first (the first probed step after the base). over = base: step 0 of the same runs.
     """
 
-    def against(a: str, b: str):
+    def against(a: str, b: str) -> Measure:
         x = _probes(view, a, probed)
         y = x if b == BASE else _probes(view, b, probed)
         step = x.steps[1] if at == "first" else x.steps[-1]
@@ -188,4 +207,4 @@ def probe_difference(view: View, *, of: Any, over: Any, probed: str = "probe", a
         difference = statistics.difference_over_seeds([p], [q], (False, b == BASE))
         return of_two(difference, view.seeds(a, b), "points", 100, note, one_freedom=b == BASE)
 
-    return answers(pairs(view, of, over), against)
+    return compare(view, of, over, against)

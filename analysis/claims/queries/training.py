@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from analysis import text
-from analysis.claims.measures import Measure, NotTestable, of_seeds, ratios
-from analysis.claims.registry import Answer, answers, methods_with_runs, pairs, query
+from analysis.claims.measures import Answer, Measure, Methods, NotTestable, alone, compare, of_seeds, query, ratios
+from analysis.claims.view import View
 from analysis.results import has_reference_pass
 from analysis.statistics import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from analysis.claims.view import View
 
 
 # ------------------------------------------------------------------------------------------------ costs
@@ -24,7 +22,9 @@ if TYPE_CHECKING:
 #: wall-clock time, which depends on what else the machine does: shown, never judged (entries.py); without the probes
 SECONDS = "seconds"
 FLOPS, WITHOUT_REFERENCE = "flops", "flops_without_reference"
-QUANTITIES = ("rollouts", "generated_tokens", "trained_tokens", "updates", FLOPS, WITHOUT_REFERENCE, SECONDS)
+Quantity = Literal[
+    "rollouts", "generated_tokens", "trained_tokens", "updates", "flops", "flops_without_reference", "seconds"
+]
 #: quantities that a pass of a reference model is part of
 HOLDS_REFERENCE = (FLOPS, SECONDS)
 
@@ -56,27 +56,27 @@ def _times(view: View, a: str, b: str) -> str:
     means = [np.mean([t.get(SECONDS, np.nan) for t in view.totals(m).values()]) for m in (a, b)]
     if not np.isfinite(means).all():
         return ""
-    shown = [f"{view.title(m)} {_amount(x, SECONDS)}" for m, x in zip((a, b), means, strict=True)]
+    shown = [f"{view.title(m)} {_amount(float(x), SECONDS)}" for m, x in zip((a, b), means, strict=True)]
     return f"; seconds on the machine, not judged: {', '.join(shown)}"
 
 
-@query(quantity=QUANTITIES)
-def cost_ratio(view: View, *, of: Any, over: Any, quantity: str = "rollouts") -> Answer:
-    """of / over in one of QUANTITIES.
+@query()
+def cost_ratio(view: View, *, of: Methods, over: Methods, quantity: Quantity = "rollouts") -> Answer:
+    """of / over in a quantity.
 
     flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
     """
 
-    def against(a: str, b: str):
+    def against(a: str, b: str) -> Measure:
         x, y = _cost(view, a, quantity), _cost(view, b, quantity)
         common = sorted(set(x) & set(y))
-        shown = [_amount(np.mean([v[s] for s in common]), quantity) for v in (x, y)] if common else ["", ""]
+        shown = [_amount(float(np.mean([v[s] for s in common])), quantity) for v in (x, y)] if common else ["", ""]
         note = f"{quantity.replace('_', ' ')}: {view.title(a)} {shown[0]}, {view.title(b)} {shown[1]}"
         note += _times(view, a, b) if quantity in (FLOPS, WITHOUT_REFERENCE) else ""
         note += _references(view, a, b) if quantity in HOLDS_REFERENCE else ""
         return of_seeds(ratios(x, y), "x", note)
 
-    return answers(pairs(view, of, over), against)
+    return compare(view, of, over, against)
 
 
 def _amount(value: float, quantity: str) -> str:
@@ -88,51 +88,49 @@ def _amount(value: float, quantity: str) -> str:
 # ------------------------------------------------------------------------------------------------ the batch
 
 
-def _shares(view: View, of: Any, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Answer:
+def _shares(view: View, of: Methods, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Answer:
     """share(frame, B) in percent, of each seed."""
 
-    def alone(method: str):
-        size = view.config(method).get("train", {}).get("batch_size")
-        if not size:
-            raise NotTestable(f"{view.title(method)}: config.yaml has no train.batch_size")
+    def of_one(method: str) -> Measure:
+        size = view.setting(method, "train", "batch_size")
         values = [100 * float(share(f, size)) for f in view.steps(method, columns).values()]
         return of_seeds(values, "%", f"B = {size} groups")
 
-    return answers(methods_with_runs(view, of), alone)
+    return alone(view, of, of_one)
 
 
 @query()
-def batch_fill(view: View, *, of: Any) -> Answer:
+def batch_fill(view: View, *, of: Methods) -> Answer:
     """Groups in the training batch as a share of the configured batch B, mean over the steps."""
     return _shares(view, of, ["batch_groups"], lambda f, size: f["batch_groups"].mean() / size)
 
 
 @query()
-def steps_below_capacity(view: View, *, of: Any) -> Answer:
+def steps_below_capacity(view: View, *, of: Methods) -> Answer:
     """Return the share of the steps whose batch holds fewer groups than B."""
     return _shares(view, of, ["batch_groups"], lambda f, size: (f["batch_groups"] < size).mean())
 
 
-@query(part=("x1", "x2", "x3"))
-def batch_part(view: View, *, of: Any, part: str) -> Answer:
+@query()
+def batch_part(view: View, *, of: Methods, part: Literal["x1", "x2", "x3"]) -> Answer:
     """Return the share of the trained groups that come from x1, x2 or x3, over the whole run."""
     return _shares(view, of, [part, "batch_groups"], lambda f, _: f[part].sum() / max(1, f["batch_groups"].sum()))
 
 
 @query()
-def fresh_kept(view: View, *, of: Any) -> Answer:
+def fresh_kept(view: View, *, of: Methods) -> Answer:
     """Return the share of the fresh groups that the online filter keeps as X1."""
     return _shares(view, of, ["x1", "groups_fresh"], lambda f, _: f["x1"].sum() / max(1, f["groups_fresh"].sum()))
 
 
 @query()
-def x2_admission(view: View, *, of: Any, stored: int | None = None) -> Answer:
+def x2_admission(view: View, *, of: Methods, stored: int | None = None) -> Answer:
     """Share of re-evaluated hard prompts that eq. 6 admits, minus an unchanged policy's (analysis/beyond/admission.py).
 
     stored: only prompts whose stored group had this many correct answers.
     """
 
-    def alone(method: str):
+    def of_one(method: str) -> Measure:
         found = {a.stored: a for a in view.admissions(method)}
         if stored not in found:
             raise NotTestable(f"{view.title(method)} re-evaluates no prompt stored at {stored} correct answers")
@@ -142,7 +140,7 @@ def x2_admission(view: View, *, of: Any, stored: int | None = None) -> Answer:
         e = Estimate(100 * a.difference.mean, 100 * a.difference.se, a.difference.df)
         return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
 
-    return answers(methods_with_runs(view, of), alone)
+    return alone(view, of, of_one)
 
 
 # ------------------------------------------------------------------------------------------------ series
@@ -154,9 +152,15 @@ REDUCE = {
 }
 
 
-@query(reduce=tuple(REDUCE))
+@query()
 def series_ratio(
-    view: View, *, of: Any, over: Any, column: str, window: list[float] | None = None, reduce: str = "mean"
+    view: View,
+    *,
+    of: Methods,
+    over: Methods,
+    column: str,
+    window: list[float] | None = None,
+    reduce: Literal["mean", "max", "roughness"] = "mean",
 ) -> Answer:
     """of / over in the mean, max or roughness of a column of steps.parquet. window: from, to, as shares of the run."""
 
@@ -172,7 +176,7 @@ def series_ratio(
             by_seed[seed] = REDUCE[reduce](part)
         return by_seed
 
-    def against(a: str, b: str):
+    def against(a: str, b: str) -> Measure:
         x, y = reduced(a), reduced(b)
         if any(v == 0 for v in y.values()):
             raise NotTestable(f"{column} of {view.title(b)} is 0")
@@ -180,15 +184,15 @@ def series_ratio(
         note = f"{column.replace('_', ' ')}: {view.title(a)} {means[0]:.3g}, {view.title(b)} {means[1]:.3g}"
         return of_seeds(ratios(x, y), "x", note)
 
-    return answers(pairs(view, of, over), against)
+    return compare(view, of, over, against)
 
 
 @query()
-def series_growth(view: View, *, of: Any, column: str, share: float = 0.1) -> Answer:
+def series_growth(view: View, *, of: Methods, column: str, share: float = 0.1) -> Answer:
     """Mean of a column of steps.parquet over the last ``share`` of a run, divided by that over the first."""
 
-    def alone(method: str):
-        ends = {"first": {}, "last": {}}
+    def of_one(method: str) -> Measure:
+        ends: dict[str, dict[int, float]] = {"first": {}, "last": {}}
         for seed, frame in view.steps(method, [column]).items():
             values = frame[column].to_numpy(np.float64)
             count = max(1, round(share * len(values)))
@@ -201,4 +205,4 @@ def series_growth(view: View, *, of: Any, column: str, share: float = 0.1) -> An
         note = f"{column.replace('_', ' ')}: first {means[0]:.3g}, last {means[1]:.3g}"
         return of_seeds(ratios(ends["last"], ends["first"]), "x", note)
 
-    return answers(methods_with_runs(view, of), alone)
+    return alone(view, of, of_one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from support.paths import needs_shared
 
 from analysis import claims
 from analysis import study as studies
-from analysis.claims import entries, papers, verdicts
+from analysis.claims import entries, verdicts
 from analysis.claims.entries import Rule
 from analysis.claims.measures import Measure, mean_of, of_two, share_table
 from analysis.statistics import Estimate, difference_over_seeds
@@ -64,54 +65,52 @@ def test_the_claims_that_the_issue_lists_are_there() -> None:
         assert words in quotes, words
 
 
-MISTAKES = [
-    ({"qoute": "x"}, "qoute: no such field"),
-    ({"paper": [1, 2]}, "paper=[1, 2]: must be a number"),
-    ({"query": {"name": "cost_ration"}}, "query.name: no such query"),
-    ({"query": {"name": "cost_ratio", "of": "dapo"}}, "query.over is missing"),
-    ({"query": {"name": "cost_ratio", "of": "a", "over": "b", "quality": "x"}}, "query.quality"),
-    (
-        {"query": {"name": "cost_ratio", "of": "a", "over": "b", "quantity": "rollout"}},
-        "query.quantity: no such choice",
-    ),
-    (
-        {"query": {"name": "cost_ratio", "of": "a", "over": ["b", "base"]}},
-        "query.over: query 'cost_ratio' cannot be asked over base",
-    ),
-    ({"query": {"name": "accuracy_difference", "of": "a", "over": "chance"}}, "cannot be asked over chance"),
-    ({"query": {"name": "cost_ratio", "of": "a", "over": "b", "quantity": "seconds"}}, "is wall-clock time"),
-    ({"rule": {"above": 0, "below": 1}}, "rule: must have exactly one of"),
-    ({"rule": {"within": [3, 2]}}, "rule.within=(3, 2): must be two numbers"),
-    ({"rule": {"atop": 0}}, "rule.atop: no such field"),
-    ({"paper": "more", "rule": {"near": 0.2}}, "rule.near=0.2: needs a number in paper"),
-    ({"studies": ["table9"]}, "studies: no such study"),
+ASKED = {"name": "cost_ratio", "of": "dapo", "over": "bapo"}
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"qoute": "x"}, "qoute"),
+    ({"paper": [1, 2]}, "paper"),
+    ({"query": {"name": "cost_ration"}}, "query.name"),
+    ({"query": {"name": "cost_ratio", "of": "dapo"}}, "query: over"),
+    ({"query": ASKED | {"quality": "x"}}, "query: quality"),
+    ({"query": ASKED | {"quantity": "rollout"}}, "query: quantity"),
+    ({"query": ASKED | {"over": ["bapo", "base"]}}, "query.over"),
+    ({"query": {"name": "accuracy_difference", "of": "dapo", "over": "chance"}}, "query.over"),
+    ({"query": ASKED | {"quantity": "seconds"}}, "seconds"),
+    ({"query": ASKED | {"of": "dappo"}}, "query.of: no such method (did you mean 'dapo'?)"),
+    ({"rule": {"above": 0, "below": 1}}, "rule"),
+    ({"rule": {"within": [3, 2]}}, "rule.within"),
+    ({"rule": {"near": 0.2, "tolerance": 1}}, "tolerance"),
+    ({"rule": {"atop": 0}}, "rule.atop"),
+    ({"paper": "more", "rule": {"near": 0.2}}, "rule.near"),
+    ({"studies": ["table9"]}, "studies"),
     ({"tasks": ["countdwn"]}, "tasks: no such task (did you mean 'countdown'?)"),
     ({"scales": ["papr"], "not_testable": "why"}, "scales: no such scale (did you mean 'paper'?)"),
-    ({"studies": []}, "studies: is missing"),
-    ({"overall": "median"}, "overall=median: must be one of mean, all, none"),
-    ({"scales": ["paper"]}, "not_testable: is missing"),
-    ({"section": 5.1}, "section=5.1: must be text"),
+    ({"studies": []}, "studies"),
+    ({"overall": "median"}, "overall"),
+    ({"scales": ["paper"]}, "not_testable"),
+    ({"query": {}, "rule": None}, "not_testable"),
+    ({"section": 5.1}, "section"),
+    ({"paper": {"countdown/tiny": 1.0, "overal": 2.0}}, "paper: no such task (did you mean 'overall'?)"),
 ]
 
 
-@pytest.mark.parametrize(("change", "says"), MISTAKES, ids=[says for _, says in MISTAKES])
-def test_a_mistake_names_file_entry_and_field(tmp_path: Path, change: dict, says: str) -> None:
+@pytest.mark.parametrize(("change", "named"), MISTAKES, ids=[named for _, named in MISTAKES])
+def test_a_mistake_names_file_entry_and_field(tmp_path: Path, change: dict[str, Any], named: str) -> None:
     with pytest.raises(UserError) as error:
         written(tmp_path, change)
-    assert says in str(error.value)
+    assert named in str(error.value) and "\n" not in str(error.value)
     assert str(error.value).startswith(f"{tmp_path / 'mine.yaml'}: entry 'a_claim': ")
-    assert "\n" not in str(error.value)
 
 
 def test_other_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"mine.yaml: entry 'a_claim': id: is in mine.yaml already"):
+    with pytest.raises(UserError, match=r"mine.yaml: entry 'a_claim': id"):
         written(tmp_path, {}, {})
-    (tmp_path / "mine.yaml").write_text("- {id: [")
-    with pytest.raises(UserError, match=r"mine.yaml: not valid YAML"):
-        entries.read(tmp_path)
-    (tmp_path / "mine.yaml").write_text("- {section: here}")
-    with pytest.raises(UserError, match=r"mine.yaml: entry 1: id is missing"):
-        entries.read(tmp_path)
+    for text, named in (("- {id: [", "YAML"), ("- {section: here}", "entry 1: id"), ("a: 1", "list")):
+        (tmp_path / "mine.yaml").write_text(text)
+        with pytest.raises(UserError, match=rf"mine\.yaml: .*{named}"):
+            entries.read(tmp_path)
+    with pytest.raises(UserError, match=r"nowhere\.yaml"):
+        entries.read(tmp_path / "nowhere.yaml")
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
@@ -154,7 +153,6 @@ def test_near_takes_the_band_from_the_papers_number() -> None:
 def test_size_is_told_apart_from_direction(mean: float, size: str) -> None:
     found = verdicts.judge({"a": measure(mean, 0.1)}, Rule(above=0.0, tolerance=3), 12.5)
     assert (found.verdict, found.size) == (claims.REPRODUCED, size)
-    assert (found.reason == "direction reproduced, size smaller: 2 against 12.5 points") == (size == "smaller")
 
 
 def test_every_part_must_hold_and_one_firm_exception_contradicts() -> None:
@@ -168,24 +166,27 @@ def test_every_part_must_hold_and_one_firm_exception_contradicts() -> None:
     assert verdicts.judge({"a": good, "b": measure(-2.3, 1)}, ABOVE).verdict == claims.UNDERPOWERED
 
 
-def test_seeds_that_would_settle() -> None:
-    # a difference of 1 with sd 1 between seeds of each side: about 17 seeds (two-sample t test, power 0.8)
-    some = measure(1.0, 0.9, 4, seed_variance=1.0)
-    assert "17 seeds of each method would settle it" in verdicts.judge({"a": some}, ABOVE).reason
-    stuck = measure(1.0, 0.9, 4, problem_variance=0.8, seed_variance=0.01)
-    assert "not even 10.0k seeds would settle it" in verdicts.judge({"a": stuck}, ABOVE).reason
-    # paired by seed: half the degrees of freedom. d = 2 sd: the one-sample t test's textbook number is 5
-    paired = measure(2.0, 1.0, 2, seed_variance=0.5, freedom=1.0)
-    assert "about 5 seeds" in verdicts.judge({"a": paired}, ABOVE).reason
-    assert "one training seed gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0, 1)}, ABOVE).reason
-    assert "one problem gives no interval" in verdicts.judge({"a": measure(1.0, np.nan, 0)}, ABOVE).reason
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        # a difference of 1 with sd 1 between seeds of each side: about 17 seeds (two-sample t test, power 0.8)
+        ({"se": 0.9, "df": 4, "seed_variance": 1.0}, "about 17"),
+        ({"se": 0.9, "df": 4, "problem_variance": 0.8, "seed_variance": 0.01}, "more than 10000"),
+        # paired by seed: half the degrees of freedom. d = 2 sd: the one-sample t test's textbook number is 5
+        ({"mean": 2.0, "se": 1.0, "df": 2, "seed_variance": 0.5, "freedom": 1.0}, "about 5"),
+        ({"se": np.nan, "df": 0, "seeds": 1}, "one training seed"),
+        ({"se": np.nan, "df": 0}, "one problem"),
+    ],
+)
+def test_what_would_settle_it(given: dict[str, Any], reason: str) -> None:
+    found = verdicts.judge({"a": measure(**{"mean": 1.0, **given})}, ABOVE)
+    assert found.verdict == claims.UNDERPOWERED and reason in found.reason
 
 
 @pytest.mark.parametrize(("mean", "says"), [(9.0, "holds"), (-9.0, "does not hold"), (0.1, "is open")])
 def test_one_training_seed_says_nothing_of_methods(mean: float, says: str) -> None:
     found = verdicts.judge({"a": measure(mean, 1, seeds=1)}, ABOVE)
-    assert found.verdict == claims.UNDERPOWERED
-    assert found.reason.startswith(f"the claim {says} for these trained models")
+    assert found.verdict == claims.UNDERPOWERED and found.reason.endswith(f"the claim {says}")
     assert np.isnan(found.p)  # no test of a method, so none for Holm either
     # a part with more seeds can still contradict
     assert verdicts.judge({"a": measure(9, 1, seeds=1), "b": measure(-9, 1)}, ABOVE).verdict == claims.CONTRADICTED
@@ -240,37 +241,13 @@ def test_another_papers_claims_may_name_what_its_studies_have(tmp_path: Path) ->
     assert claim.studies == ("first", "second") and claim.tasks == ("sorting",) and claim.scales == ("mine",)
     with pytest.raises(UserError, match=r"theirs\.yaml: entry 'a_claim': tasks: no such task"):
         entries.read(path)
-    with pytest.raises(UserError, match=r"nowhere\.yaml: no such file; name a YAML file"):
-        entries.read(tmp_path / "nowhere.yaml", known)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (
-            {"query": {"name": "accuracy_difference", "of": "grop", "over": "base"}},
-            r"query\.of: no such method.*'grpo'",
-        ),
-        (
-            {"query": {"name": "accuracy_difference", "of": "grpo", "over": ["bapo", "bpo"]}},
-            r"query\.over: no such method",
-        ),
-        ({"paper": {"countdwon": 1.0}}, r"paper: no such task \(did you mean 'countdown'\?\)"),
-        ({"paper": {"countdown/tiny": 1.0, "overal": 2.0}}, r"paper: no such task \(did you mean 'overall'\?\)"),
-    ],
-)
-def test_a_misspelt_method_or_task_is_said(change: dict, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "theirs.yaml"
-    path.write_text(yaml.safe_dump([{**GOOD, **change}]), encoding="utf-8")
-    with pytest.raises(UserError, match=message):
-        entries.read(path)
-    known = entries.Known(method=("grop",))  # a method of the studies that are asked
+    method = entries.Known(method=("grop",))  # a method of the studies that are asked
     path.write_text(yaml.safe_dump([{**GOOD, "query": {**GOOD["query"], "of": "grop"}}]), encoding="utf-8")
-    assert entries.read(path, known)
+    assert entries.read(path, method)
 
 
 def test_the_second_papers_claims_are_found_by_its_name() -> None:
-    of = papers.find("simplerl_zoo")
+    of = entries.find("simplerl_zoo")
     assert (of.name, of.title) == ("claims_simplerl_zoo", "SimpleRL-Zoo")
     known = entries.Known.of({"table1": study("table1", "mathematics")})
     assert [c.query.get("name") for c in entries.read(of.claims, known)] == [
@@ -282,14 +259,14 @@ def test_the_second_papers_claims_are_found_by_its_name() -> None:
 
 
 def test_a_file_of_claims_or_a_papers_file_may_be_given(tmp_path: Path) -> None:
-    assert papers.find(str(tmp_path / "my_claims.yaml")).name == "claims_my"
+    assert entries.find(str(tmp_path / "my_claims.yaml")).name == "claims_my"
     paper = tmp_path / "paper.yaml"
     (tmp_path / "t.yaml").write_text(yaml.safe_dump({"parts": [{"columns": {}, "models": []}]}), encoding="utf-8")
     paper.write_text("table: t.yaml", encoding="utf-8")
-    with pytest.raises(UserError, match=r"paper\.yaml: claims is missing"):
-        papers.find(str(paper))
+    with pytest.raises(UserError, match=r"paper\.yaml: claims"):
+        entries.find(str(paper))
     paper.write_text("table: t.yaml\nclaims: c.yaml\ntitle: T", encoding="utf-8")
-    with pytest.raises(UserError, match=r"paper\.yaml: claims=c\.yaml: no file"):
-        papers.find(str(paper))
+    with pytest.raises(UserError, match=r"paper\.yaml: claims=c\.yaml"):
+        entries.find(str(paper))
     (tmp_path / "c.yaml").write_text("[]", encoding="utf-8")
-    assert papers.find(str(paper)) == papers.Paper(tmp_path / "c.yaml", "claims_paper", "T")
+    assert entries.find(str(paper)) == entries.Paper(tmp_path / "c.yaml", "claims_paper", "T")
