@@ -48,7 +48,7 @@ class Base:
 
 @dataclass(frozen=True)
 class StudyFile:
-    """The fields of a study file (in words: ``python -m analysis --help``)."""
+    """The fields of a study file, which the workflow writes as JSON."""
 
     cells: tuple[Cell, ...] = setting(REQUIRED, NOT_EMPTY)
     bases: tuple[Base, ...] = ()
