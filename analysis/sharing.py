@@ -30,7 +30,7 @@ PAPER = "https://arxiv.org/abs/2602.20722"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
 #: a zip file may hold so many times its size; `bapo export` does not compress
 INFLATION = 50
-EVALUATIONS = ("eval", "curve", "eval_shuffled_images")
+EVALUATIONS = ("eval", "curve")
 Entry = TypeVar("Entry", Cell, Base)
 
 

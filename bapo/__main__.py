@@ -62,7 +62,7 @@ def _parser() -> ArgumentParser:
     text = "evaluate the base model and every kept checkpoint of the run, evaluation.curve_samples per problem"
     what.add_argument("--curve", action="store_true", help=text)
     what.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last")
-    text = "where to write (default: in the run's folder, eval/, curve/, or eval_shuffled_images/ for the control)"
+    text = "where to write (default: in the run's folder, eval/ or curve/)"
     sub.add_argument("--out", metavar="FOLDER", help=text)
     sub = command("demo", _demo, "Show four rows of Table 1 with one seed, and a picture of them, in minutes.")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
@@ -214,9 +214,7 @@ def _evaluate(config: DictConfig, arguments: Namespace) -> None:
             accuracies = ", ".join(f"{100 * value:.1f} at {step}" for step, value in result["accuracy"].items())
             print(f"{name}: {accuracies}", file=sys.stderr)
         return
-    # a control must not take the place of the evaluation that the tables read
-    usual = "eval" if config.evaluation.images == "own" else f"eval_{config.evaluation.images}_images"
-    summary = run.evaluate(config, checkpoint, out or home / usual)
+    summary = run.evaluate(config, checkpoint, out or home / "eval")
     for name, result in summary["benchmarks"].items():
         error = result["standard_error"]  # None for a single problem
         spread = "" if error is None else f" +- {100 * error:.2f}"

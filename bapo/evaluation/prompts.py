@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from bapo import seeds
 from bapo.errors import UserError
+from bapo.experiments.schema import Config
 
 if TYPE_CHECKING:
     from bapo.evaluation.tasks import Benchmark
@@ -45,8 +44,8 @@ def draw_key(seed: int, benchmark: str) -> int:
     return seeds.key64(seed, "evaluation", benchmark)
 
 
-def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> Limits:
-    """Check every prompt of every benchmark before a model is loaded or a request sent; returns the limits.
+def check_all(config: Config, checkpoint: Path | str, benchmarks: Iterable[Benchmark]) -> None:
+    """Check every prompt of every benchmark before a model is loaded.
 
     Raises UserError naming the first prompt that does not fit, or a checkpoint whose tokenizer cannot be loaded.
     """
@@ -66,26 +65,21 @@ def check_all(config: DictConfig, checkpoint: Path | str, benchmarks: Iterable[B
     contexts = [getattr(model, "max_position_embeddings", None)]
     if config.evaluation.backend == "vllm":
         contexts.append(config.evaluation.vllm.max_model_len)
-    limits = Limits(
-        config.sampling.max_prompt_tokens,
-        config.sampling.max_response_tokens,
-        min((c for c in contexts if c is not None), default=None),
-    )
+    context = min((c for c in contexts if c is not None), default=None)
+    limits = Limits(config.sampling.max_prompt_tokens, config.sampling.max_response_tokens, context)
     processor = None
     for benchmark in benchmarks:
         texts = [
             chat(tokenizer, [{"role": "user", "content": p.prompt}], images=bool(p.images)) for p in benchmark.problems
         ]
         # the chat template has already placed whatever special tokens belong into a prompt
-        for problem, tokens in zip(
-            benchmark.problems, tokenizer(texts, add_special_tokens=False)["input_ids"], strict=True
-        ):
-            count = len(tokens)
+        tokens = tokenizer(texts, add_special_tokens=False)["input_ids"]
+        for problem, own in zip(benchmark.problems, tokens, strict=True):
+            count = len(own)
             if problem.images:
                 processor = processor or images.load_processor(checkpoint, revision)
                 count += image_tokens(processor, problem.images) - len(problem.images)
             limits.check(benchmark.task_name, problem.id, count)
-    return limits
 
 
 def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
@@ -99,7 +93,7 @@ def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
     return patches // processor.image_processor.merge_size**2
 
 
-def revision_of(config: DictConfig, checkpoint: Path | str) -> str | None:
+def revision_of(config: Config, checkpoint: Path | str) -> str | None:
     """Return the commit to ask the hub for: ``model.revision``, or what the base job fetched; a folder has none."""
     from bapo.engines.shared.models import pretrained
 

@@ -17,26 +17,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig
-
 from bapo import tasks
 from bapo.engines.shared import records
 from bapo.errors import UserError
 from bapo.evaluation import backends
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import revision_of
-from bapo.evaluation.summary import not_graded, summarise
+from bapo.evaluation.scores import not_graded, summarise
 from bapo.experiments.identity import identity_of_evaluation
-from bapo.store.files import (
-    SUMMARY,
-    damaged_files,
-    fingerprints,
-    read_json,
-    read_table,
-    require_space,
-    write_json,
-    write_parquet,
-)
+from bapo.experiments.schema import Config
+from bapo.store import files as store
+from bapo.store.files import SUMMARY, read_json, write_json
 from bapo.store.lock import remade
 from bapo.store.progress import Progress
 from bapo.store.provenance import peak_memory
@@ -50,16 +41,16 @@ if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished ev
 RESULTS = "lm_eval.json"
 
 
-def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[str, Any]:
+def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> dict[str, Any]:
     """Sample every problem ``evaluation.samples`` times, grade, write the tables; returns the summary.
 
-    checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``; with
-    ``evaluation.backend=server`` the one that the server serves. folder: where the results go. Raises UserError if
-    the checkpoint or the data is missing or damaged, a prompt does not fit, the backend fails, or the samples do not
-    differ.
+    checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``; folder: where
+    the results go. Raises UserError if the checkpoint or the data is missing or damaged, a prompt does not fit, the
+    backend is not installed, or the samples do not differ.
     """
-    checkpoint, folder = locate(checkpoint), Path(folder)
-    _check(config)
+    checkpoint, folder, names = locate(checkpoint), Path(folder), config.evaluation.benchmarks
+    if not names:
+        raise UserError("evaluation.benchmarks is empty: name at least one benchmark")
     fingerprint = checkpoint_digest(checkpoint, revision_of(config, checkpoint))
     identity = identity_of_evaluation(config, fingerprint)
     before = finished(folder, identity)
@@ -67,10 +58,9 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
         return before
     backends.check(config)
     with remade(folder, identity):
-        names = list(config.evaluation.benchmarks)
-        frames = {name: intact(folder, name, identity) for name in names}
-        pending = [name for name in names if frames[name] is None]
-        if pending:
+        found = {name: _intact(folder, name, identity) for name in names}
+        frames = {name: frame for name, frame in found.items() if frame is not None}
+        if pending := [name for name in names if name not in frames]:
             frames |= _sample(config, checkpoint, folder, identity, pending)
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
         overloaded = not_graded(frames.values())
@@ -85,23 +75,13 @@ def evaluate(config: DictConfig, checkpoint: Path | str, folder: Path) -> dict[s
             "overloaded": overloaded,
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": peak_memory(),
-            "files": fingerprints(folder, [*(f"{n}.parquet" for n in names), RESULTS]),
+            "files": store.fingerprints(folder, [*(f"{n}.parquet" for n in names), RESULTS]),
         }
         write_json(folder / SUMMARY, summary)
     return summary
 
 
 # ------------------------------------------------------------------------------------------------ what is there
-
-
-def _check(config: DictConfig) -> None:
-    e = config.evaluation
-    if not e.benchmarks:
-        raise UserError("evaluation.benchmarks is empty: name at least one benchmark")
-    if e.temperature <= 0:
-        raise UserError(f"evaluation.temperature={e.temperature}: must be positive, or all samples are equal")
-    if not 0 < e.top_p <= 1:
-        raise UserError(f"evaluation.top_p={e.top_p}: must be in (0, 1]")
 
 
 def finished(folder: Path, identity: str) -> dict[str, Any] | None:
@@ -112,34 +92,32 @@ def finished(folder: Path, identity: str) -> dict[str, Any] | None:
         summary = read_json(folder / SUMMARY)
         if summary["identity"] != identity:
             return None
-        problems = damaged_files(folder, summary["files"])
-    except (UserError, KeyError, TypeError) as error:
-        problems = [str(error) if isinstance(error, UserError) else f"{folder / SUMMARY} is damaged"]
+        problems = store.damaged_files(folder, summary["files"])
+    except (UserError, KeyError, TypeError):
+        problems = [f"{folder / SUMMARY} is damaged"]
     for problem in problems:
-        _warn(f"{problem}; what it held is evaluated again")
+        print(f"warning: {problem}; what it held is evaluated again", file=sys.stderr)
     return None if problems else summary
 
 
-def intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
+def _intact(folder: Path, name: str, identity: str) -> pd.DataFrame | None:
     """Return a benchmark's table of an earlier evaluation of this identity; a damaged one is named on stderr."""
     path = folder / f"{name}.parquet"
     if not path.exists():
         return None
     try:
-        frame = read_table(path)
-        known = (frame.attrs.get("identity"), frame.attrs.get("benchmark"))
-        if known != (identity, name):
+        frame = store.read_table(path)
+        if frame.attrs.get("identity") != identity:
             return None
-        if frame.attrs["content"] == content_digest(frame):
+        if frame.attrs["content"] == _content_digest(frame):
             return frame
-        reason = "its contents are not those that were written"
-    except Exception as error:  # a changed byte makes the reader fail in many ways
-        reason = str(error).split(" is damaged (")[-1].split(");")[0]
-    _warn(f"{path} is damaged ({reason}); {name} is evaluated again")
+    except Exception:
+        pass
+    print(f"warning: {path} is damaged; {name} is evaluated again", file=sys.stderr)
     return None
 
 
-def content_digest(frame: pd.DataFrame) -> str:
+def _content_digest(frame: pd.DataFrame) -> str:
     """Return the SHA-256 of a table's column names and values: parquet itself does not notice a changed byte."""
     import pandas as pd
 
@@ -147,15 +125,11 @@ def content_digest(frame: pd.DataFrame) -> str:
     return hashlib.sha256(",".join(frame.columns).encode() + values).hexdigest()
 
 
-def _warn(text: str) -> None:
-    print(f"warning: {text}", file=sys.stderr)
-
-
 # ------------------------------------------------------------------------------------------------ sampling
 
 
 def _sample(
-    config: DictConfig, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
+    config: Config, checkpoint: Path | str, folder: Path, identity: str, names: list[str]
 ) -> dict[str, pd.DataFrame]:
     """Evaluate the named benchmarks one after the other, each written as soon as it is done."""
     from transformers.utils import logging as transformers_logging
@@ -163,48 +137,50 @@ def _sample(
     from bapo.engines.shared.models import pretrained
     from bapo.evaluation import prompts
 
-    if config.evaluation.backend != "server":  # which knows the checkpoint by its name
-        checkpoint = pretrained.at_hand(config, checkpoint)
-
     logging.getLogger("lm_eval").setLevel(logging.WARNING)
     transformers_logging.disable_progress_bar()
+    checkpoint = pretrained.at_hand(config, checkpoint)
     benchmarks = [load_benchmark(config, name, checkpoint) for name in names]
-    limits = prompts.check_all(config, checkpoint, benchmarks)
-    problems = sum(len(b.eval_docs) for b in benchmarks)
-    require_space(folder, problems * config.evaluation.samples * (64 + 4 * config.sampling.max_response_tokens))
-    label = "evaluate " + "/".join(folder.absolute().parent.parts[-2:])
-    progress = Progress(label, problems * config.evaluation.samples, unit="sample")
-    model = backends.build(config, checkpoint, limits, progress.add, images=max(b.images for b in benchmarks))
+    prompts.check_all(config, checkpoint, benchmarks)
+    responses = sum(len(b.problems) for b in benchmarks) * config.evaluation.samples
+    store.require_space(folder, responses * (64 + 4 * config.sampling.max_response_tokens))
+    progress = Progress("evaluate " + "/".join(folder.absolute().parent.parts[-2:]), responses, unit="sample")
+    model = backends.build(config, checkpoint, progress.add, images=max(b.images for b in benchmarks))
     frames = {}
     for benchmark in benchmarks:
         name = benchmark.task_name
         progress.set_postfix_str(name, refresh=False)
         frames[name] = table(config, model, benchmark, identity)
-        write_parquet(folder / f"{name}.parquet", frames[name])
+        store.write_parquet(folder / f"{name}.parquet", frames[name])
     return frames
 
 
-def table(config: DictConfig, model: Any, benchmark: Benchmark, identity: str) -> pd.DataFrame:
+def table(config: Config, model: Any, benchmark: Benchmark, identity: str) -> pd.DataFrame:
     """Evaluate one benchmark; returns its table of problems and samples, and in ``attrs`` what the summary needs.
 
-    Raises UserError if the samples do not differ.
+    Raises UserError if samples are equal everywhere: some lm-eval backends repeat their random numbers.
     """
     start = time.monotonic()
     results, frame = run_benchmark(model, benchmark)
-    frame["seed"] = backends.seed(config)
-    _require_differing(config, benchmark, frame)
+    if benchmark.samples > 1 and (frame.groupby("problem_id")["response"].nunique() == 1).all():
+        raise UserError(
+            f"{benchmark.task_name}: all {benchmark.samples} samples of a problem are equal, for every problem, at "
+            f"evaluation.temperature={config.evaluation.temperature}; the model has become deterministic or its "
+            "sampler repeats its random numbers: look at the responses with a higher temperature"
+        )
+    frame["seed"] = config.evaluation.seed
     frame = frame[["problem_id", "sample", "correct", "parsed", "reason", "tokens", "seed", "response"]]
     frame.attrs = {
         "identity": identity,
-        "benchmark": benchmark.task_name,
-        "content": content_digest(frame),
+        "content": _content_digest(frame),
         "seconds": time.monotonic() - start,
         "lm_eval": json.dumps(results, default=str),  # as text: pandas copies attrs with every slice
     }
     return frame
 
 
-def load_benchmark(config: DictConfig, name: str, checkpoint: Path | str) -> Benchmark:
+def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchmark:
+    """Return a benchmark of the configuration as an lm-eval task, with the problems of the data job."""
     from bapo.evaluation.tasks import Benchmark
 
     e = config.evaluation
@@ -218,8 +194,6 @@ def load_benchmark(config: DictConfig, name: str, checkpoint: Path | str) -> Ben
         top_k=config.sampling.top_k,
         max_tokens=config.sampling.max_response_tokens,
         generation=backends.arguments(config, checkpoint),
-        images=e.images,
-        image_seed=e.seed,
         check_golds=name not in golds_checked(config),
     )
 
@@ -258,16 +232,6 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
     ]
     columns = ["problem_id", "sample", "correct", "parsed", "reason", "tokens", "response"]
     return dict(results), pd.DataFrame(rows, columns=columns)
-
-
-def _require_differing(config: DictConfig, benchmark: Benchmark, frame: pd.DataFrame) -> None:
-    """Raise UserError if samples are equal everywhere: some lm-eval backends repeat their random numbers."""
-    if benchmark.samples > 1 and (frame.groupby("problem_id")["response"].nunique() == 1).all():
-        raise UserError(
-            f"{benchmark.task_name}: all {benchmark.samples} samples of a problem are equal, for every problem, at "
-            f"evaluation.temperature={config.evaluation.temperature}; the model has become deterministic or its "
-            "sampler repeats its random numbers: look at the responses with a higher temperature"
-        )
 
 
 def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,10 +1,16 @@
-"""Scores of one problem from its K samples, and the standard error over problems. Pure functions."""
+"""Scores of one problem from its K samples, the standard error over problems, and what a table comes to."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from bapo.graders.verdict import OVERLOADED
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def pass_at_k(correct: int, samples: int, k: int) -> float:
@@ -63,3 +69,28 @@ def standard_error(means: Sequence[float]) -> float | None:
         return None
     mean = math.fsum(means) / n
     return math.sqrt(math.fsum((p - mean) ** 2 for p in means) / (n * (n - 1)))
+
+
+def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip) -> dict[str, Any]:
+    """Return accuracy, its standard error, pass@k, maj@K and the unparsed share of one benchmark's table.
+
+    vote: what of a response is voted on.
+    """
+    answers = {response: vote(response) for response in frame["response"].unique()}
+    problems = [
+        problem_scores(list(zip(own["correct"], own["parsed"], strict=True)), [answers[r] for r in own["response"]])
+        for _, own in frame.groupby("problem_id", sort=False)
+    ]
+    means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}
+    return {
+        "accuracy": means.pop("acc"),
+        "standard_error": standard_error([p["acc"] for p in problems]),
+        "problems": len(problems),
+        "samples": len(frame) // len(problems),
+        **means,
+    }
+
+
+def not_graded(frames: Iterable[pd.DataFrame]) -> int:
+    """Count the responses that the machine was too busy to grade."""
+    return sum(int((frame["reason"] == OVERLOADED).sum()) for frame in frames)

@@ -36,7 +36,7 @@ from lm_eval.api.registry import register_filter
 from lm_eval.api.task import ConfigurableTask
 
 from bapo.engines.shared.prompts import grade
-from bapo.evaluation import documents, scores
+from bapo.evaluation import scores
 from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict
 from bapo.tasks.base import Problem, Task
@@ -50,6 +50,22 @@ class KeepAll(Filter):
 
     def apply(self, resps: list[list[str]], docs: list[dict]) -> list[list[str]]:
         return [list(r) for r in resps]
+
+
+def to_dataset(problems: Sequence[Problem]) -> Any:
+    """Return a datasets.Dataset in memory whose images are decoded, to RGB, when a document is taken from it."""
+    import datasets
+
+    text = datasets.Value("string")
+    features: dict[str, Any] = {"id": text, "prompt": text, "ground_truth": text}
+    with_images = any(p.images for p in problems)
+    if with_images:
+        features["images"] = datasets.List(datasets.Image(mode="RGB"))
+    rows = []
+    for p in problems:
+        images = {"images": [{"bytes": image, "path": None} for image in p.images]} if with_images else {}
+        rows.append({"id": p.id, "prompt": p.prompt, "ground_truth": p.ground_truth, **images})
+    return datasets.Dataset.from_list(rows, features=datasets.Features(features))
 
 
 class Sampled(ConfigurableTask):
@@ -92,9 +108,7 @@ class Benchmark(Sampled):
     that a backend wants besides or otherwise. Every sampling key is set here, so that neither lm-eval's defaults nor a
     model's generation_config decides anything.
 
-    problems: in the place of the file's, which they come from.
-    images: "shuffled" gives every problem another one's images, by ``image_seed``; check_golds: whether the grader must
-    accept the file's own answers (the data job has asked it already).
+    check_golds: whether the grader must accept the file's own answers (the data job has asked it already).
 
     Raises UserError where the file is missing or broken.
     """
@@ -111,17 +125,12 @@ class Benchmark(Sampled):
         top_p: float = 1.0,
         top_k: int = -1,
         generation: Mapping[str, Any] | None = None,
-        problems: Sequence[Problem] | None = None,
-        images: str = "own",
-        image_seed: int = 0,
         check_golds: bool = True,
     ) -> None:
         self.path, self.grader, self.samples = Path(path), grader, samples
-        self.problems = list(problems or read_problems(self.path))
+        self.problems = read_problems(self.path)
         if check_golds:
             golds.check(grader, [(p.id, p.ground_truth) for p in self.problems], self.path)
-        if self.images and images == "shuffled":
-            self.problems = documents.shuffle_images(self.problems, image_seed, str(self.path))
         metrics = list(scores.problem_scores([(False, False)] * samples, [""] * samples))
         super().__init__(
             config={
@@ -163,4 +172,4 @@ class Benchmark(Sampled):
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Put the problems into memory; ``datasets.load_dataset`` would copy them into a cache in the home folder."""
-        self.dataset = {"test": documents.to_dataset(self.problems)}
+        self.dataset = {"test": to_dataset(self.problems)}

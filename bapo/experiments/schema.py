@@ -187,42 +187,29 @@ class ProbeConfig(Node):
 
 
 class VllmConfig(Node):
-    """lm-eval's vLLM model: the engines serve every benchmark."""
+    """lm-eval's vLLM model: one engine serves every benchmark."""
 
     dtype: str = "bfloat16"
-    tensor_parallel_size: Unidentified[AtLeastOne] = 1  # GPUs of an engine
-    data_parallel_size: Unidentified[AtLeastOne] = 1  # engines, each on GPUs of its own
-    max_num_seqs: Unidentified[AtLeastOne] = 512  # responses under way in an engine
-    gpu_memory_utilization: Unidentified[float] = 0.9  # share of each GPU's memory
-    max_model_len: Unidentified[int | None] = None  # None: sampling.max_prompt_tokens + sampling.max_response_tokens
-
-
-class ServerConfig(Node):
-    """An OpenAI-compatible server that somebody has started; OPENAI_API_KEY holds its key where it wants one."""
-
-    base_url: Unidentified[str | None] = None  # http://127.0.0.1:8000/v1/completions
-    model: str | None = None  # the name under which it serves the checkpoint; None: the checkpoint's own
-    num_concurrent: Unidentified[int] = 32  # requests in flight
-    timeout: Unidentified[float] = 600.0  # seconds for one answer
-    max_attempts: Unidentified[int] = 3  # of one request
+    tensor_parallel_size: Unidentified[AtLeastOne] = 1  # GPUs of the engine
+    max_num_seqs: Unidentified[AtLeastOne] = 512  # responses under way
+    #: share of each GPU's memory
+    gpu_memory_utilization: Unidentified[Annotated[float, Field(gt=0, le=1)]] = 0.9
+    max_model_len: Unidentified[AtLeastOne | None] = None  # None: sampling.max_prompt_tokens + sampling.max_response_tokens
 
 
 class EvaluationConfig(Node):
     benchmarks: list[str] = []
-    backend: Literal["torch", "vllm", "server"] = "torch"
+    backend: Literal["torch", "vllm"] = "torch"
     samples: AtLeastOne = 32
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    seed: int = 1234  # no meaning for backend=server: its samples cannot be repeated
+    seed: int = 1234
     batch_size: Unidentified[AtLeastOne] = 1024  # rows in flight (torch)
     #: a problem, of every kept checkpoint: the paper's curves are mean@8
     curve_samples: Annotated[AtLeastOne, Only("curve")] = 8
     #: the split to choose a checkpoint on; null: none was kept out of training
     validation: Annotated[str | None, Only("curve")] = "probe"
-    #: shuffled: a control, every problem with the images of another one
-    images: Literal["own", "shuffled"] = "own"
     vllm: VllmConfig
-    server: ServerConfig
 
 
 class CheckpointConfig(Node):

@@ -48,14 +48,12 @@ def base_model(config: Config, attempt: int = 1) -> Resources:
 
 
 def evaluation(config: Config, attempt: int = 1) -> Resources:
-    """Return the same for an evaluation. A server has its own GPUs; no evaluation of the paper's takes over a day."""
+    """Return the same for an evaluation, which takes one vLLM engine; none of the paper's takes over a day."""
     backend = config.evaluation.backend
     gpus = int(backend == "torch" and config.device == "cuda")
     if backend == "vllm" and config.device != "cpu":
-        gpus = config.evaluation.vllm.tensor_parallel_size * config.evaluation.vllm.data_parallel_size
-    if backend == "server":
-        megabytes = LITTLE
-    elif gpus:
+        gpus = config.evaluation.vllm.tensor_parallel_size
+    if gpus:
         pretrained = config.model.kind == "pretrained"
         megabytes, attempt = (GPU_SHARE * gpus, 1) if pretrained else (SCRATCH_ON_GPU, attempt)
     else:

@@ -1,13 +1,12 @@
-"""Evaluation through a server (a stand-in on loopback that honours seeds) and through vLLM (a stand-in engine)."""
+"""Evaluation through vLLM (a stand-in engine), with images, of models from the hub, and by lm-eval alone."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
+import io
 import json
 import shutil
-import socket
-import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from omegaconf import DictConfig
-from support.configs import put
-from support.countdown import solve_chain
-from support.standin_server import StandIn, counted, serving
+from PIL import Image
+from support.configs import changed
 from support.standin_vllm import installed
 
 from bapo import tasks
@@ -31,25 +28,30 @@ from bapo.experiments import identity
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import data_identity, digest, evaluation_identity
 from bapo.experiments.places import base_directory, data_directory
-from bapo.store.files import CHECKSUMS, read_table
+from bapo.experiments.schema import Config
+from bapo.store.files import CHECKSUMS
+from bapo.tasks.base import Problem
+from bapo.tasks.files import read_problems, write_problems
 
+World = tuple[Config, Path]
 REVISION = "0123456789abcdef0123456789abcdef01234567"
-WORLD = (
-    "scale=smoke",
-    "tracking=none",
-    "device=cpu",
-    "evaluation.samples=32",
-    "data.split_sizes={base: 1000, train: 8, probe: 8, cd34: 6, cd4: 6}",
+SMOKE = ("scale=smoke", "tracking=none", "device=cpu")
+TEXT = ("evaluation.samples=32", "data.split_sizes={base: 1000, train: 8, probe: 8, cd34: 6, cd4: 6}")
+DIAGRAMS = (
+    "task=geometry",
+    "evaluation.samples=4",
+    "evaluation.benchmarks=[diagrams_val, diagrams_test]",
+    "data.split_sizes={base: 8, train: 8, probe: 8, diagrams_val: 6, diagrams_test: 5}",
 )
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[DictConfig, Path]:
-    """The configuration of a tiny world and a model that has learnt nothing: here, others answer."""
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The configuration of a tiny world and a model that has learnt nothing."""
     from bapo.engines.shared import models
     from bapo.tasks.job import make_data
 
-    config = compose_config([*WORLD, f"paths.results={tmp_path_factory.mktemp('results')}"])
+    config = compose_config([*SMOKE, *TEXT, f"paths.results={tmp_path_factory.mktemp('results')}"])
     make_data(config)
     checkpoint = base_directory(config) / "checkpoint"
     models.save(*models.build_scratch(config), checkpoint)
@@ -57,294 +59,55 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> tuple[DictConfig, Path]:
 
 
 @pytest.fixture(scope="module")
-def prompts(world: tuple[DictConfig, Path]) -> dict[tuple[int, ...], str]:
-    """The prompts of training: their tokens, and a solution."""
+def diagrams(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """The same with a few diagrams and a model that reads images."""
+    from bapo.engines.shared import models
+    from bapo.engines.shared.models import images
+    from bapo.tasks.job import make_data
+
+    config = compose_config([*SMOKE, *DIAGRAMS, f"paths.results={tmp_path_factory.mktemp('results')}"])
+    make_data(config)
+    checkpoint = base_directory(config) / "checkpoint"
+    model, tokenizer = models.build_scratch(config)
+    models.save(model, images.scratch_processor(config, tokenizer), checkpoint)
+    return config, checkpoint
+
+
+@pytest.fixture(scope="module")
+def prompts(world: World) -> set[tuple[int, ...]]:
+    """The prompts of training, as tokens."""
     from transformers import AutoTokenizer
 
     from bapo.engines.shared.prompts import read_prompts
 
     config, checkpoint = world
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-    found = {}
-    for name in config.evaluation.benchmarks:
-        for prompt in read_prompts(data_directory(config) / f"{name}.parquet", tokenizer, 10**6):
-            truth = json.loads(prompt.row.ground_truth)
-            found[tuple(prompt.row.tokens)] = solve_chain(truth["numbers"], truth["target"])
-    return found
+    files = [data_directory(config) / f"{name}.parquet" for name in config.evaluation.benchmarks]
+    return {tuple(p.row.tokens) for file in files for p in read_prompts(file, tokenizer, 10**6)}
 
 
-@pytest.fixture(autouse=True)
-def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    from bapo.evaluation import server
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from bapo.engines.shared.models import images
 
-    monkeypatch.setattr(server, "WAIT", 0.01)
-
-
-def changed(config: DictConfig, **values: Any) -> DictConfig:
-    """A copy with some keys set; ``a__b`` stands for a.b."""
-    config = config.copy()
-    for key, value in values.items():
-        put(config, key, value)
-    return config
+    images.register_processor()
+    with installed(tmp_path, monkeypatch) as module:
+        yield module
 
 
-def through(server: StandIn | str, config: DictConfig, **values: Any) -> DictConfig:
-    """The configuration of an evaluation through a server; values: of ``evaluation.server``."""
-    url = server if isinstance(server, str) else server.url
-    values = {"base_url": url, "num_concurrent": 4, "timeout": 20.0, "max_attempts": 2, **values}
-    return changed(config, evaluation__backend="server", **{f"evaluation__server__{k}": v for k, v in values.items()})
+def through_vllm(config: Config, **values: Any) -> Config:
+    return changed(config, evaluation__backend="vllm", **values)
 
 
 def table(folder: Path, name: str = "cd34") -> pd.DataFrame:
     return pd.read_parquet(folder / f"{name}.parquet")
 
 
-# ------------------------------------------------------------------------------------------------ server
-
-
-def test_server_gives_32_samples_each_asked_for_once(
-    world: tuple[DictConfig, Path], prompts: dict[tuple[int, ...], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "a key")
-    config, checkpoint = world
-    with serving(solutions=prompts, fault=lambda number: time.sleep(0.002)) as server:
-        config = through(server, config, model="tiny")
-        summary = evaluate(config, checkpoint, tmp_path)
-        asked = Counter(tuple(r["prompt"][0]) for r in server.requests)
-        assert asked == Counter(dict.fromkeys(prompts, 32))  # the prompts of training, 32 times each, no other
-        assert 1 < server.most <= 4
-        expected = {
-            "model": "tiny",
-            "max_tokens": config.sampling.max_response_tokens,
-            "stop": [],
-            "seed": None,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": -1,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-        }
-        assert all({k: v for k, v in r.items() if k != "prompt"} == expected for r in server.requests)
-        assert {h["Authorization"] for h in server.headers} == {"Bearer a key"}
-
-        frames = [table(tmp_path, name) for name in ("cd34", "cd4")]
-        for name, frame in zip(("cd34", "cd4"), frames, strict=True):
-            assert frame.groupby("problem_id")["sample"].apply(list).tolist() == [list(range(32))] * 6
-            # all but the right answers, a quarter, differ from each other
-            assert frame[~frame["correct"]].groupby("problem_id")["response"].agg(lambda r: r.is_unique).all()
-            assert 0.1 < frame["correct"].mean() < 0.4
-            assert summary["benchmarks"][name]["accuracy"] == pytest.approx(frame["correct"].mean())
-            assert (frame["tokens"] == frame["response"].map(counted)).all()
-            assert (frame["seed"] == backends.NO_SEED).all() and frame["seed"].dtype == "int64"
-        assert Counter(pd.concat(frames)["response"]) == Counter(server.texts)  # every answer kept, none twice
-
-        # finished: nothing is sent again; interrupted: only what is missing
-        assert evaluate(config, checkpoint, tmp_path) == summary and len(server.requests) == 2 * 6 * 32
-        for name in ("summary.json", "cd4.parquet"):
-            (tmp_path / name).unlink()
-        again = evaluate(config, checkpoint, tmp_path)
-        assert len(server.requests) == 3 * 6 * 32
-        pd.testing.assert_frame_equal(table(tmp_path), frames[0])
-        assert again["benchmarks"]["cd34"] == summary["benchmarks"]["cd34"]
-        assert not table(tmp_path, "cd4")["response"].equals(frames[1]["response"])
-
-
-def test_all_32_samples_of_a_problem_differ(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
-    """From a server that answers equal seeds alike and never the same without one."""
-    config, checkpoint = world
-    with serving() as server:
-        evaluate(through(server, config), checkpoint, tmp_path)
-    for name in config.evaluation.benchmarks:
-        assert table(tmp_path, name).groupby("problem_id")["response"].nunique().tolist() == [32] * 6
-
-
-def test_a_constant_seed_is_caught(
-    world: tuple[DictConfig, Path], prompts: dict[tuple[int, ...], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """lm-eval's own model with its own seed gets one answer 32 times from this server; we refuse, twice."""
-    from lm_eval.models.openai_completions import LocalCompletionsAPI
-
-    config, checkpoint = world
-    with serving(solutions=prompts) as server:
-        theirs = LocalCompletionsAPI(
-            base_url=server.url,
-            model="tiny",
-            tokenizer=str(checkpoint),
-            tokenizer_backend="huggingface",
-            num_concurrent=4,
-            max_length=64,
-        )
-        _, frame = run_benchmark(theirs, _benchmark(config, generation={}), limit=2)
-        assert {r["seed"] for r in server.requests} == {1234}
-        assert frame.groupby("problem_id")["response"].nunique().tolist() == [1, 1]
-
-        sent = len(server.requests)
-        monkeypatch.setattr(backends, "SERVER_ARGUMENTS", {**backends.SERVER_ARGUMENTS, "seed": 1234})
-        with pytest.raises(UserError, match="cd34: generation_kwargs must set seed: null"):
-            evaluate(through(server, config), checkpoint, tmp_path)
-        assert len(server.requests) == sent
-
-        from bapo.evaluation.server import ServerLM
-
-        payload = ServerLM._payload
-
-        def seeded(self: Any, request: Any) -> dict[str, Any]:
-            return payload(self, request) | {"seed": 1234}
-
-        monkeypatch.undo()
-        monkeypatch.setattr(ServerLM, "_payload", seeded)
-        with pytest.raises(UserError, match="cd34: all 32 samples of a problem are equal"):
-            evaluate(through(server, config), checkpoint, tmp_path)
-        assert not (tmp_path / "cd34.parquet").exists()
-
-
-def _benchmark(config: DictConfig, **options: Any) -> Any:
-    from bapo.evaluation.tasks import Benchmark
-
-    path = data_directory(config) / "cd34.parquet"
-    return Benchmark("cd34", path, tasks.get("countdown"), max_tokens=config.sampling.max_response_tokens, **options)
-
-
-def test_nothing_is_sent_where_a_prompt_does_not_fit(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
-    """Even one of the last benchmark: cd4's prompts are longer than those of cd34 with three numbers."""
-    config, checkpoint = world
-    lengths = {}
-    with serving() as server:
-        config = through(server, config)
-        for name in ("cd34", "cd4"):
-            with pytest.raises(UserError, match=r"has a prompt of (\d+) tokens, allowed are 1 to 1;") as found:
-                evaluate(
-                    changed(config, sampling__max_prompt_tokens=1, evaluation__benchmarks=[name]), checkpoint, tmp_path
-                )
-            lengths[name] = int(str(found.value).split("prompt of ")[1].split()[0])
-        three = [p for p in _benchmark(config).eval_docs if len(json.loads(p["ground_truth"])["numbers"]) == 3]
-        assert three and lengths["cd4"] >= lengths["cd34"]
-        path = data_directory(config) / "short.parquet"
-        rows = read_table(data_directory(config) / "cd34.parquet")
-        rows[[r["id"] in {p["id"] for p in three} for r in rows["extra_info"]]].to_parquet(path)
-        with pytest.raises(UserError, match=r"cd4: problem .*raise sampling\.max_prompt_tokens"):
-            evaluate(
-                changed(
-                    config, sampling__max_prompt_tokens=lengths["cd4"] - 1, evaluation__benchmarks=["short", "cd4"]
-                ),
-                checkpoint,
-                tmp_path,
-            )
-        with pytest.raises(UserError, match="exceeds the model's context of"):
-            evaluate(changed(config, sampling__max_response_tokens=10**6), checkpoint, tmp_path)
-        path.unlink()
-        assert server.requests == []
-
-
-HTML = "<html><body>It works!</body></html>"
-OTHER = json.dumps({"object": "list", "data": []})
-TWO = json.dumps({"choices": [{"index": 0, "text": "a"}, {"index": 1, "text": "b"}]})
-NULL = json.dumps({"choices": [{"index": 0, "text": None}]})
-
-
-@pytest.mark.parametrize(
-    ("fault", "message", "most"),
-    [
-        ((500, "out of memory"), r"tried 2 times: .* error 500 \(out of memory\); look at its log", 8),
-        ((429, ""), r"tried 2 times: .* error 429 \(nothing\)", 8),
-        (
-            (404, '{"message": "no model m"}'),
-            r"refused the request with 404 .*no model m.*evaluation\.server\.model",
-            4,
-        ),
-        ((401, "no"), r"refused the request with 401 \(no\).* OPENAI_API_KEY", 4),
-        ((200, HTML), r"tried 2 times: the answer holds no completion \(<html>.*evaluation\.server\.base_url", 8),
-        ((200, OTHER), "the answer holds no completion", 8),
-        ((200, TWO), "the answer holds no completion", 8),
-        ((200, NULL), "the answer holds no completion", 8),
-        ((200, b"\xff\xfe"), "the answer holds no completion", 8),
-        ((200, "[" * 50_000), "the answer holds no completion", 8),
-        ((200, "3"), "the answer holds no completion", 8),
-    ],
-)
-def test_a_broken_server_is_named_after_few_requests(
-    world: tuple[DictConfig, Path], tmp_path: Path, fault: tuple[int, Any], message: str, most: int
-) -> None:
-    config, checkpoint = world
-    with serving(fault=lambda number: fault) as server:
-        with pytest.raises(UserError, match=message) as found:
-            evaluate(through(server, config), checkpoint, tmp_path)
-        assert str(found.value).startswith(server.url) and "\n" not in str(found.value)
-        assert 1 <= len(server.requests) <= most  # num_concurrent=4 times max_attempts=2, of 384
-    assert not (tmp_path / "cd34.parquet").exists() and not (tmp_path / "summary.json").exists()
-
-
-def test_a_server_that_is_down_or_slow_is_named(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
-    config, checkpoint = world
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
-    with pytest.raises(UserError, match=rf"{url}/completions: tried 2 times: no server answers .*start it"):
-        evaluate(through(url, config), checkpoint, tmp_path)
-    with serving() as server:
-        server.fault = lambda number: (server.closing.wait(10), None)[1]
-        with pytest.raises(UserError, match=r"tried 2 times: no answer within 0\.2 s; raise evaluation\.server\.tim"):
-            evaluate(through(server, config, timeout=0.2), checkpoint, tmp_path)
-        assert len(server.requests) <= 8
-        server.closing.set()
-
-
-def test_passing_faults_are_tried_again(
-    world: tuple[DictConfig, Path], prompts: dict[tuple[int, ...], str], tmp_path: Path
-) -> None:
-    """And a server that counts no tokens: they are those of the text, and the end token."""
-    config, checkpoint = world
-    config = changed(config, evaluation__benchmarks=["cd34"])
-    faults = {0: (503, "starting"), 60: (200, "{"), 120: (200, OTHER)}
-    with serving(solutions=prompts, fault=faults.get, usage=False) as server:
-        evaluate(through(server, config), checkpoint, tmp_path)
-        assert len(server.requests) == 6 * 32 + 3
-        frame = table(tmp_path)
-        assert Counter(frame["response"]) == Counter(server.texts)
-    right = frame[frame["correct"]].iloc[0]
-    assert right["tokens"] == len(right["response"].split()) + 1  # one token a word
-
-
-def test_settings_that_no_server_can_have_are_named(
-    world: tuple[DictConfig, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, checkpoint = world
-    for values, message in (
-        ({"base_url": None}, r"^evaluation\.server\.base_url=None: must be the URL"),
-        ({"base_url": "http://127.0.0.1/v1/chat/completions"}, "not those of a chat"),
-        ({"base_url": "127.0.0.1:8000"}, r"evaluation\.server\.base_url=127"),
-        ({"num_concurrent": 0}, r"^evaluation\.server\.num_concurrent=0: must be at least 1"),
-        ({"timeout": 0.0}, r"^evaluation\.server\.timeout=0\.0: must be positive"),
-    ):
-        with pytest.raises(UserError, match=message):
-            evaluate(through("http://127.0.0.1:9/v1", config, **values), checkpoint, tmp_path)
-    for backend, top_k in (("vllm", 7), ("server", 7), ("server", -1)):
-        other = changed(config, evaluation__backend=backend, sampling__top_k=top_k)
-        assert backends.arguments(other, checkpoint)["top_k"] == top_k
-    with pytest.raises(UserError, match=r"^evaluation\.backend=tpu: must be"):
-        compose_config(["evaluation.backend=tpu"])
-    given = compose_config(["evaluation.backend=server", "evaluation.server.base_url=http://127.0.0.1:8000/v1"])
-    assert backends.completions_url(given.evaluation.server.base_url) == "http://127.0.0.1:8000/v1/completions"
-    monkeypatch.setitem(sys.modules, "tenacity", None)
-    with pytest.raises(UserError, match=r"backend=server: tenacity not installed.*lm_eval\[api\]"):
-        backends.check(given)
-    assert backends.completions_url("http://h/v1/") == backends.completions_url("http://h/v1/completions")
-    assert list(tmp_path.iterdir()) == []
-
-
 # ------------------------------------------------------------------------------------------------ vLLM
 
 
-@pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    with installed(tmp_path, monkeypatch) as module:
-        yield module
-
-
 def test_vllm_is_asked_by_the_template_of_the_configuration(
-    world: tuple[DictConfig, Path], prompts: dict[tuple[int, ...], str], engine: Any, tmp_path: Path
+    world: World, prompts: set[tuple[int, ...]], engine: Any, tmp_path: Path
 ) -> None:
     """lm-eval takes the model's own when it builds its vLLM."""
     from transformers import AutoTokenizer
@@ -358,30 +121,24 @@ def test_vllm_is_asked_by_the_template_of_the_configuration(
     asked = []
     for template in ("plain", None):
         engine.asked.clear()
-        settings = changed(config, evaluation__backend="vllm", data__chat_template=template)
-        evaluate(settings, chatty, tmp_path / f"eval_{template}")
+        evaluate(through_vllm(config, data__chat_template=template), chatty, tmp_path / f"eval_{template}")
         asked.append({tokens for tokens, _ in engine.asked})
-    assert asked[0] == set(prompts) and not asked[1] & asked[0]
+    assert asked[0] == prompts and not asked[1] & asked[0]
 
 
 def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
-    world: tuple[DictConfig, Path], prompts: dict[tuple[int, ...], str], engine: Any, tmp_path: Path
+    world: World, prompts: set[tuple[int, ...]], engine: Any, tmp_path: Path
 ) -> None:
     from transformers import AutoTokenizer
 
     config, checkpoint = world
-    config = changed(config, evaluation__backend="vllm", evaluation__vllm__tensor_parallel_size=2)
+    config = through_vllm(config, evaluation__vllm__tensor_parallel_size=2, sampling__top_k=7)
     summary = evaluate(config, checkpoint, tmp_path / "eval")
     (keys,) = engine.engines  # one for both benchmarks
     s = config.sampling
-    assert {k: keys[k] for k in ("model", "dtype", "tensor_parallel_size", "gpu_memory_utilization", "seed")} == {
-        "model": str(checkpoint),
-        "dtype": "bfloat16",
-        "tensor_parallel_size": 2,
-        "gpu_memory_utilization": 0.9,
-        "seed": 1234,
-    }
-    assert keys["max_model_len"] == s.max_prompt_tokens + s.max_response_tokens
+    expected = {"model": str(checkpoint), "dtype": "bfloat16", "tensor_parallel_size": 2, "seed": 1234}
+    expected |= {"gpu_memory_utilization": 0.9, "max_model_len": s.max_prompt_tokens + s.max_response_tokens}
+    assert {key: keys[key] for key in expected} == expected
     assert Counter(tokens for tokens, _ in engine.asked) == Counter(dict.fromkeys(prompts, 32))
     end = AutoTokenizer.from_pretrained(checkpoint).eos_token
     for _, given in engine.asked:
@@ -390,7 +147,7 @@ def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
             "max_tokens": s.max_response_tokens,
             "temperature": 1.0,
             "top_p": 1.0,
-            "top_k": -1,
+            "top_k": 7,
             "min_p": 0.0,
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
@@ -409,56 +166,154 @@ def test_vllm_is_one_engine_with_every_sampling_key_and_no_seed(
 
 
 def test_a_seed_in_the_arguments_of_vllm_is_caught(
-    world: tuple[DictConfig, Path], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, checkpoint = world
     monkeypatch.setattr(backends, "VLLM_ARGUMENTS", {**backends.VLLM_ARGUMENTS, "seed": 1234})
     with pytest.raises(UserError, match="cd34: all 32 samples of a problem are equal"):
-        evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
+        evaluate(through_vllm(world[0]), world[1], tmp_path / "eval")
 
 
 @pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is installed")
-def test_missing_vllm_is_named_with_its_cure(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
-    config, checkpoint = world
-    with pytest.raises(UserError, match=r"vLLM is not installed; .*lm_eval\[vllm\]==0\.4\.13.*backend=server"):
-        evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path)
+def test_missing_vllm_is_named_with_its_cure(world: World, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"vLLM is not installed; .*lm_eval\[vllm\]==0\.4\.13"):
+        evaluate(through_vllm(world[0]), world[1], tmp_path)
 
 
-def test_vllm_that_cannot_be_imported_is_named(world: tuple[DictConfig, Path], engine: Any, tmp_path: Path) -> None:
+def test_vllm_that_cannot_be_imported_is_named(world: World, engine: Any, tmp_path: Path) -> None:
     (Path(engine.__file__).parent / "lora" / "request.py").write_text("import no_such_library", encoding="utf-8")
-    config, checkpoint = world
     with pytest.raises(UserError, match=r"cannot be imported \(No module named 'no_such_library'\)"):
-        evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
+        evaluate(through_vllm(world[0]), world[1], tmp_path / "eval")
 
 
-def test_vllm_under_another_name_is_told_what_to_do(
-    world: tuple[DictConfig, Path], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [(None, r"under another name .*containers/vllm_cpu/name"), ("0.27.1+cpu", r"have 16 entries, .* may have 32, 64")],
+)
+def test_what_vllm_cannot_do_is_told_before_it_starts(
+    world: World, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, message: str
 ) -> None:
-    """vllm-cpu can be imported as vllm, but verl and lm-eval ask for the distribution of that name."""
-    monkeypatch.setattr(backends.vllm, "version", lambda: None)
-    config, checkpoint = world
-    with pytest.raises(UserError, match=r"can be imported, but under another name .*containers/vllm_cpu/name"):
-        evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
-
-
-def test_heads_that_vllm_does_not_know_on_cpu_cores_are_refused(
-    world: tuple[DictConfig, Path], engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(backends.vllm, "version", lambda: "0.27.1+cpu")
-    config, checkpoint = world
-    with pytest.raises(UserError, match=r"have 16 entries, .* may have 32, 64, .*use evaluation\.backend=torch"):
-        evaluate(changed(config, evaluation__backend="vllm"), checkpoint, tmp_path / "eval")
+    """verl and lm-eval ask for a distribution called vllm; on CPU cores some sizes of heads are missing."""
+    monkeypatch.setattr(backends.vllm, "version", lambda: version)
+    with pytest.raises(UserError, match=message):
+        evaluate(through_vllm(world[0]), world[1], tmp_path / "eval")
     assert not engine.engines
+
+
+# ------------------------------------------------------------------------------------------------ images
+
+
+def benchmark(path: Path) -> Any:
+    from bapo.evaluation.tasks import Benchmark
+
+    return Benchmark("diagrams_val", path, tasks.get("geometry"), max_tokens=4, samples=4)
+
+
+def pixels(image: Any) -> str:
+    if isinstance(image, bytes):
+        image = Image.open(io.BytesIO(image))
+    return hashlib.sha256(image.convert("RGB").tobytes()).hexdigest()
+
+
+def picture(shade: int, mode: str = "RGB") -> bytes:
+    out = io.BytesIO()
+    Image.new(mode, (8, 8), shade if mode == "L" else (shade, 0, 0, 255)[: len(mode)]).save(out, "PNG")
+    return out.getvalue()
+
+
+def test_a_document_holds_its_images_in_rgb(diagrams: World) -> None:
+    from bapo.evaluation.tasks import to_dataset
+
+    task = benchmark(data_directory(diagrams[0]) / "diagrams_val.parquet")
+    assert task.images == 1 and task.MULTIMODAL
+    for document, problem in zip(task.eval_docs, task.problems, strict=True):
+        (image,) = document["images"]
+        assert image.mode == "RGB" and pixels(image) == pixels(problem.images[0])
+        assert document["prompt"].count("<image>") == 1
+    for mode in ("L", "RGBA", "RGB"):
+        (image,) = to_dataset([Problem("a", "<image>", "1", (picture(200, mode),))])[0]["images"]
+        assert image.mode == "RGB" and image.getpixel((0, 0))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (Problem("b", "no place for it", "1", (picture(1),)), "row 1: 1 images, but 0 times <image> in the prompt"),
+        (Problem("b", "<image> and <image>", "1", (picture(1),)), "row 1: 1 images, but 2 times <image>"),
+        (Problem("b", "<image>", "1", (b"no picture",)), "row 1: image 0 is no readable picture"),
+        (Problem("b", "<image>", "1", (picture(1)[:40],)), "row 1: image 0 is no readable picture"),
+    ],
+)
+def test_broken_images_are_named(tmp_path: Path, problem: Problem, message: str) -> None:
+    path = tmp_path / "val.parquet"
+    write_problems(path, [Problem("a", "<image>x", "1", (picture(0),)), problem], "geometry", "geometry", "val")
+    with pytest.raises(UserError, match=rf"val\.parquet: {message}"):
+        read_problems(path)
+
+
+def test_the_torch_engine_sees_the_images(diagrams: World, tmp_path: Path) -> None:
+    """Each problem with another one's image gives other samples."""
+    config, checkpoint = diagrams
+    frame = pd.read_parquet(data_directory(config) / "diagrams_val.parquet")
+    model, found = backends.build(config, checkpoint, lambda count: None), []
+    for name, images in (("own", frame["images"]), ("exchanged", [*frame["images"][1:], frame["images"][0]])):
+        frame.assign(images=list(images)).to_parquet(tmp_path / f"{name}.parquet")
+        found.append(run_benchmark(model, benchmark(tmp_path / f"{name}.parquet"))[1])
+    assert found[0]["problem_id"].equals(found[1]["problem_id"]) and len(found[0]) == 6 * 4
+    assert not found[0]["response"].equals(found[1]["response"])
+
+
+def test_through_hf_multimodal(diagrams: World) -> None:
+    """lm-eval's own model on our checkpoint. Without torchvision its processor is ours, without a video part."""
+    from lm_eval import simple_evaluate
+    from lm_eval.tasks import TaskManager
+
+    from bapo.engines.shared.models import images
+
+    images.register_processor()
+    config, checkpoint = diagrams
+    task = benchmark(data_directory(config) / "diagrams_val.parquet")
+    found = simple_evaluate(
+        model="hf-multimodal",
+        model_args={"pretrained": str(checkpoint), "max_length": 64},
+        device="cpu",
+        batch_size=8,
+        tasks=[task],
+        apply_chat_template=True,
+        task_manager=TaskManager(include_defaults=False),
+        bootstrap_iters=1,
+    )
+    assert found["n-samples"]["diagrams_val"] == {"original": 6, "effective": 6}
+    for instance, problem in zip(task.instances, task.problems, strict=True):
+        text, _, extra = instance.args
+        assert "<|image_pad|>" in text and "<image>" not in text
+        assert [pixels(image) for image in extra["visual"]] == [pixels(image) for image in problem.images]
+        assert len(instance.resps) == 4 and len(set(instance.resps)) > 1
+
+
+def test_through_vllm_vlm(diagrams: World, engine: Any, tmp_path: Path) -> None:
+    """One engine for both benchmarks; every request brings its problem's image, and no seed."""
+    pytest.importorskip("ray", reason="lm-eval's vllm-vlm imports ray, which comes with vLLM (here: the extra `verl`)")
+    config, checkpoint = diagrams
+    evaluate(through_vllm(config), checkpoint, tmp_path / "eval")
+    (keys,) = engine.engines
+    assert keys["limit_mm_per_prompt"] == {"image": 1} and keys["seed"] == config.evaluation.seed
+    expected: Counter[str] = Counter()
+    for name in ("diagrams_val", "diagrams_test"):
+        for problem in read_problems(data_directory(config) / f"{name}.parquet"):
+            expected[pixels(problem.images[0])] += 4
+        assert table(tmp_path / "eval", name).groupby("problem_id")["response"].nunique().min() > 1
+    assert Counter(pixels(image) for _, _, images in engine.asked for image in images) == expected
+    for prompt, given, images in engine.asked:
+        assert prompt.count("<|image_pad|>") == 1 == len(images)
+        assert "seed" not in given and (given["temperature"], given["top_k"]) == (1.0, -1)
 
 
 # ------------------------------------------------------------------------------------------------ the hub
 
 
-def test_a_name_on_the_hub_is_known_by_its_revision(world: tuple[DictConfig, Path], tmp_path: Path) -> None:
+def test_a_name_on_the_hub_is_known_by_its_revision(world: World, tmp_path: Path) -> None:
     assert checkpoint_digest("Qwen/Qwen2.5-Math-1.5B", REVISION) == f"Qwen/Qwen2.5-Math-1.5B@{REVISION}"
-    with pytest.raises(UserError, match=r"Qwen/Qwen2\.5-Math-1\.5B: no such folder.* set model\.revision to a commit"):
-        checkpoint_digest("Qwen/Qwen2.5-Math-1.5B", None)
-    with pytest.raises(UserError, match=r"set model\.revision to a commit of it, or name a local folder"):
+    with pytest.raises(UserError, match=r"owner/model: .*model\.revision"):
         evaluate(changed(world[0], model__revision=None), "owner/model", tmp_path)
     assert locate("owner/model") == "owner/model"
     assert locate(str(world[1])) == world[1]  # a folder is a folder, also as text
@@ -469,7 +324,7 @@ def test_a_name_on_the_hub_is_known_by_its_revision(world: tuple[DictConfig, Pat
 
 
 def test_a_model_from_the_hub_is_evaluated_at_its_revision(
-    world: tuple[DictConfig, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same weights in the hub's cache as in a folder: the same samples."""
     from huggingface_hub import constants
@@ -491,7 +346,7 @@ def test_a_model_from_the_hub_is_evaluated_at_its_revision(
 # ------------------------------------------------------------------------------------------------ identity, votes
 
 
-def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Path]) -> None:
+def test_the_identity_is_of_what_changes_the_numbers(world: World) -> None:
     config = world[0]
     e = {k: getattr(config.evaluation, k) for k in ("samples", "temperature", "top_p", "seed")}
     assert evaluation_identity(config) == digest(
@@ -503,25 +358,17 @@ def test_the_identity_is_of_what_changes_the_numbers(world: tuple[DictConfig, Pa
             "revision": identity.REVISIONS["evaluation"],
         }
     )  # nothing of the backends' settings: they do not change what the torch backend gives
-    found = [config]
-    for backend in ("vllm", "server"):
-        other = changed(config, evaluation__backend=backend)
-        silent = changed(
-            other,
-            evaluation__server__base_url="http://h/v1",
-            evaluation__server__num_concurrent=1,
-            evaluation__server__timeout=1.0,
-            evaluation__vllm__tensor_parallel_size=4,
-            evaluation__vllm__data_parallel_size=2,
-            evaluation__vllm__max_num_seqs=64,
-            evaluation__batch_size=1,
-            evaluation__vllm__gpu_memory_utilization=0.5,
-            evaluation__vllm__max_model_len=4096,
-        )
-        assert evaluation_identity(silent) == evaluation_identity(other)
-        found.append(other)
-    found.append(changed(config, evaluation__backend="vllm", evaluation__vllm__dtype="float32"))
-    found.append(changed(config, evaluation__backend="server", evaluation__server__model="another"))
+    other = through_vllm(config)
+    silent = changed(
+        other,
+        evaluation__vllm__tensor_parallel_size=4,
+        evaluation__vllm__max_num_seqs=64,
+        evaluation__vllm__gpu_memory_utilization=0.5,
+        evaluation__vllm__max_model_len=4096,
+        evaluation__batch_size=1,
+    )
+    assert evaluation_identity(silent) == evaluation_identity(other)
+    found = [config, other, changed(other, evaluation__vllm__dtype="float32")]
     found.append(changed(config, sampling__stop_tokens=["<|im_end|>"]))
     found.append(changed(config, data__system="Think."))
     found.append(changed(config, data__chat_template_kwargs={"enable_thinking": False}))
@@ -570,7 +417,7 @@ def test_limits() -> None:
 # ------------------------------------------------------------------------------------------------ lm-eval alone
 
 
-def test_benchmarks_serve_lm_eval_alone(world: tuple[DictConfig, Path]) -> None:
+def test_benchmarks_serve_lm_eval_alone(world: World) -> None:
     """The example of bapo.evaluation.tasks: lm-eval's own entry point and its own Hugging Face model."""
     from lm_eval import simple_evaluate
     from lm_eval.tasks import TaskManager
@@ -578,31 +425,25 @@ def test_benchmarks_serve_lm_eval_alone(world: tuple[DictConfig, Path]) -> None:
     from bapo.evaluation.tasks import Benchmark
 
     config, checkpoint = world
-    length = config.sampling.max_response_tokens
-    cd34, cd4 = (
-        Benchmark(
-            name, data_directory(config) / f"{name}.parquet", tasks.get("countdown"), max_tokens=length, samples=8
-        )
-        for name in ("cd34", "cd4")
-    )
+    countdown, length = tasks.get("countdown"), config.sampling.max_response_tokens
+    task = Benchmark("cd34", data_directory(config) / "cd34.parquet", countdown, max_tokens=length, samples=8)
     found = simple_evaluate(
         model="hf",
         model_args={"pretrained": str(checkpoint)},
         device="cpu",
         batch_size=64,
-        tasks=[cd34, cd4],
+        tasks=[task],
         apply_chat_template=True,
         task_manager=TaskManager(include_defaults=False),
         bootstrap_iters=1,
     )
-    for task in (cd34, cd4):
-        means = []
-        for instance in task.instances:
-            assert len(instance.resps) == 8 and len(set(instance.resps)) > 1
-            graded = [tasks.get("countdown").verify(r, instance.doc["ground_truth"]) for r in instance.resps]
-            assert [verdict for _, verdict in task.graded[instance.doc["id"]]] == graded
-            means.append(sum(v.correct for v in graded) / 8)
-        results = found["results"][task.task_name]
-        assert len(means) == 6 and results["acc,all"] == pytest.approx(sum(means) / 6)
-        assert results["acc_stderr,all"] == pytest.approx(scores.standard_error(means))
-        assert {"pass@8,all", "maj@8,all", "unparsed,all"} <= set(results)
+    means = []
+    for instance in task.instances:
+        assert len(instance.resps) == 8 and len(set(instance.resps)) > 1
+        graded = [countdown.verify(r, instance.doc["ground_truth"]) for r in instance.resps]
+        assert [verdict for _, verdict in task.graded[instance.doc["id"]]] == graded
+        means.append(sum(v.correct for v in graded) / 8)
+    results = found["results"]["cd34"]
+    assert len(means) == 6 and results["acc,all"] == pytest.approx(sum(means) / 6)
+    assert results["acc_stderr,all"] == pytest.approx(scores.standard_error(means))
+    assert {"pass@8,all", "maj@8,all", "unparsed,all"} <= set(results)

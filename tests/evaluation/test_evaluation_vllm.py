@@ -1,15 +1,11 @@
-"""Real vLLM on CPU cores, in this process and behind its own server, against the torch engine."""
+"""Real vLLM on CPU cores against the torch engine."""
 
 from __future__ import annotations
 
 import gc
 import os
-import socket
-import subprocess
-import sys
 import time
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,15 +14,15 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
-from omegaconf import DictConfig
 from support.late import LATE
 from support.vllm_cpu import make_world, needs_vllm
 
 from bapo import tasks
-from bapo.evaluation import backends, curve, prompts, run
+from bapo.evaluation import backends, curve, run
 from bapo.evaluation.lm_eval_tasks import FOLDER
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
+from bapo.experiments.schema import Config
 from bapo.gpucheck.world import PROMPTS
 from bapo.tasks.job import data_folder, make_data
 
@@ -45,11 +41,9 @@ pytestmark = [pytest.mark.slow, needs_vllm]
 
 #: a results folder with SmolLM2's data and base of scale=pocket_smoke
 POCKET = os.environ.get("BAPO_POCKET_RESULTS")
-#: seconds for a server to be ready, on a busy machine
-LIMIT = 1500
 #: the most by which the log-probabilities of two tokens may differ where one engine takes the one and one the other
 TIE = 1e-3
-BACKENDS = ("torch", "vllm", "server")
+BACKENDS = ("torch", "vllm")
 #: what keeps vLLM small and exact here
 SMALL = [f"evaluation.vllm.{key}" for key in ("dtype=float32", "max_num_seqs=64", "gpu_memory_utilization=0.3")]
 
@@ -69,7 +63,6 @@ class World:
     settings: list[str]
     benchmark: str
     problems: int
-    backends: Sequence[str] = BACKENDS
     images: int = 0
 
 
@@ -86,7 +79,7 @@ needs_pocket = pytest.mark.skipif(not POCKET, reason="BAPO_POCKET_RESULTS names 
 
 
 def diagrams(folder: Path) -> World:
-    """A model that reads images, with heads of 32 (a server's completions take no images)."""
+    """A model that reads images, with heads of 32."""
     text = {"hidden_size": 128, "intermediate_size": 256, "rope_parameters.mrope_section": "[4,6,6]"}
     settings = ["scale=smoke", "task=geometry", "device=cpu", "tracking=none", f"paths.results={folder / 'results'}"]
     settings += [f"model.architecture.text_config.{key}={value}" for key, value in text.items()]
@@ -94,16 +87,16 @@ def diagrams(folder: Path) -> World:
     config = compose_config(settings)
     make_data(config)
     train_base(config)
-    return World(settings, "diagrams_test", 24, ("torch", "vllm"), images=1)
+    return World(settings, "diagrams_test", 24, images=1)
 
 
 @pytest.mark.parametrize("make", [scratch, pytest.param(pocket, marks=needs_pocket), diagrams])
-def test_vllm_and_its_server_agree_with_the_torch_engine(make: Callable[[Path], World], tmp_path: Path) -> None:
+def test_vllm_agrees_with_the_torch_engine(make: Callable[[Path], World], tmp_path: Path) -> None:
     world = make(tmp_path)
     config = compose_config(world.settings)
     checkpoint = base_directory(config) / "checkpoint"
     greedy, sampled = {}, {}
-    for backend in world.backends:
+    for backend in BACKENDS:
         begun = time.monotonic()
         with models_of(world.settings, checkpoint, backend, world.images) as (model, composed):
             for found, samples, top_k in ((greedy, 1, 1), (sampled, 32, -1)):
@@ -111,9 +104,8 @@ def test_vllm_and_its_server_agree_with_the_torch_engine(make: Callable[[Path], 
                 loaded = run.load_benchmark(asked, world.benchmark, checkpoint)
                 found[backend] = run.run_benchmark(model, loaded, limit=world.problems)[1]
         print(f"\n{checkpoint.parents[1].name} {backend}: {time.monotonic() - begun:.0f} s", end="")
-    for backend in world.backends[1:]:
-        assert_greedy(config, checkpoint, world.benchmark, greedy["torch"], greedy[backend])
-        assert_within(sampled["torch"], sampled[backend])
+    assert_greedy(config, checkpoint, world.benchmark, greedy["torch"], greedy["vllm"])
+    assert_within(sampled["torch"], sampled["vllm"])
     for backend, frame in sampled.items():
         mean, error = accuracy(frame)
         print(f"\n{backend}: pass@1 {mean:.3f} +- {error:.3f}, {frame['tokens'].mean():.2f} tokens", end="")
@@ -121,61 +113,23 @@ def test_vllm_and_its_server_agree_with_the_torch_engine(make: Callable[[Path], 
     assert accuracy(sampled["torch"])[0] > 0  # or nothing was compared
 
 
-def changed(config: DictConfig, benchmark: str, samples: int, top_k: int) -> DictConfig:
+def changed(config: Config, benchmark: str, samples: int, top_k: int) -> Config:
     config = config.copy()
     config.evaluation.samples, config.evaluation.benchmarks, config.sampling.top_k = samples, [benchmark], top_k
     return config
 
 
 @contextmanager
-def models_of(settings: list[str], checkpoint: Path, backend: str, images: int) -> Iterator[tuple[Any, DictConfig]]:
+def models_of(settings: list[str], checkpoint: Path, backend: str, images: int) -> Iterator[tuple[Any, Config]]:
     """(lm-eval's model, configuration) of a backend, which ends with the block."""
     config = compose_config([*settings, *SMALL, f"evaluation.backend={backend}"])
-    rows = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
-    with served(checkpoint, rows) if backend == "server" else none() as url:
-        config.evaluation.server.base_url = url
-        backends.check(config)
-        limits = prompts.check_all(config, checkpoint, [])
-        model = backends.build(config, checkpoint, limits, lambda count: None, images)
-        try:
-            yield model, config
-        finally:
-            if backend == "vllm":
-                model.model.llm_engine.engine_core.shutdown()
-
-
-@contextmanager
-def none() -> Iterator[None]:
-    yield None
-
-
-@contextmanager
-def served(checkpoint: Path, rows: int) -> Iterator[str]:
-    """The URL of ``vllm serve`` on the loopback."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(checkpoint), "--dtype", "float32"]
-    command += ["--enforce-eager", "--max-model-len", str(rows), "--max-num-seqs", "64"]
-    host, port = address.split(":")
-    process = subprocess.Popen([*command, "--host", host, "--port", port], start_new_session=True)
+    backends.check(config)
+    model = backends.build(config, checkpoint, lambda count: None, images)
     try:
-        deadline = time.monotonic() + LIMIT
-        while not ready(f"http://{address}/health"):
-            assert process.poll() is None and time.monotonic() < deadline
-            time.sleep(1)
-        yield f"http://{address}/v1"
+        yield model, config
     finally:
-        process.terminate()
-        process.wait(timeout=120)
-
-
-def ready(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return answer.status == 200
-    except OSError:
-        return False
+        if backend == "vllm":
+            model.model.llm_engine.engine_core.shutdown()
 
 
 # ------------------------------------------------------------------------------------------------ a curve
@@ -284,11 +238,11 @@ def assert_within(one: pd.DataFrame, other: pd.DataFrame) -> None:
     assert_close(accuracy(one), accuracy(other))
     lengths = [frame["tokens"].astype(float) for frame in (one, other)]
     spread = sum(series.var() / len(series) for series in lengths) ** 0.5
-    # the server's count and ours have the end token, a text tokenised again has none
+    # ours has the end token, a text tokenised again has none
     assert abs(lengths[0].mean() - lengths[1].mean()) < 3 * spread + 1
 
 
-def assert_greedy(config: DictConfig, checkpoint: Path, name: str, one: pd.DataFrame, other: pd.DataFrame) -> None:
+def assert_greedy(config: Config, checkpoint: Path, name: str, one: pd.DataFrame, other: pd.DataFrame) -> None:
     """The texts are the same, or part where two tokens have the same log-probability."""
     pairs = one.merge(other, on="problem_id", suffixes=("", "_other"))
     different = pairs[pairs["response"].str.strip() != pairs["response_other"].str.strip()]
@@ -300,7 +254,7 @@ def assert_greedy(config: DictConfig, checkpoint: Path, name: str, one: pd.DataF
     print(f"\ngreedy: {len(pairs) - len(different)} of {len(pairs)} equal", end="")
 
 
-def gap_at_first_difference(config: DictConfig, checkpoint: Path, name: str, row: Any) -> float:
+def gap_at_first_difference(config: Config, checkpoint: Path, name: str, row: Any) -> float:
     """Difference of the log-probabilities of the two tokens at which two texts part, by the torch engine's model."""
     model, tokenizer = models.load(checkpoint, config, torch.device("cpu"))
     processor = models.load_processor(model, checkpoint, config)

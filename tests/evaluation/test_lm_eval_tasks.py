@@ -6,15 +6,15 @@ import inspect
 import json
 import tomllib
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, ClassVar
 
 import pytest
 import yaml
-from omegaconf import DictConfig
-from support.configs import put
+from support.configs import changed
 from support.late import LATE
-from support.standin_server import serving
 from support.standin_vllm import installed
 
 from bapo import tasks
@@ -45,14 +45,6 @@ TITLES = {
 #: beside the paper's Table 4: the benchmark of scale single_gpu
 OTHERS = {"bapo_gsm8k": "GSM8K"}
 SIZES = {"train": 4, "probe": 2, "cd34": 6, "cd4": 5}
-
-
-def changed(config: DictConfig, **values: Any) -> DictConfig:
-    """A copy with some keys set; ``a__b`` stands for a.b."""
-    config = config.copy()
-    for key, value in values.items():
-        put(config, key, value)
-    return config
 
 
 @pytest.fixture(scope="module")
@@ -300,24 +292,45 @@ def test_through_hugging_face(sets: Path, tmp_path: Path, checkpoint: Path) -> N
     assert found["results"]["bapo_cd34_small"]["unparsed,all"] == 1.0  # it has learnt nothing
 
 
+class Completions(BaseHTTPRequestHandler):
+    """A server that answers equal seeds alike, and never the same without one."""
+
+    sent: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        self.sent.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        number = len(self.sent) if self.sent[-1]["seed"] is None else self.sent[-1]["seed"]
+        body = json.dumps({"choices": [{"index": 0, "text": f"{number} + 1", "finish_reason": "stop"}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
 def test_through_a_server_that_honours_seeds(sets: Path, tmp_path: Path, checkpoint: Path) -> None:
+    """lm-eval's own ``local-completions`` sends one seed with every request unless told otherwise."""
     from lm_eval.models.openai_completions import LocalCompletionsAPI
 
     spec = small(tmp_path, "bapo_cd34", repeats=32)
-    with serving() as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Completions) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
         model = LocalCompletionsAPI(
-            base_url=server.url,
+            base_url=f"http://127.0.0.1:{server.server_port}/v1/completions",
             model="tiny",
             tokenizer=str(checkpoint),
             tokenizer_backend="huggingface",
-            num_concurrent=4,
+            num_concurrent=1,
             max_length=1024,
         )
         with pytest.raises(UserError, match="bapo_cd34_small: lm-eval would send the same seed"):
             evaluate(model, [spec], sets)
-        assert server.requests == []
+        assert Completions.sent == []
         found = evaluate(model, [spec], sets, gen_kwargs=dict(SERVER_ARGUMENTS))
-        assert len(server.requests) == 6 * 32
+        server.shutdown()
+    assert len(Completions.sent) == 6 * 32
     assert all(len(set(sample["resps"][0])) == 32 for sample in found["samples"]["bapo_cd34_small"])
 
 

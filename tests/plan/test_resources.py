@@ -34,14 +34,14 @@ DAY = 1440
         (resources.training, POCKET, (6497, 3 * DAY, 0, None)),
         (resources.evaluation, POCKET, (3149, DAY, 0, None)),
         (resources.evaluation, GPU, (16_000, DAY, 1, 1)),
-        (resources.evaluation, PAPER, (480_000, DAY, 8, 1)),
+        (resources.evaluation, PAPER, (60_000, DAY, 1, 1)),
         (resources.problems, PAPER, (1500, 240, 0, None)),
     ],
 )
 def test_what_a_job_asks_for(job, asked: tuple[Settings, Cell], wanted: tuple) -> None:
     config = asked[0].run(asked[1])
     for attempt in (1, 2):  # more memory and time the second time, not more GPUs
-        # a run on GPUs asks for no more: it goes on where it was cut; nor does an evaluation that has the whole node
+        # a run on GPUs asks for no more: it goes on where it was cut; nor does an evaluation of a pretrained model
         more = 1 if wanted[2] and (job is resources.training or asked is PAPER) else attempt
         first = {"mem_mb": more * wanted[0], "runtime": more * wanted[1]}
         assert job(config, attempt) == first | {"gpu": wanted[2], "nodes": wanted[3]}
@@ -65,10 +65,9 @@ def test_an_evaluation_takes_the_gpus_of_its_backend() -> None:
     settings, cell = PAPER
     on_cores = 14_393  # weights of 1.5B and what is computed with them
     for override, gpus, megabytes in (
-        ("evaluation.backend=server", 0, 1500),
-        ("evaluation.vllm={tensor_parallel_size: 4, data_parallel_size: 2}", 8, 480_000),
-        ("evaluation.vllm.data_parallel_size=1", 1, 60_000),
-        ("engine=torch", 8, 480_000),
+        ("evaluation.vllm={tensor_parallel_size: 4}", 4, 240_000),
+        ("evaluation.vllm.tensor_parallel_size=1", 1, 60_000),
+        ("engine=torch", 1, 60_000),
         ("evaluation.backend=torch", 0, on_cores),
         ("device=cpu", 0, on_cores),  # vLLM's build for CPU cores
     ):

@@ -15,3 +15,11 @@ def put(config: Any, key: str, value: Any) -> None:
     if isinstance(value, dict) and isinstance(getattr(config, name), DictConfig):
         value = DictConfig(value)
     setattr(config, name, value)
+
+
+def changed(config: Any, **values: Any) -> Any:
+    """Return a copy with some keys set; ``a__b`` stands for a.b."""
+    config = config.copy()
+    for key, value in values.items():
+        put(config, key, value)
+    return config

@@ -15,8 +15,7 @@ from lm_eval.models.api_models import TemplateAPI
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import documents
-from bapo.evaluation.tasks import Sampled
+from bapo.evaluation.tasks import Sampled, to_dataset
 from bapo.tasks.base import Problem
 from bapo.tasks.files import check_images, read_problems
 from bapo.tasks.real import golds
@@ -60,7 +59,7 @@ class PaperBenchmark(Sampled):
 
     def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
         problems = load(**self.source)
-        self.dataset = {self.config.test_split: documents.to_dataset(problems)}
+        self.dataset = {self.config.test_split: to_dataset(problems)}
 
     def build_all_requests(self, chat_template: Any = None, **options: Any) -> None:
         """Refuse, before a model has sampled anything, arguments that would give one answer 32 times."""
