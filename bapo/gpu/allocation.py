@@ -12,19 +12,18 @@ from pathlib import Path
 
 #: of cgroup v2: microseconds of processor time in so many microseconds, or "max"
 QUOTA = Path("/sys/fs/cgroup/cpu.max")
+#: when the running job began, in seconds since 1970
+_BEGUN: list[float] = []
 
 
 def cpus() -> int:
     """Count the processors that this process may use: of its affinity, its container and its Slurm job, the fewest."""
-    counts = [len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1]
+    counts = [len(os.sched_getaffinity(0))]
     if os.environ.get("SLURM_CPUS_ON_NODE", "").isdigit():
         counts.append(int(os.environ["SLURM_CPUS_ON_NODE"]))
-    try:
-        quota, period = QUOTA.read_text(encoding="ascii").split()
-        if quota != "max":
-            counts.append(int(quota) // int(period))
-    except (OSError, ValueError):  # no cgroup v2
-        pass
+    with contextlib.suppress(OSError, ValueError):  # no cgroup v2, or no limit
+        quota, period = map(int, QUOTA.read_text(encoding="ascii").split())
+        counts.append(quota // period)
     return max(1, min(counts))
 
 
@@ -38,10 +37,6 @@ def begun() -> Iterator[None]:
         _BEGUN.pop()
 
 
-#: when the running job began, in seconds since 1970
-_BEGUN: list[float] = []
-
-
 def beginning() -> float:
     """Return when this job began, in seconds since 1970; now, where nobody has said so."""
     return _BEGUN[-1] if _BEGUN else time.time()
@@ -52,13 +47,9 @@ def end() -> float | None:
 
     Older versions of Slurm do not say so in the environment and are asked.
     """
-    if "SLURM_JOB_ID" not in os.environ:
-        return None
-    told = os.environ.get("SLURM_JOB_END_TIME", "")
-    return float(told) if told.isdigit() else _asked(os.environ["SLURM_JOB_ID"])
-
-
-def _asked(job: str) -> float | None:
+    job, told = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_END_TIME", "")
+    if job is None or told.isdigit():
+        return float(told) if job else None
     try:
         done = subprocess.run(["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):  # none in a container

@@ -1,49 +1,41 @@
-"""Whether driver, CUDA and packages fit together, before a job spends minutes on finding out."""
+"""Whether driver, CUDA and packages fit together, before a job spends minutes on finding out; and its own GPUs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bapo.errors import UserError
 from bapo.gpu import devices
 
-#: CUDA's major version -> the oldest driver that runs all its minor versions (CUDA's release notes, Linux)
-DRIVERS = {11: 450, 12: 525, 13: 580}
 #: seconds that the imports may take: vLLM's from a slow file system
 PATIENCE = 600
-#: the environment that containers/lock-gpu.txt makes
 CURE = (
-    "make the environment of GPU nodes (docs/provenance.md, Containers) and name it with --config gpu_python=...; "
-    "`python -m bapo gpu-check` is given by its own python, as in `apptainer exec --nv IMAGE python -m bapo gpu-check`"
+    "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all), make the environment "
+    "of GPU nodes (docs/provenance.md, Containers) and name it with --config gpu_python=..."
 )
 
 #: run by the interpreter of the job in a process of its own: in the job itself CUDA would start too early
 _PROBE = """
 import importlib, json, os, sys
-facts = {"torch": None, "cuda": None, "available": False, "count": 0, "names": [], "error": "", "modules": {}}
 out = os.dup(1)
 os.dup2(2, 1)  # whatever packages print is no answer
-try:
-    import torch
-    facts["torch"], facts["cuda"] = torch.__version__, torch.version.cuda
-    facts["available"], facts["count"] = torch.cuda.is_available(), torch.cuda.device_count()
-    if facts["cuda"] and not facts["available"]:
-        torch.cuda.init()
-    facts["names"] = [torch.cuda.get_device_name(i) for i in range(facts["count"] if facts["available"] else 0)]
-except BaseException as error:
-    facts["error"] = " ".join(f"{type(error).__name__}: {error}".split())
-for name in sys.argv[1:]:
+found = {"torch": "", "names": [], "errors": {}}
+for name in ["torch", *sys.argv[1:]]:
     try:
-        importlib.import_module(name)
-        facts["modules"][name] = ""
+        module = importlib.import_module(name)
+        if name == "torch":
+            found["torch"] = f"torch {module.__version__}, CUDA {module.version.cuda}"
+            module.cuda.init()
+            found["names"] = [module.cuda.get_device_name(i) for i in range(module.cuda.device_count())]
     except BaseException as error:
-        facts["modules"][name] = " ".join(f"{type(error).__name__}: {error}".split())
-os.write(out, json.dumps(facts).encode())
+        found["errors"][name] = " ".join(f"{type(error).__name__}: {error}".split())
+os.write(out, json.dumps(found).encode())
 """
 
 
@@ -58,25 +50,18 @@ class Check:
 
 
 def checks(gpus: int, modules: Sequence[str] = ()) -> list[Check]:
-    """Look at the driver, at CUDA as torch sees it, at the number of GPUs, and import ``modules`` (vllm, flash_attn).
-
-    Takes the seconds that importing them takes.
-    """
-    facts = _facts(modules)
-    found = [_driver(facts), _cuda(facts)]
-    names = ", ".join(dict.fromkeys(facts["names"])) or "none"
-    found.append(
-        Check(
-            "GPUs",
-            facts["count"] >= gpus,
-            f"{facts['count']} visible ({names}), {gpus} needed",
-            "ask for fewer (verl.gpus_per_node), or make more visible (CUDA_VISIBLE_DEVICES)",
-        )
-    )
-    for module in modules:
-        error = facts["modules"].get(module, "not imported")
-        found.append(Check(module, not error, error or "can be imported", CURE))
-    return found
+    """Look at CUDA as torch sees it and at the number of GPUs, and import ``modules`` (vllm, flash_attn)."""
+    found = _found(modules)
+    errors, names = found["errors"], found["names"]
+    driver = "".join(f", driver {gpu.driver}" for gpu in devices.installed()[:1])
+    said = ": ".join(filter(None, [f"{found['torch'] or sys.executable}{driver}", errors.get("torch")]))
+    listed = f"{len(names)} visible ({', '.join(dict.fromkeys(names)) or 'none'}), {gpus} needed"
+    fewer = "ask for fewer (verl.gpus_per_node), or make more visible (CUDA_VISIBLE_DEVICES)"
+    return [
+        Check("CUDA", "torch" not in errors, said, CURE),
+        Check("GPUs", len(names) >= gpus, listed, fewer),
+        *(Check(name, name not in errors, errors.get(name, "can be imported"), CURE) for name in modules),
+    ]
 
 
 def require(gpus: int, modules: Sequence[str] = ()) -> None:
@@ -86,37 +71,26 @@ def require(gpus: int, modules: Sequence[str] = ()) -> None:
             raise UserError(f"this job cannot run on GPUs: {check.name}: {check.found}; {check.cure}")
 
 
-def _driver(facts: dict[str, Any]) -> Check:
-    """Compare the driver with torch's CUDA. Where CUDA runs, its compatibility package helps an older driver."""
-    gpus = devices.installed()
-    if not gpus:
-        cure = "install NVIDIA's driver; in a container: apptainer exec --nv, docker run --gpus all"
-        return Check("driver", facts["available"], "nvidia-smi finds no GPU", cure)
-    driver, cuda = gpus[0].driver, facts["cuda"]
-    needed = DRIVERS.get(int(cuda.split(".")[0]), 0) if cuda else 0
-    found = f"{driver}" + (f", CUDA {cuda} of torch {facts['torch']} takes {needed} or newer" if needed else "")
-    cure = f"have the driver updated to {needed} or newer"
-    return Check("driver", facts["available"] or int(driver.split(".")[0]) >= needed, found, cure)
-
-
-def _cuda(facts: dict[str, Any]) -> Check:
-    if facts["torch"] and not facts["cuda"]:
-        return Check("CUDA", False, f"torch {facts['torch']} of {sys.executable} is built without CUDA", CURE)
-    found = f"torch {facts['torch']}, CUDA {facts['cuda']}" if facts["torch"] else "torch cannot be imported"
-    error = f": {facts['error']}" if facts["error"] else ""
-    cure = CURE if not facts["torch"] else "see that nvidia-smi works here and that the driver fits"
-    return Check("CUDA", facts["available"], found + error, cure)
-
-
-def _facts(modules: Sequence[str]) -> dict[str, Any]:
+def _found(modules: Sequence[str]) -> dict[str, Any]:
     """Ask this interpreter in another process. Raises UserError if that one dies, as broken libraries make it."""
+    words = [sys.executable, "-c", _PROBE, *modules]
+    done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=PATIENCE, check=False)
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _PROBE, *modules], capture_output=True, text=True, errors="replace", timeout=PATIENCE
-        )
         return json.loads(done.stdout)
-    except subprocess.TimeoutExpired:
-        raise UserError(f"importing torch {' '.join(modules)} took more than {PATIENCE} s; look at the disk") from None
     except json.JSONDecodeError:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise UserError(f"{sys.executable}: importing torch {' '.join(modules)} ended it: {last}") from None
+
+
+@contextlib.contextmanager
+def own_gpus(count: int, modules: Sequence[str] = ()) -> Iterator[None]:
+    """Hold the ``count`` GPUs that a job asks for (bapo/plan/resources.py), and see no others.
+
+    modules: packages that are worth a look before the work begins. A job that asks for none sees none: with device=auto
+    it would start CUDA on a GPU that another job has. Raises UserError if there are too few GPUs or the environment
+    does not fit them.
+    """
+    with devices.taken(count):
+        if modules:
+            require(count, modules)
+        yield

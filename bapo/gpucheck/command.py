@@ -39,17 +39,7 @@ class Place:
         return world.config_of(self.folder, self.device)
 
     def command(self, name: str) -> list[str]:
-        return [*_bapo(name), *world.overrides(self.folder, self.device)]
-
-
-#: what the error of a job looks like -> what usually helps
-CURES = {
-    "out of memory|free memory on device": "another process may have the GPU's memory (nvidia-smi); end it; or ",
-    "no space left|shared memory|/dev/shm": "make room, in a container with --ipc=host or a larger --shm-size; or ",
-    "no kernel image|not compiled|flash.?attn": "build flash-attn for this GPU (FLASH_ATTN_CUDA_ARCHS); or ",
-    "driver": "compare the driver with torch's CUDA (docs/provenance.md, Containers); or ",
-    "timed out|not done after": "give the job more CPU cores and a local disk, or a higher --limit; or ",
-}
+        return [*BAPO, name, *world.overrides(self.folder, self.device)]
 
 
 class Failed(Exception):
@@ -84,10 +74,9 @@ def checked(device: str, folder: Path, say: Callable[[str], None], limit: float 
         return found
     steps = (made, engines, trained, exported, evaluated)
     try:
-        with devices.shown(1) if device == "cuda" else contextlib.nullcontext():
-            for number, step in enumerate(steps, start=1):
-                say(f"gpu-check {number}/{len(steps)}: {step.__doc__.splitlines()[0]}")
-                found += step(Place(folder, device, limit))
+        for number, step in enumerate(steps, start=1):
+            say(f"gpu-check {number}/{len(steps)}: {step.__doc__.splitlines()[0]}")
+            found += step(Place(folder, device, limit))
     except Failed as error:
         found.append(error.args[0])
     return found
@@ -127,7 +116,7 @@ def engines(place: Place) -> list[Row]:
     """vLLM's log-probabilities against the trainer's, with altered weights, and after a sleep"""
     from bapo.gpucheck.engine import FILE
 
-    _job(place, "engine", [*_engine(), str(place.folder), place.device], "vLLM")
+    _job(place, "engine", [*ENGINE, str(place.folder), place.device], "vLLM")
     return [Row(**row) for row in read_json(place.folder / FILE)]
 
 
@@ -199,8 +188,7 @@ def evaluated(place: Place) -> list[Row]:
     _job(place, "evaluate", place.command("evaluate"), "evaluation")
     home = run_directory(place.config)
     result = read_json(home / "eval" / SUMMARY)["benchmarks"][world.BENCHMARK]
-    speed = re.search(r"\d+ tokens/s", (place.folder / "evaluate.log").read_text(encoding="utf-8"))
-    found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}" + (f", {speed[0]}" if speed else "")
+    found = f"{result['problems']} prompts, accuracy {result['accuracy']:.2f}"
     return [judged("evaluation", result["problems"] == world.PROMPTS, found, "report this")]
 
 
@@ -211,12 +199,9 @@ def last_error(text: str) -> str:
     return (errors or lines or ["no output"])[-1]
 
 
-def _bapo(command: str) -> list[str]:
-    return [sys.executable, "-m", "bapo", command]
-
-
-def _engine() -> list[str]:
-    return [sys.executable, "-m", "bapo.gpucheck.engine"]
+#: how a job is started
+BAPO = (sys.executable, "-m", "bapo")
+ENGINE = (sys.executable, "-m", "bapo.gpucheck.engine")
 
 
 def _job(place: Place, name: str, command: Sequence[str], title: str, until: str | None = None) -> bool:
@@ -243,6 +228,5 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
             process.wait()
     if process.returncode and not killed:
         found = last_error(log.read_text(encoding="utf-8", errors="replace"))
-        cure = next((cure for sign, cure in CURES.items() if re.search(sign, found, re.IGNORECASE)), "")
-        raise Failed(Row(title, WRONG, found[:300], f"{cure}see {log}"))
+        raise Failed(Row(title, WRONG, found[:300], f"see {log}"))
     return killed

@@ -29,7 +29,7 @@ _MODELS = (
     *_CONFIGURATION,
     *(place.partition(":")[0] for place in tasks.table().values()),
     "bapo.engines.verl.settings",
-    "bapo.gpu.job",
+    "bapo.gpu.environment",
     "bapo.engines.shared.prompts",
     "bapo.engines.fast.sampler",
     "bapo.engines.fast.scoring",

@@ -59,7 +59,7 @@ def evaluate(config: DictConfig) -> None:
 
 def note(name: str) -> None:
     with open(devices.FOLDER.parent / "seen", "a", encoding="ascii") as seen:
-        print(name, os.environ[devices.VISIBLE], len(devices.held()), file=seen)
+        print(name, os.environ[devices.VISIBLE], file=seen)
 
 
 def run_engine(folder: Path, device: str) -> None:

@@ -98,10 +98,7 @@ def test_jobs_on_gpus_run_in_the_image_and_the_others_do_not(tmp_path: Path) -> 
 @pytest.mark.system
 @pytest.mark.parametrize(
     ("gpus", "said"),
-    [
-        (2, "error: 4 GPUs asked for, 2 here (by CUDA_VISIBLE_DEVICES='0,1'): set verl.gpus_per_node"),
-        (0, "error: 4 GPUs"),
-    ],
+    [(2, "error: 4 GPUs asked for, 2 here (CUDA_VISIBLE_DEVICES=0,1): set verl.gpus_per_node"), (0, "error: 4 GPUs")],
 )
 def test_too_few_gpus_are_told_before_anything_starts(tmp_path: Path, gpus: int, said: str) -> None:
     if not gpus and Path("/dev/nvidia0").exists():

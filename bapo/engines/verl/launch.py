@@ -215,7 +215,6 @@ def _run_job(work: Path, device: str, time_limit: float, log: Path) -> None:
     process = subprocess.Popen(
         command,
         env=variables,
-        pass_fds=gpus.held(),  # if this process is killed, its GPUs are free when the job has ended
         start_new_session=True,
         text=True,
         errors="replace",
