@@ -93,7 +93,7 @@ def _parser() -> ArgumentParser:
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
     sub.add_argument("--keep", metavar="FOLDER", help="where logs and results stay (else removed if all is fine)")
     sub.add_argument("--limit", type=float, metavar="SECONDS", help="that one of its jobs may take (half an hour)")
-    sub = command("provenance", _provenance, "Print what made a result, as JSON, and what has changed since.")
+    sub = command("provenance", _provenance, "Print what made a result, as JSON.")
     sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")
     for name, text in OF_ANALYSIS.items():
         commands.add_parser(name, help=text, add_help=False)
@@ -155,11 +155,11 @@ def _job(arguments: Namespace) -> int:
 
 def _own_gpus(config: DictConfig, needed: str) -> AbstractContextManager[None]:
     """Hold the GPUs that a job needs, before anything of it starts CUDA."""
-    from bapo.gpu.job import own_gpus
+    from bapo.gpu.environment import own_gpus
     from bapo.plan import resources
 
     modules = ["vllm"] if needed == "evaluation" and config.evaluation.backend == "vllm" else []
-    return own_gpus(config, getattr(resources, needed)(config)["gpu"], modules)
+    return own_gpus(getattr(resources, needed)(config)["gpu"], modules)
 
 
 def _sweep(arguments: Namespace) -> int:
@@ -263,7 +263,8 @@ def _gpu_check(arguments: Namespace) -> int:
 
 
 def _provenance(arguments: Namespace) -> int:
-    return provenance.main(arguments.file)
+    provenance.main(arguments.file)
+    return 0
 
 
 def _init(arguments: Namespace) -> int:

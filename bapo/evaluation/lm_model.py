@@ -18,7 +18,8 @@ from bapo.errors import UserError
 from bapo.evaluation.prompts import Limits, draw_key
 
 _NO_LIKELIHOOD = "bapo-torch only generates: a task that needs log-likelihoods wants lm-eval's own `hf` model"
-_KEYS = {"until", "do_sample", "temperature", "top_p", "top_k", "repetition_penalty", "max_gen_toks"}
+_FIXED = {"until": [], "do_sample": True, "repetition_penalty": 1.0}
+_KEYS = {*_FIXED, "temperature", "top_p", "top_k", "max_gen_toks"}
 
 
 @register_model("bapo-torch")
@@ -106,13 +107,11 @@ class TorchLM(TemplateLM):
     def _parameters(self, request: Instance) -> SamplingParameters:
         """Return lm-eval's generation arguments, each of which must be set and supported."""
         arguments = dict(request.args[1])
-        if set(arguments) != _KEYS:
-            wrong = sorted(set(arguments) ^ _KEYS)
-            raise UserError(f"{request.task_name}: generation_kwargs must set exactly {sorted(_KEYS)}; see {wrong}")
-        if arguments["until"] or arguments["repetition_penalty"] != 1.0 or not arguments["do_sample"]:
+        fixed = {key: arguments.get(key) for key in _FIXED}
+        if set(arguments) != _KEYS or fixed != _FIXED:
             raise UserError(
-                f"{request.task_name}: bapo-torch samples until the end token: generation_kwargs must set until: [], "
-                "repetition_penalty: 1.0 and do_sample: true"
+                f"{request.task_name}: generation_kwargs={arguments}: must set {sorted(_KEYS)} and nothing else, with "
+                f"{_FIXED}, as bapo-torch samples until the end token"
             )
         top_k = arguments["top_k"] or -1  # lm-eval's 0 and our -1 both mean: off
         return parameters_of(

@@ -37,7 +37,7 @@ def _text(value: Any) -> Any:
 
 Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
 #: keys that only say how the work is done
-_HOW = {"device", "tracking", "storage", "warm", "progress", "gpus", "gpu_python"}
+_HOW = {"device", "tracking", "warm", "progress", "gpus", "gpu_python"}
 
 
 class Settings(BaseModel):
@@ -62,9 +62,6 @@ class Settings(BaseModel):
     )
     trials: Annotated[int, Field(ge=1)] | None = Field(
         None, description="an integer of 1 or more, the trials of a free sweep (default the sweep's)"
-    )
-    storage: Text | None = Field(
-        None, description="the URL of an Optuna storage for the sweeps' studies (default a journal file)"
     )
     #: whether jobs start as children of one process (bapo/warm)
     warm: bool = Field(True, description="true or false")

@@ -28,6 +28,7 @@ STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
 TABLES = (STEPS, GROUPS, PROBE)
 #: columns that measure time: the only ones that may differ between two runs of the same seed
 TIME_COLUMNS = "seconds_"
+AGAIN = "delete summary.json beside it and run the same command again: a run goes on from its last checkpoint"
 
 # ------------------------------------------------------------------------------------------------ writing
 
@@ -53,26 +54,21 @@ def atomic(path: Path, durable: bool = True) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def explained_error(error: OSError, path: Path) -> Exception:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"{path}: no space left on the device; free some, then run the same command again to resume")
-    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return UserError(f"{path}: cannot be written ({error.strerror}); make the folder writable or set paths.results")
-    return error
-
-
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Raise errors of writing as UserErrors; safetensors reports the operating system's only as text."""
     try:
         yield
-    except OSError as error:
-        raise explained_error(error, path) from error
     except Exception as error:
-        number = re.search(r"os error (\d+)", str(error))
-        if type(error).__name__ != "SafetensorError" or not number:
+        told = re.search(r"os error (\d+)", str(error)) if type(error).__name__ == "SafetensorError" else None
+        number = int(told[1]) if told else getattr(error, "errno", None)
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            cure = "no space left on the device; free some, then run the same command again to resume"
+        elif number in (errno.EROFS, errno.EACCES, errno.EPERM):
+            cure = f"cannot be written ({os.strerror(number)}); make the folder writable or set paths.results"
+        else:
             raise
-        raise explained_error(OSError(int(number[1]), str(error)), path) from error
+        raise UserError(f"{path}: {cure}") from error
 
 
 def sync(path: Path) -> None:
@@ -119,15 +115,10 @@ def read_table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
     try:
         return pd.read_parquet(path, columns=columns)
     except FileNotFoundError:
-        raise UserError(
-            f"{path} does not exist; delete summary.json beside it, if there is one, and run the same command again"
-        ) from None
+        raise UserError(f"{path} does not exist; {AGAIN}") from None
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(
-            f"{path} is damaged ({reason}); delete summary.json beside it and run the same command again to rebuild "
-            "it, a run's from the last checkpoint"
-        ) from None
+        raise UserError(f"{path} is damaged ({reason}); {AGAIN}") from None
 
 
 def sha256(path: Path) -> str:
@@ -159,10 +150,7 @@ def verify_files(folder: Path, summary: str = SUMMARY) -> dict[str, Any]:
     content = read_json(folder / summary)
     problems = damaged_files(folder, content.get("files", {}))
     if problems:
-        raise UserError(
-            f"{problems[0]}; delete {folder / summary} and run the same command again to rebuild the file from the "
-            "last checkpoint"
-        )
+        raise UserError(f"{problems[0]}; {AGAIN}")
     return content
 
 
@@ -171,7 +159,5 @@ def require_space(folder: Path, needed: int) -> None:
     existing = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     free = shutil.disk_usage(existing).free
     if free < needed:
-        raise UserError(
-            f"{existing}: {free / 1e6:.0f} MB free, but this job may write {needed / 1e6:.0f} MB; free some space or "
-            "set paths.results to another disk"
-        )
+        cure = f"but this job may write {needed / 1e6:.0f} MB; free some space or set paths.results to another disk"
+        raise UserError(f"{existing}: {free / 1e6:.0f} MB free, {cure}")

@@ -14,7 +14,6 @@ import platform
 import resource
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -24,7 +23,7 @@ from typing import Any
 
 from bapo import __version__
 from bapo.errors import UserError
-from bapo.store.files import MANIFEST, SUMMARY, damaged_files, read_json, sha256, write_json
+from bapo.store.files import MANIFEST, SUMMARY, read_json, sha256, write_json
 
 FOLDER = ".provenance"
 PACKAGES = ("torch", "transformers", "lm-eval", "numpy", "pandas", "pyarrow", "safetensors", "verl", "vllm", "ray")
@@ -141,25 +140,14 @@ def _input(path: Path) -> dict[str, Any]:
     return content
 
 
-def main(file: str) -> int:
-    """Print the record or manifest of ``file``, and on stderr what has changed since it was written.
+def main(file: str) -> None:
+    """Print the record beside ``file``, or the manifest of the folder that it lies in.
 
-    Returns the exit status: 1 if something has changed, else 0. Raises UserError if there is no record.
+    Raises UserError if there is neither.
     """
-    path = Path(os.path.normpath(Path.cwd() / file))
-    source = _record_of(path)
-    if source.is_file() and path.name in (content := read_json(source))["files"]:
-        expected = content["files"] | {name: entry["sha256"] for name, entry in content["inputs"].items()}
-        places = {Path(os.path.normpath(path.parent / name)): digest for name, digest in expected.items()}
-        changed = [f"{p} has changed or is gone" for p, sha in places.items() if not p.is_file() or sha256(p) != sha]
-    else:
-        folders = [path, *path.parents][: DEPTH + 1]
-        home = next((p for p in folders if path.exists() and (p / MANIFEST).is_file()), None)
-        if home is None:
-            raise UserError(f"{file}: no record beside it and no {MANIFEST} around it; name a file of a results folder")
-        source, content = home / MANIFEST, read_json(home / MANIFEST)
-        summary = read_json(home / SUMMARY) if (home / SUMMARY).is_file() else {}
-        changed = damaged_files(home, summary.get("files", {}))
-    print(json.dumps({"record": str(source), **content}, indent=2))
-    print(*changed, sep="\n", end="\n" if changed else "", file=sys.stderr)
-    return 1 if changed else 0
+    path = Path(file).absolute()
+    sources = [_record_of(path), *(folder / MANIFEST for folder in (path, *path.parents[:DEPTH]))]
+    source = next((p for p in sources if path.exists() and p.is_file()), None)
+    if source is None:
+        raise UserError(f"{file}: no record beside it and no {MANIFEST} around it; name a file of a results folder")
+    print(json.dumps({"record": str(source), **read_json(source)}, indent=2))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 
@@ -26,15 +25,11 @@ class WandbTracking(NoTracking):
         # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
         os.environ.setdefault("WANDB_MODE", config.tracking.mode)
         os.environ.setdefault("WANDB_SILENT", "true")
-        os.environ.setdefault("WANDB__DISABLE_STATS", "true")
         import wandb
 
         folder.mkdir(parents=True, exist_ok=True)
-        content: Any = plain(config)
         # the packages are in the manifest; listing all takes 0.25 s
-        quiet = wandb.Settings(
-            console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False, save_code=False
-        )
+        quiet = wandb.Settings(console="off", x_disable_stats=True, x_disable_meta=True, x_save_requirements=False)
         self.run = wandb.init(
             dir=str(folder),
             mode=config.tracking.mode,
@@ -42,7 +37,7 @@ class WandbTracking(NoTracking):
             group=f"{config.scale.name}/{config.task.name}/{config.model.name}",
             name=f"{config.method.name}-seed{config.seed}",
             tags=[config.scale.name, config.task.name, config.method.name],
-            config={**content, "identity": identity},
+            config={**plain(config), "identity": identity},
             settings=quiet,
         )
         # wandb would write the summary of all metrics at every step, half of its file: finish() writes the last one

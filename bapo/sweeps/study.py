@@ -48,7 +48,7 @@ def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna.create_study(
         study_name=f"{settings.folder()}/{sweep.name}/{identity(sweep, settings)}",
-        storage=settings.storage or _journal(folder_of(sweep, settings) / JOURNAL),
+        storage=_journal(folder_of(sweep, settings) / JOURNAL),
         sampler=optuna.samplers.TPESampler(seed=key64("sweep", sweep.name, slot) % 2**32, n_startup_trials=8),
         direction="maximize",
         load_if_exists=True,

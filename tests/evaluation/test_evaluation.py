@@ -301,25 +301,12 @@ def test_broken_problems_are_named(world: World, tmp_path: Path, change: Any, me
         read_problems(path)
 
 
-def test_model_refuses_what_it_cannot_do(world: World, model: Any) -> None:
-    from lm_eval.api.registry import get_model
-
-    assert type(model) is get_model("bapo-torch")
-    for method in (model.loglikelihood, model.loglikelihood_rolling):
-        with pytest.raises(NotImplementedError, match="only generates"):
-            method([])
-    for key, value, message in (
-        ("until", ["\n"], "samples until the end token"),
-        ("do_sample", False, "samples until the end token"),
-        ("top_k", None, "must set exactly .*'top_k'"),
-    ):
-        task = benchmark(world[0])
-        if value is None:
-            del task.config.generation_kwargs[key]
-        else:
-            task.config.generation_kwargs[key] = value
-        with pytest.raises(UserError, match=message):
-            run_benchmark(model, task)
+@pytest.mark.parametrize("wrong", [{"until": ["\n"]}, {"do_sample": False}, {"min_p": 0.1}])
+def test_the_torch_engine_refuses_what_it_cannot_do(world: World, model: Any, wrong: dict[str, Any]) -> None:
+    task = benchmark(world[0])
+    task.config.generation_kwargs |= wrong
+    with pytest.raises(UserError, match=r"cd34: generation_kwargs=.*must set"):
+        run_benchmark(model, task)
 
 
 # ------------------------------------------------------------------------------------------------ golds

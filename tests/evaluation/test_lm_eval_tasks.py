@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import tomllib
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,7 +14,6 @@ import pytest
 import yaml
 from support.configs import changed
 from support.late import LATE
-from support.standin_vllm import installed
 
 from bapo import tasks
 from bapo.errors import UserError
@@ -334,12 +332,6 @@ def test_through_a_server_that_honours_seeds(sets: Path, tmp_path: Path, checkpo
     assert all(len(set(sample["resps"][0])) == 32 for sample in found["samples"]["bapo_cd34_small"])
 
 
-@pytest.fixture
-def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    with installed(tmp_path, monkeypatch) as module:
-        yield module
-
-
 #: Qwen2.5's <|im_end|>
 IM_END = 151645
 PAPER = {path.stem: yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(FOLDER.glob("vllm/*.yaml"))}
@@ -366,38 +358,3 @@ def test_the_vllm_files_say_what_the_paper_scale_says(name: str, task: str) -> N
     assert content["model"] == ("vllm-vlm" if name == "geometry" else "vllm")
     members = load_yaml(manager().task_index[content["tasks"][0]].yaml_path, resolve_func=False)["task"]
     assert [m.removeprefix("bapo_") for m in members] == list(config.evaluation.benchmarks)
-
-
-def test_through_vllm_with_the_file_of_the_paper_scale(
-    sets: Path, tmp_path: Path, checkpoint: Path, engine: Any
-) -> None:
-    """One engine for both benchmarks, 8 different samples a problem, no request with a seed of its own."""
-    content = dict(PAPER["planning"])
-    arguments = {**content.pop("model_args"), "pretrained": str(checkpoint), "revision": None}
-    content["tasks"] = [small(tmp_path, "bapo_cd34"), small(tmp_path, "bapo_cd4")]
-    found = simple_evaluate(
-        **content,
-        model_args={**arguments, "tokenizer_revision": None},
-        bootstrap_iters=1,
-        task_manager=manager(data_folder=str(sets)),
-    )
-    (keys,) = engine.engines
-    assert (keys["seed"], keys["max_model_len"], keys["dtype"]) == (1234, 2560, "bfloat16")
-    assert len(engine.asked) == (6 + 5) * 8
-    for _, given in engine.asked:
-        assert given == {
-            "stop": ["<end>"],
-            "stop_token_ids": [IM_END],
-            "max_tokens": 16,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": -1,
-            "min_p": 0.0,
-            "repetition_penalty": 1.0,
-            "presence_penalty": 0.0,
-            "frequency_penalty": 0.0,
-            "skip_special_tokens": True,
-            "spaces_between_special_tokens": False,
-        }
-    for samples in found["samples"].values():
-        assert all(len(set(sample["resps"][0])) > 4 for sample in samples)  # of 729 sums

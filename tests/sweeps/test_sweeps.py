@@ -173,15 +173,6 @@ def test_a_changed_space_seed_or_configuration_is_another_study(world: SweepWorl
     assert states(tiny(world), world.settings) == {0: "RUNNING"}  # neither is part of it
 
 
-def test_another_storage_is_any_that_optuna_opens(world: SweepWorld, tmp_path: Path):
-    world.write(FREE)
-    settings = dataclasses.replace(world.settings, storage=f"sqlite:///{tmp_path}/study.db")
-    sweep = files.load("tiny_countdown", settings)
-    study.claim(study.open_study(sweep, settings), sweep, 1)
-    assert states(sweep, settings) == {1: "RUNNING"}
-    assert not (study.folder_of(sweep, settings) / study.JOURNAL).exists()
-
-
 def test_a_grid_is_complete_in_whatever_order_its_slots_come(world: SweepWorld):
     world.write(GRID)
     cells = {slot: tuple(drawn(world, slot).values()) for slot in (4, 0, 5, 2, 1, 3)}

@@ -187,7 +187,7 @@ def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
     (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
     assert sentence == (
         "error: --config scal: no such key (did you mean 'scale'?); allowed: data_folder, device, engine, "
-        "gpu_python, gpus, methods, progress, results, scale, seeds, set, storage, tracking, trials, warm"
+        "gpu_python, gpus, methods, progress, results, scale, seeds, set, tracking, trials, warm"
     )
     assert "Traceback" not in result.stderr
 
