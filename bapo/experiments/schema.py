@@ -201,7 +201,7 @@ class VllmConfig(Node):
 class EvaluationConfig(Node):
     benchmarks: list[str] = []
     backend: Literal["torch", "vllm"] = "torch"
-    samples: AtLeastOne = 32
+    samples: Annotated[AtLeastOne, Only("evaluation")] = 32
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     seed: int = 1234
