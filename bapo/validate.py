@@ -89,12 +89,15 @@ def plain(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
 
 
-def refused(error: ValidationError, schema: type[BaseModel], file: Path | str | None) -> UserError:
-    """Make the error for one value that a pydantic model refused, with the names that exist where it has none."""
+def refused(error: ValidationError, schema: type[BaseModel], file: Path | str | None, at: str = "") -> UserError:
+    """Make the error for one value that a pydantic model refused, with the names that exist where it has none.
+
+    at: where in the file the model stands, "" for all of it.
+    """
     errors = error.errors()
     first = next((each for each in errors if each["type"] == "extra_forbidden"), errors[0])
     *parents, last = first["loc"] or ("",)
-    field, cure = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    field, cure = ".".join([*([at] if at else []), *map(str, first["loc"])]), first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         names = list(getattr(_part(schema, parents), "model_fields", ()))
         return wrong(file, "", None, unknown(field, "no such key", str(last), names))
@@ -138,7 +141,7 @@ def read(schema: type, content: Any, file: Path | str | None, field: str = "") -
         try:
             return schema.model_validate(content)
         except ValidationError as error:
-            raise refused(error, schema, file) from None
+            raise refused(error, schema, file, field) from None
     names = [f.name for f in dataclasses.fields(schema)]
     if not isinstance(content, Mapping):
         raise wrong(file, field, None, f"must be a mapping with {', '.join(names)}")

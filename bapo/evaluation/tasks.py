@@ -39,9 +39,9 @@ from bapo.engines.shared.prompts import grade
 from bapo.evaluation import scores
 from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict
+from bapo.tasks import job
 from bapo.tasks.base import Problem, Task
 from bapo.tasks.files import read_problems
-from bapo.tasks.real import golds
 
 
 @register_filter("keep_all")
@@ -130,7 +130,7 @@ class Benchmark(Sampled):
         self.path, self.grader, self.samples = Path(path), grader, samples
         self.problems = read_problems(self.path)
         if check_golds:
-            golds.check(grader, [(p.id, p.ground_truth) for p in self.problems], self.path)
+            job.check_golds(grader, [(p.id, p.ground_truth) for p in self.problems], self.path)
         metrics = list(scores.problem_scores([(False, False)] * samples, [""] * samples))
         super().__init__(
             config={

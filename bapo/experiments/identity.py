@@ -69,7 +69,7 @@ def _task(config: Config) -> dict[str, Any]:
     """Identify a task: by its name; one from outside by its code, its files, or the revision of its class too."""
     task = config.task
     if task.name in own("task"):
-        code = project.code_digest_of(task.code) if task.code else [task.answers, task.answer_in]
+        code = project.code_digest_of(task.code) if task.code else None
         return {"name": task.name, "code": code, "rows": {s: _rows(e) for s, e in plain(config.data.hub).items()}}
     return {"name": task.name, "revision": _revision(task.name)}
 

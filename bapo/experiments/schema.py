@@ -58,11 +58,7 @@ class ScaleConfig(Node):
 class TaskConfig(Node):
     name: str
     title: str = ""
-    # the rest: of a task from outside the suite, docs/project.md
-    code: str | None = None  # FILE.py:CLASS
-    answers: Literal["mathematics", "exact", "choice"] | None = None  # rows with a gold answer
-    answer_in: Literal["box", "tag", "last-line", "all"] = "box"  # where a response has its answer
-    benchmarks: Open[str] = {}  # test split -> its title in tables
+    code: str | None = None  # FILE.py:CLASS of a task from outside the suite: docs/project.md
     methods: Open[Any] = {}  # method -> values over its file
 
 
@@ -72,15 +68,12 @@ class DataConfig(Node):
     split_sizes: Annotated[Open[int], PROBLEMS] = {}  # split -> problems; base: documents
     generator: Open[Any] = {}  # parameters of the task's generator
     prompt: str  # the task's prompt template
-    #: how an answer is read. lenient (Countdown): also in a box, with LaTeX's and typographic signs, as an equation
-    grading: Annotated[Literal["strict", "lenient"], PROBLEMS] = "strict"
     hub: Annotated[Open[Any], PROBLEMS] = {}  # repository, revision, files of each split: docs/data.md
     #: None: the model's own, in its tokenizer; plain: a message is its content, for a prompt that is to be continued
     chat_template: Annotated[Literal["plain"] | None, ASKED] = None
     #: the system's message; None: what the model's template puts there by itself
     system: Annotated[str | None, ASKED] = None
     chat_template_kwargs: Annotated[Open[Any], ASKED] = {}  # of that template: {enable_thinking: false}
-    cleaning: Annotated[Open[str], PROBLEMS] = {}  # decisions on what is wrong with a real set: docs/data.md
 
 
 class ModelConfig(Node):

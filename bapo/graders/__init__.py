@@ -1,4 +1,4 @@
-"""Graders for answers in words and LaTeX: ``mathematics`` and ``geometry``.
+"""The grader of answers in words and LaTeX: ``mathematics``.
 
 A response is graded in four steps: the last balanced box outside the thinking (``extract``), one spelling for one
 notation (``normalise``), a structure such as list, tuple, interval or matrix (``forms``), and a comparison of two

@@ -6,7 +6,7 @@ the values that two roundings give; an answer of several parts is one gold with 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -36,42 +36,36 @@ MAX_BOXES = 8  #: of one answer that are also looked at alone
 def grade(response: str, golds: Sequence[str]) -> Verdict:
     """Grade a response, in two seconds at most for all golds. Never raises because of the response.
 
+    Boxes that are one answer are a list, which is right also where each of them alone is the same gold.
     golds: texts or LaTeX, any of which is right. Raises UserError for empty or unreadable golds.
     """
     golds = check_golds(golds, "golds")
-    deadline = pool.deadline()
-    return judge_boxes(last_boxes(response), golds, lambda answer, golds: judge(answer, golds, deadline))
-
-
-def judge_boxes(boxes: list[str], golds: Sequence[str], judge: Callable[[str, Sequence[str]], Verdict]) -> Verdict:
-    """Grade the boxes of one answer as a list; right also where each alone is the same gold."""
-    if not boxes:
-        return _NONE
-    verdict = judge(", ".join(boxes), golds)
-    if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
+    boxes = last_boxes(response)
+    with pool.one_verdict():
+        verdict = judge(", ".join(boxes), golds)
+        if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
+            return verdict
+        for gold in golds:
+            alone = [judge(box, (gold,)) for box in boxes]
+            if all(v.correct for v in alone):
+                return RIGHT
+            if all(v.correct or v.reason == OVERLOADED for v in alone):
+                verdict = _OVERLOADED  # it may be right
         return verdict
-    for gold in golds:
-        alone = [judge(box, (gold,)) for box in boxes]
-        if all(v.correct for v in alone):
-            return RIGHT
-        if all(v.correct or v.reason == OVERLOADED for v in alone):
-            verdict = _OVERLOADED  # it may be right
-    return verdict
 
 
-def judge(answer: str, golds: Sequence[str], deadline: pool.Deadline | None = None) -> Verdict:
-    """Grade an answer without a box around it; one deadline holds for all golds."""
-    deadline = deadline or pool.deadline()
+def judge(answer: str, golds: Sequence[str]) -> Verdict:
+    """Grade an answer without a box around it; one limit of time holds for all golds."""
     if _empty(answer):
         return _NONE
     if answer.strip() in [gold.strip() for gold in golds]:
         return RIGHT  # before any of them is asked of algebra
     outcomes = []
-    for gold in golds:
-        outcome = compare_texts(gold, answer, deadline)
-        if outcome == EQUAL:
-            return RIGHT
-        outcomes.append(outcome)
+    with pool.one_verdict():
+        for gold in golds:
+            outcomes.append(compare_texts(gold, answer))
+            if outcomes[-1] == EQUAL:
+                return RIGHT
     if OVERLOADED in outcomes and TIME_LIMIT not in outcomes:  # else the answer itself has used up the time
         return _OVERLOADED
     if DIFFERENT in outcomes:
@@ -87,7 +81,7 @@ def _empty(answer: str) -> bool:
     return not answer.strip("{}()[]$\\., \n\t") and "".join(answer.split()).strip("$") not in (r"\{\}", "{}")
 
 
-def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None) -> str:
+def compare_texts(gold: str, answer: str) -> str:
     """Return an outcome of :mod:`bapo.graders.verdict`."""
     gold, answer = gold.strip(), answer.strip()
     if gold == answer or closed(gold) == answer:
@@ -99,23 +93,26 @@ def compare_texts(gold: str, answer: str, deadline: pool.Deadline | None = None)
         same = "".join(answer.split()) == "".join(gold.split())
         return EQUAL if same else TOO_LONG if len(answer) > LONGEST else DIFFERENT
     try:
-        return outcome_of(gold, answer, deadline or pool.deadline())
+        return outcome_of(gold, answer)
     except pool.Overloaded:  # not cached: another attempt may succeed, on a machine that is less busy
         return OVERLOADED
     except RecursionError:  # not cached: it depends on how deep the caller is
         return UNREADABLE
 
 
+def _read(text: str) -> forms.Form | None:
+    try:
+        return forms.read(text)
+    except forms.Unreadable:
+        return None
+
+
 @lru_cache(maxsize=CACHE)
-def outcome_of(gold: str, answer: str, deadline: pool.Deadline) -> str:
-    try:
-        form = forms.read(answer)
-    except forms.Unreadable:
-        return EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else UNREADABLE
-    try:
-        right = forms.read(gold)
-    except forms.Unreadable:
-        return EQUAL if compact(normalise(gold)) == compact(normalise(answer)) else DIFFERENT
+def outcome_of(gold: str, answer: str) -> str:
+    form, right = _read(answer), _read(gold)
+    if form is None or right is None:
+        same = compact(normalise(gold)) == compact(normalise(answer))
+        return EQUAL if same else UNREADABLE if form is None else DIFFERENT
     if len(form.latex) > forms.MAX_LENGTH:
         return EQUAL if form.text == right.text else TOO_LONG
     try:
@@ -123,7 +120,7 @@ def outcome_of(gold: str, answer: str, deadline: pool.Deadline) -> str:
     except compare.NeedsAlgebra:
         if forms.too_large(form.latex):
             return UNREADABLE
-        return pool.shared().judge(gold, answer, deadline)
+        return pool.shared().judge(gold, answer)
 
 
 def answer(response: str) -> str | None:

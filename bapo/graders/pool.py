@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -40,10 +41,7 @@ class Overloaded(Exception):
 
 
 class Deadline:
-    """The end of one verdict's time, counted from its first check by algebra once the helper runs.
-
-    Equal to any other, so that a cache of outcomes does not tell them apart.
-    """
+    """The end of one verdict's time, counted from its first check by algebra once the helper runs."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -61,12 +59,6 @@ class Deadline:
 
     def half_spent(self) -> bool:
         return self.left() < self.seconds / 2
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Deadline)
-
-    def __hash__(self) -> int:
-        return 0
 
 
 @dataclass
@@ -94,9 +86,10 @@ class Pool:
     def judge(self, gold: str, answer: str, deadline: Deadline | None = None) -> str:
         """Return EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT (CPU time or memory), whatever the machine's load.
 
-        Raises Overloaded past the deadline (``wall_seconds`` without one), and UserError where no process can start.
+        Raises Overloaded past the deadline (without one, past that of :func:`one_verdict`, else ``wall_seconds``), and
+        UserError where no process can start.
         """
-        deadline = deadline or Deadline(self.wall_seconds)
+        deadline = deadline or getattr(_VERDICT, "deadline", None) or Deadline(self.wall_seconds)
         for attempt in (1, 2):
             begin = time.monotonic()
             self.warm()
@@ -229,6 +222,8 @@ class Pool:
             raise UserError(f"the grader's helper process did not start; check that {_CURE}") from None
 
 
+#: of a thread: the ``deadline`` of the verdict that it is about
+_VERDICT = threading.local()
 _POOL = Pool()
 atexit.register(_POOL.close)
 os.register_at_fork(after_in_child=_POOL.forget)
@@ -239,6 +234,14 @@ def shared() -> Pool:
     return _POOL
 
 
-def deadline() -> Deadline:
-    """Return a new one with the shared pool's limit."""
-    return Deadline(_POOL.wall_seconds)
+@contextlib.contextmanager
+def one_verdict() -> Iterator[None]:
+    """Let one deadline hold for all checks of this thread inside, that of the outermost block where they are nested."""
+    if getattr(_VERDICT, "deadline", None) is not None:
+        yield
+        return
+    _VERDICT.deadline = Deadline(_POOL.wall_seconds)
+    try:
+        yield
+    finally:
+        _VERDICT.deadline = None

@@ -10,7 +10,6 @@ EQUAL, DIFFERENT, UNREADABLE, TOO_LONG, TIME_LIMIT = "equal", "different", "unre
 NO_ANSWER, WRONG = "no_answer", "wrong"
 #: Both an outcome and a reason: the machine was too busy to check an answer, which says nothing about it.
 OVERLOADED = "overloaded"
-#: What outcomes of a user's code begin with: the code itself is wrong; a function has raised an exception.
 
 
 class Verdict(NamedTuple):

@@ -11,9 +11,9 @@ from bapo.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
-    from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
 
+    from bapo.experiments.schema import Config, DataConfig
     from bapo.graders.verdict import Verdict
 
 Progress = Callable[[str], None]
@@ -85,7 +85,7 @@ class Task:
         """
         return None
 
-    def write_data(self, config: DictConfig, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
         """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
 
         Each file appears whole or not at all, with the same bytes for the same ``config.data``.
@@ -93,18 +93,28 @@ class Task:
         """
         raise self.lacks("write_data")
 
-    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+    def read_set(
+        self, hub: Mapping[str, Any], split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
+    ) -> list[Problem]:
+        """Read the first ``sizes[split]`` problems of one public set, without a configuration.
+
+        hub: entries as :mod:`bapo.tasks.sources` reads them; sizes: also of the splits whose problems this one may not
+        have. Raises UserError naming the key or file and the cure.
+        """
+        raise self.lacks("read_set")
+
+    def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         """Generate the ``data.split_sizes.base`` documents that a base model is trained on, where it is trained here.
 
         Returns them with their counts. Raises UserError naming the key and the cure.
         """
         raise self.lacks("documents")
 
-    def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
+    def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build the tokenizer of a model trained from scratch. Raises UserError where the task has none."""
         raise self.lacks("build_tokenizer")
 
-    def image_size(self, config: DictConfig) -> int | None:
+    def image_size(self, config: Config) -> int | None:
         """Return the side, in pixels, of the square images that a model trained from scratch reads; None: text only."""
         return None
 

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
 
 from bapo.errors import UserError
 from bapo.graders import mathematics as grader
 from bapo.graders.extract import boxed, last_boxed
 from bapo.graders.verdict import RIGHT, Verdict
 from bapo.tasks.generated import GeneratedTask
-from bapo.tasks.real.boxed import RealSets, read_truth
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
+from bapo.tasks.real import RealTask, read_truth
 
 
-class BoxedTask(GeneratedTask):
+class BoxedTask(RealTask, GeneratedTask):
     """A task of two formats: "chain", graded by its last number, and "boxed", graded as the paper's sets are."""
 
     fields = ("gold", "response")
     prompts: ClassVar[Collection[str]] = ("chain",)
-    sets: ClassVar[RealSets]
     no_number, wrong_number = "no-answer", "wrong-answer"  #: reasons of verdicts on chains
     gold_chain: ClassVar[str] = "= {}"  #: the shortest chain that ends in a number
 
@@ -47,12 +42,8 @@ class BoxedTask(GeneratedTask):
                 return Verdict(False, False, self.no_number)
             return RIGHT if number == gold else Verdict(False, True, self.wrong_number)
         if truth.get("format") == "boxed":
-            return self.grade(response, truth)
+            return grader.grade(response, truth.get("answers", ()))
         raise UserError(f"ground truth: 'format' must be chain or boxed, got {truth.get('format')!r}")
-
-    def grade(self, response: str, truth: Mapping[str, Any]) -> Verdict:
-        """Grade a boxed answer."""
-        return grader.grade(response, truth.get("answers", ()))
 
     def answer(self, response: str) -> str | None:
         """Return the last number of a chain of steps, else the boxed answer in the grader's normal form."""
@@ -75,9 +66,6 @@ class BoxedTask(GeneratedTask):
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
         """Return the steps of a generated problem; None for others."""
         return self.steps(problem_id, prompt) if read_truth(ground_truth).get("format") == "chain" else None
-
-    def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
-        return self.sets.write(config, folder, say)
 
     grade_line = staticmethod(grader.grade_line)
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError, OmegaConfBaseException
+from typing import TYPE_CHECKING, Any
 
 from bapo import tasks
-from bapo.errors import UserError, unknown
-from bapo.experiments import places
+from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
 from bapo.store.files import SUMMARY, damaged_files, fingerprints, read_json, require_space, verify_files, write_json
 from bapo.store.lock import remade
-from bapo.tasks.base import Progress
+from bapo.tasks.base import Progress, Task
 from bapo.tasks.files import read_problems
-from bapo.tasks.real import golds
+
+if TYPE_CHECKING:
+    from bapo.experiments.schema import Config
+
+#: Rows that an error lists.
+LISTED = 10
 
 
-def data_folder(config: DictConfig) -> Path:
+def data_folder(config: Config) -> Path:
     """Return the folder of the problems that ``config`` asks for.
 
     Raises UserError where they are missing, or were made under another configuration.
@@ -38,7 +40,7 @@ def data_folder(config: DictConfig) -> Path:
     return folder
 
 
-def base_folder(config: DictConfig) -> Path:
+def base_folder(config: Config) -> Path:
     """Return the folder of the base model of ``config``, whose model is trained from scratch.
 
     Raises UserError where it is missing, damaged, or was trained under another configuration.
@@ -52,22 +54,17 @@ def base_folder(config: DictConfig) -> Path:
     return folder
 
 
-def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str, Any]:
+def make_data(config: Config, progress: Progress | None = None) -> dict[str, Any]:
     """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints.
 
     progress: called with a line of text for what was found and written. Raises UserError.
     """
-    if config.data.cleaning and config.data.source != "hub":
-        raise UserError("data.cleaning: decisions on the real sets; data.source=generated has none, remove them")
     folder = data_directory(config)
     identity = data_identity(config)
     require_space(folder, 200_000_000 if config.data.source == "hub" else 50_000_000)  # diagrams
     with remade(folder, identity):
         task = tasks.get(config.task.name)
-        try:
-            counts = task.write_data(config, folder, progress)
-        except (ConfigKeyError, ConfigAttributeError) as error:
-            raise lacking(config, error) from None
+        counts = task.write_data(config, folder, progress)
         files = sorted(f"{name}.parquet" for name in config.data.split_sizes if name != "base")
         for stale in {p.name for p in folder.glob("*.parquet")} - set(files):  # of an earlier configuration
             (folder / stale).unlink()
@@ -76,25 +73,38 @@ def make_data(config: DictConfig, progress: Progress | None = None) -> dict[str,
         summary = {
             "identity": identity,
             "problems": counts,
-            "golds": {name: golds.check(task, truths[name], path) for name, path in benchmarks.items()},
+            "golds": {name: check_golds(task, truths[name], path) for name, path in benchmarks.items()},
             "files": fingerprints(folder, files),
         }
         write_json(folder / SUMMARY, summary)
     return summary
 
 
-def lacking(config: DictConfig, error: OmegaConfBaseException) -> UserError:
-    """Return the error of a key that a task reads and its setting does not have."""
-    read = {f"data.{name}": getattr(config.data, name) for name in ("generator", "hub", "split_sizes")}
-    whole = error.parent_node._get_root() if error.parent_node is not None else None
-    root = next((name for name, node in read.items() if node is whole), "data")
-    parent, _, name = f"{root}.{error.full_key}".rpartition(".")
-    there = list(error.parent_node or ())
-    setting = places.file_of("setting", f"{config.scale.name}_{config.task.name}")
-    what = f"task {config.task.name} reads '{name}', which is not there"
-    return UserError(unknown(f"{setting}: {parent}", what, name, there or ["no key"]))
-
-
-def golds_checked(config: DictConfig) -> dict[str, int]:
+def golds_checked(config: Config) -> dict[str, int]:
     """Return the gold answers that the grader has accepted by benchmark, from the data job's summary."""
     return read_json(data_directory(config) / SUMMARY).get("golds", {})
+
+
+def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Any) -> int:
+    """Grade all gold responses: a verifier must accept what its own ground truths say, or no accuracy means anything.
+
+    problems: (id, ground truth); where: the file or set, for the message. Returns the number of gold responses; zero
+    where the task knows none. Raises UserError listing the problems whose gold is not accepted.
+    """
+    graded, refused = 0, []
+    for row, (name, truth) in enumerate(problems):
+        try:
+            responses = task.gold_responses(truth)
+            reasons = [verdict.reason for verdict in (task.verify(r, truth) for r in responses) if not verdict.correct]
+        except UserError as error:
+            responses, reasons = (), [str(error)]
+        graded += len(responses)
+        if reasons:
+            refused.append(f"row {row} ({name}: {reasons[0]})")
+    if refused:
+        more = f" and {len(refused) - LISTED} more" if len(refused) > LISTED else ""
+        raise UserError(
+            f"{where}: the grader does not accept the gold answer of {len(refused)} problems: "
+            f"{', '.join(refused[:LISTED])}{more}; correct or remove these rows"
+        )
+    return graded

@@ -13,6 +13,7 @@ from support.graders_cases import RIGHT, WRONG
 from support.linear import linear_time
 from support.paths import BENCHMARKS, ROOT, needs_shared
 
+from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.graders import mathematics, pool
 from bapo.graders.extract import TAIL, boxed, last_box
@@ -237,7 +238,7 @@ def test_boxes_that_say_the_same_are_one_vote() -> None:
 
 def test_the_cheap_path_does_not_import_sympy() -> None:
     program = (
-        "import sys\nfrom bapo.graders import geometry, mathematics\n"
+        "import sys\nfrom bapo.graders import mathematics\n"
         r"texts = ['8', '0.5', r'\frac{1}{2}', '50\\%', '1,2', '(1,2)', r'\text{even}', '8 \\text{ cm}', 'x=8']"
         "\nfor gold in texts:\n    for answer in texts:\n        mathematics.judge(answer, (gold,))\n"
         "print([m for m in ('sympy', 'math_verify', 'torch', 'pandas') if m in sys.modules])\n"
@@ -268,18 +269,45 @@ def test_a_hundred_repeated_checks_are_quick() -> None:
             assert mathematics.grade(response, [f"{k}/7"]).correct
 
 
-def test_grade_line() -> None:
-    assert mathematics.grade_line({"gold": "5", "response": r"\boxed{5}"}).correct
-    assert mathematics.grade_line({"gold": ["4", "5"], "response": r"\boxed{5}"}).correct
-    for line, message in (
-        ({"response": "x"}, "field 'gold' is missing"),
-        ({"gold": "5"}, "field 'response' is missing"),
-        ({"gold": "5", "response": 5}, "field 'response' must be text, got int"),
-        ({"gold": 5, "response": "5"}, "field 'gold': must be text, got the number 5"),
-        ({"gold": "", "response": "5"}, "field 'gold': the gold '' is empty"),
-    ):
-        with pytest.raises(UserError, match=message):
-            mathematics.grade_line(line)
+# ------------------------------------------------------------------------------------------------ the command
+
+
+def _write(path: Path, lines: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("task", ["mathematics", "geometry"])
+def test_the_command_grades_lines(task: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [
+        {"gold": "17", "response": r"\boxed{17^\circ}"},
+        {"gold": "4.5e33", "response": r"\boxed{4.5 \times 10^{33}}"},
+        {"gold": ["2:3"], "response": "none"},
+        {"gold": ["1", "2"], "response": r"\boxed{3}"},
+    ]
+    assert main(["grade", "--task", task, str(_write(tmp_path / "lines.jsonl", lines))]) == 0
+    out, err = capsys.readouterr()
+    right = {"correct": True, "parsed": True, "reason": ""}
+    unread = {"correct": False, "parsed": False, "reason": "no_answer"}
+    wrong = {"correct": False, "parsed": True, "reason": "wrong"}
+    assert [json.loads(line) for line in out.splitlines()] == [right, right, unread, wrong]
+    assert err == "4 graded, 2 correct, 1 without a readable answer\n"
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "named"),
+    [
+        ("mathematics", {"gold": "", "response": "x"}, "line 1: field 'gold'"),
+        ("mathematics", {"gold": 5, "response": "x"}, "line 1: field 'gold'"),
+        ("mathematics", {"response": "x"}, "line 1: field 'gold' is missing"),
+        ("mathematics", {"gold": "5", "response": 5}, "line 1: field 'response'"),
+        ("geometry", {"gold": "5"}, "line 1: field 'response' is missing"),
+        ("math", {"gold": "5", "response": "x"}, "task=math: unknown task"),
+    ],
+)
+def test_wrong_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str], task: str, line: dict, named: str) -> None:
+    assert main(["grade", "--task", task, str(_write(tmp_path / "x.jsonl", [line]))]) == 2
+    assert named in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ other people's cases

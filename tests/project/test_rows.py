@@ -1,4 +1,4 @@
-"""A task without code: rows of a user's files, graded as its YAML says; what is wrong is said with file and line."""
+"""Rows of a user's files, graded as a subclass of RowsTask says; what is wrong is said with file and line."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config, forget
 from bapo.experiments.identity import data_identity
-from bapo.tasks import outside, rows
 from bapo.tasks.files import read_problems
 from bapo.tasks.job import make_data
+from bapo.tasks.rows import RowsTask
 
-TASK = """\
-name: {name}
-title: Mine
-answers: {answers}
-benchmarks: {{mine_test: My test}}
+TASK = "name: mine\ntitle: Mine\ncode: grader.py:Mine\n"
+CODE = """\
+from bapo.tasks.rows import RowsTask
+class Mine(RowsTask):
+    name = "mine"
+    benchmarks = {"mine_test": "My test"}
+    answers = "ANSWERS"
+    answer_in = "PLACE"
 """
 SETTING = """\
 # @package _global_
@@ -50,15 +53,16 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sets" / "train.csv").write_text('question,answer\n"one, two?",A\nthree?,B\nfour?,(c)\n')
     rows = [{"problem": "five?", "answer": "D"}, {"problem": "six?", "answer": ["A", "B"]}]
     (tmp_path / "sets" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    describe(tmp_path, "choice\nanswer_in: last-line")
+    describe(tmp_path, "choice", "last-line")
     monkeypatch.chdir(tmp_path)
     forget()
     yield tmp_path
     forget()
 
 
-def describe(folder: Path, answers: str) -> None:
-    (folder / "experiments" / "task" / "mine.yaml").write_text(TASK.format(name="mine", answers=answers))
+def describe(folder: Path, answers: str, place: str) -> None:
+    (folder / "experiments" / "task" / "mine.yaml").write_text(TASK)
+    (folder / "grader.py").write_text(CODE.replace("ANSWERS", answers).replace("PLACE", place))
 
 
 def configuration() -> object:
@@ -84,16 +88,16 @@ def test_rows_become_problems_that_the_verifier_knows(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answers", "gold", "right", "wrong"),
+    ("answers", "place", "gold", "right", "wrong"),
     [
-        ("exact\nanswer_in: tag", "New York", "so <answer> New \n York</answer>", "<answer>new york</answer>"),
-        ("exact\nanswer_in: all", "42", " 42 ", "It is 42"),
-        ("mathematics", "1/2", "hence \\boxed{0.5}", "\\boxed{0.51}"),
-        ("choice\nanswer_in: box", "B", "\\boxed{(B)}", "\\boxed{A}"),
+        ("exact", "tag", "New York", "so <answer> New \n York</answer>", "<answer>new york</answer>"),
+        ("exact", "all", "42", " 42 ", "It is 42"),
+        ("mathematics", "box", "1/2", "hence \\boxed{0.5}", "\\boxed{0.51}"),
+        ("choice", "box", "B", "\\boxed{(B)}", "\\boxed{A}"),
     ],
 )
-def test_ways_of_grading(project: Path, answers: str, gold: str, right: str, wrong: str) -> None:
-    describe(project, answers)
+def test_ways_of_grading(project: Path, answers: str, place: str, gold: str, right: str, wrong: str) -> None:
+    describe(project, answers, place)
     task, truth = tasks.get("mine"), json.dumps({"answers": [gold]})
     assert task.verify(right, truth).correct
     assert not task.verify(wrong, truth).correct
@@ -122,17 +126,10 @@ def test_a_file_of_ones_own_may_change(project: Path) -> None:
     assert make_data(configuration())["problems"]["train"]["rows"] == before + 1
 
 
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("files: [trian.csv]", r"data.hub.train: no file of the folder sets is trian.csv; correct files"),
-        ("file: train.csv", r"is train.*; file is for paths.data_folder; name it under files"),
-    ],
-)
-def test_a_misspelt_file_of_a_folder_is_said_with_those_there(project: Path, entry: str, message: str) -> None:
+def test_a_misspelt_file_of_a_folder_is_said_with_those_there(project: Path) -> None:
     setting = project / "experiments/setting/laptop_mine.yaml"
-    setting.write_text(SETTING.replace("files: [train.csv]", entry))
-    with pytest.raises(UserError, match=message + ".*the folder has test.jsonl, train.csv"):
+    setting.write_text(SETTING.replace("files: [train.csv]", "files: [trian.csv]"))
+    with pytest.raises(UserError, match=r"data.hub.train: no file trian.csv .*test.jsonl, train.csv"):
         make_data(configuration())
 
 
@@ -159,9 +156,6 @@ def test_the_pages_class_grades_the_pages_rows(project: Path) -> None:
         (project / file).write_text(example(language, file))
     setting = "experiments/setting/laptop_capitals.yaml"
     (project / setting).write_text(example("yaml", setting))
-    task = project / "experiments/task/capitals.yaml"
-    kept = [line for line in task.read_text().splitlines() if not line.startswith(("answer", "benchmarks"))]
-    task.write_text("\n".join([*kept, "code: tasks/capitals.py:Capitals"]))
     write_rows(project / "sets")
     forget()
     summary = make_data(compose_config(["task=capitals"]))
@@ -173,10 +167,7 @@ def test_the_pages_class_grades_the_pages_rows(project: Path) -> None:
 
 
 def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path) -> None:
-    code = "from bapo.tasks.rows import RowsTask\nclass Mine(RowsTask):\n    name = 'mine'\n"
-    code += "    benchmarks = {'mine_test': 'M'}\n"
-    (project / "grader.py").write_text(code)
-    (project / "experiments" / "task" / "mine.yaml").write_text("name: mine\ntitle: Mine\ncode: grader.py:Mine\n")
+    code = (project / "grader.py").read_text()
     first = data_identity(configuration())
     (project / "grader.py").write_text("# a comment\n" + code)
     assert data_identity(configuration()) == first
@@ -198,16 +189,15 @@ ROW = '{"problem": "x?", "answer": "A"}\n'
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("train.csv", "question,answer\none?,A\ntwo?\n", "train.csv line 3: must have one value for each of"),
-        ("train.csv", "problem,answer\none?,A\n", "train.csv line 1: no column 'question'"),
-        ("train.csv", 'question,answer\n"one\n?",A\n"two?,B\n', "train.csv line 4: a quotation mark is never closed"),
-        ("train.csv", 'question,answer\n"one\n?",A\ntwo?\n', "train.csv line 4: must have one value for each of"),
-        ("train.csv", "question,answer\none?,A\ntwo?,\udcff\n", "train.csv line 3: the byte 0xff is no UTF-8"),
-        ("test.jsonl", ROW + '\n{"problem": \n', r"test.jsonl line 3, column 13: Expecting value; write one"),
-        ("test.jsonl", ROW + "[1]\n", "test.jsonl line 2: holds a list; write one JSON object a line"),
-        ("test.jsonl", '{"problem": "x?", "answer": "??"}\n', "line 1: column 'answer': the gold .* no letter"),
-        ("test.jsonl", ROW + '{"problem": "x?", "answer": null}\n', "line 2: column 'answer': must be a text"),
-        ("test.jsonl", ROW + '\n{"problem": "x?", "answer": ""}\n', "line 3: column 'answer': must be a text"),
+        ("train.csv", "question,answer\none?,A\ntwo?\n", "train.csv line 3"),
+        ("train.csv", "problem,answer\none?,A\n", "train.csv line 2: no column 'question'"),
+        ("train.csv", 'question,answer\n"one\n?",A\n"two?,B\n', "train.csv line 3: it or what follows"),
+        ("train.csv", "question,answer\none?,A\ntwo?,\udcff\n", "train.csv: .*0xff"),
+        ("test.jsonl", ROW + '\n{"problem": \n', "test.jsonl line 1: it or what follows .*Expecting value"),
+        ("test.jsonl", ROW + "[1]\n", "test.jsonl line 2"),
+        ("test.jsonl", '{"problem": "x?", "answer": "??"}\n', "line 1.: column 'answer': the gold .* no letter"),
+        ("test.jsonl", ROW + '{"problem": "x?", "answer": null}\n', "line 2.: column 'answer'"),
+        ("test.jsonl", ROW + '\n{"problem": "x?", "answer": ""}\n', "line 3.: column 'answer'"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: str, text: str, message: str) -> None:
@@ -219,11 +209,9 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: st
 @pytest.mark.parametrize(
     ("yaml", "message"),
     [
-        ("name: mine\nanswers: letters\n", "answers=letters"),
-        ("name: mine\nanswers: exact\n", "benchmarks is empty"),
-        ("name: mine\n", "code and answers have no value"),
+        ("name: mine\nanswers: exact\n", "answers"),
+        ("name: mine\n", "code has no value"),
         ("name: mine\ncode: nowhere.py:Task\n", "no file"),
-        ("name: mine\nanswers: exact\ncode: a.py:B\n", "code and answers"),
     ],
 )
 def test_what_is_wrong_with_a_task_is_said(project: Path, yaml: str, message: str) -> None:
@@ -242,20 +230,20 @@ def test_what_is_wrong_with_a_task_is_said(project: Path, yaml: str, message: st
 )
 def test_a_prompt_with_other_places_is_refused(prompt: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        rows.prompts_of(prompt)
+        RowsTask().real_prompts(prompt)
     kept = r"{problem} Put it in \boxed{{}}."
-    assert rows.prompts_of(kept)[kept].format(problem="1 + 1?") == r"1 + 1? Put it in \boxed{}."
+    assert RowsTask().real_prompts(kept)[kept].format(problem="1 + 1?") == r"1 + 1? Put it in \boxed{}."
 
 
 def test_a_name_of_an_installed_package_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe(project, "exact")
-    entry = EntryPoint("mine", "bapo.tasks.countdown.task:Countdown", outside.GROUP)
-    monkeypatch.setattr(outside, "_installed", lambda: {"mine": entry})
-    with pytest.raises(UserError, match=r"task/mine\.yaml: an installed package has a task mine .*; give this another"):
+    describe(project, "exact", "box")
+    entry = EntryPoint("mine", "bapo.tasks.countdown.task:Countdown", tasks.GROUP)
+    monkeypatch.setattr(tasks, "_installed", lambda: {"mine": entry})
+    with pytest.raises(UserError, match=r"task/mine\.yaml: an installed package has a task mine"):
         tasks.get("mine")
 
 
 def test_a_name_of_the_suites_is_refused(project: Path) -> None:
-    (project / "experiments" / "task" / "countdown.yaml").write_text(TASK.format(name="countdown", answers="exact"))
+    (project / "experiments" / "task" / "countdown.yaml").write_text(TASK.replace("mine", "countdown"))
     with pytest.raises(UserError, match=r"task/countdown\.yaml: the suite has a task of this name"):
         configuration()

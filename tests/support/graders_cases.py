@@ -236,6 +236,22 @@ SRAC=LRAC || \text{SRAC} = \text{LRAC}
 3\sqrt{2} || \boxed{3\sqrt{2}}
 \(\boxed{4489}\) || 4489
 \[ 195 \] || 195
+# geometry
+103 || 103^\circ
+103 || m\angle A = 103^\circ
+103 || 103 \text{ degrees}
+6.4 || 6.40
+10 \pi || 10π
+\frac { 21 \sqrt 2 } { 2 } || 10.5\sqrt{2}
+9 \sqrt 2 \pi || 9\pi\sqrt{2}
+2:3 || \frac{2}{3}
+x < 60 || 60 > x
+- 1 || -1
+20 y^2 - 10 y || 10y(2y-1)
+\angle 2 and \angle 6 || \angle 2 \text{ and } \angle 6
+\angle 1 \cong \angle 4 || \angle 1 \cong \angle 4
+a + b = 90 || a+b=90
+40 / 3 || 13\frac{1}{3}
 """)
 
 WRONG = _read(r"""
@@ -454,4 +470,12 @@ E || \text{e}
 \frac{1}{2} || \frac{1}{2}\frac{1}{2}
 9 \text{ inches} || 9 \text{ feet}
 7 || 7 \text{ or so, or } 9
+# geometry
+6.4 || \sqrt{41}
+10 \pi || 31.4
+10 \pi || 10
+2:3 || 3:2
+x < 60 || 60
+\angle 2 and \angle 6 || \angle 2
+a + b = 90 || a+b
 """)

@@ -11,9 +11,8 @@ import pytest
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.tasks import files
+from bapo.tasks import files, sources
 from bapo.tasks.job import make_data
-from bapo.tasks.real import sources
 
 #: question, answer as in the set: a solution with its calculations between << and >>, then the number
 TRAIN = [
@@ -69,8 +68,7 @@ def test_rows_become_problems_and_the_probe_is_no_training_problem(folder: Path)
     assert summary["golds"] == {"gsm8k": 2}
     report = json.loads((data / "cleaning.json").read_text(encoding="utf-8"))
     assert report["rows"] == {"train": 5, "probe": 1, "gsm8k": 2}
-    assert report["duplicates"]["train"]["groups"] == 1
-    assert {(o["first"], o["second"]) for o in report["overlap"]} >= {("train", "probe"), ("train", "gsm8k")}
+    assert report["duplicates"]["groups"] == 1 and set(report["overlap"]) == {"probe", "gsm8k"}
     assert any(line.startswith("overlap with gsm8k: 0 of 2") for line in said)
 
 
@@ -93,8 +91,9 @@ def test_answers_are_graded_as_mathematics(gold: str, right: list[str], wrong: l
 
 def test_a_row_without_the_mark_is_named(folder: Path) -> None:
     write(folder / "gsm8k/test.jsonl", [("How many?", "Nobody knows."), TEST[0]])
-    message = r"test.jsonl line 1: no '####' in column 'answer'; correct the set or data\.hub\.gsm8k\.answer_after"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(
+        UserError, match=r"test.jsonl line 1: no '####' in column 'answer'.*data.hub.gsm8k.answer_after"
+    ):
         make_data(config_of(folder))
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 from safetensors.torch import load_model
 
 from bapo import seeds, tasks
@@ -28,7 +27,6 @@ from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress
 from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.base import Document
-from bapo.tasks.job import lacking
 
 
 def train_base(config: Config) -> dict[str, Any]:
@@ -146,10 +144,7 @@ def draw_documents(config: Config) -> list[Document]:
     task = tasks.get(config.task.name)
     if not config.data.split_sizes.get("base"):
         raise UserError("data.split_sizes.base: a base model is trained on at least one document; say how many")
-    try:
-        documents, counts = task.documents(config.data, seeds.generator(config.data.seed, task.name, "base"))
-    except (ConfigKeyError, ConfigAttributeError) as error:
-        raise lacking(config, error) from None
+    documents, counts = task.documents(config.data, seeds.generator(config.data.seed, task.name, "base"))
     print(f"base documents: {', '.join(f'{n} {kind}' for kind, n in counts.items())}", file=sys.stderr)
     return documents
 

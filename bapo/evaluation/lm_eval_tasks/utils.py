@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import os
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,7 @@ from bapo.errors import UserError
 from bapo.evaluation.tasks import Sampled, to_dataset
 from bapo.tasks.base import Problem
 from bapo.tasks.files import check_images, read_problems
-from bapo.tasks.real import golds
+from bapo.tasks.job import check_golds
 
 #: Environment variable: a folder with copies of the sets, instead of the hub.
 DATA_FOLDER = "BAPO_DATA_FOLDER"
@@ -42,9 +41,9 @@ class PaperBenchmark(Sampled):
     """One benchmark of the paper's Table 4, as its YAML file configures it.
 
     ``dataset_kwargs`` of the file: task (a name of :func:`bapo.tasks.table`), split, prompt (the template), sizes (the
-    problems of the split, and of others that it must not share any with), hub (the source of each: repository,
-    revision and so on) and, for Countdown, grading (strict or lenient). The problems come from the hub, or from the
-    folder named by ``dataset_kwargs.data_folder``, ``TaskManager(metadata={"data_folder": ...})`` or the environment's
+    problems of the split, and of others that it must not share any with) and hub (the source of each: repository,
+    revision and so on). The problems come from the hub, or from the folder named by ``dataset_kwargs.data_folder``,
+    ``TaskManager(metadata={"data_folder": ...})`` or the environment's
     BAPO_DATA_FOLDER: ``<split>.parquet`` as ``python -m bapo data`` writes it, which says itself how it is graded, or a
     copy of the public set. Raises UserError where the problems cannot be had, or where the grader refuses one of their
     golds.
@@ -97,13 +96,7 @@ def mean_bit(items: Sequence[Sequence[int]]) -> float:
 
 
 def load(
-    task: str,
-    split: str,
-    prompt: str,
-    sizes: Mapping[str, int],
-    hub: Mapping[str, Any],
-    data_folder: str | None = None,
-    grading: str = "strict",
+    task: str, split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], data_folder: str | None = None
 ) -> list[Problem]:
     """Return the problems of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
     written = Path(data_folder or "") / f"{split}.parquet"
@@ -111,15 +104,7 @@ def load(
         problems = read_problems(written)
         where = str(written)
     else:
-        if task == "countdown":
-            from bapo.tasks.countdown import hub as countdown_hub
-            from bapo.tasks.countdown import task as countdown
-
-            rows = countdown_hub.load(hub, sizes, data_folder)[split]
-            problems = [countdown.to_problem(numbers, target, prompt, grading) for numbers, target in rows.problems]
-        else:
-            task_hub = importlib.import_module(f"bapo.tasks.{task}.hub")
-            problems = task_hub.SETS.read(hub, split, prompt, data_folder)[: sizes[split]]
+        problems = tasks.get(task).read_set(hub, split, prompt, sizes, data_folder)
         for problem in problems:
             check_images(problem, f"{split}: problem {problem.id}")
         where = f"{split} of {data_folder or hub[split]['repository']}"
@@ -127,7 +112,7 @@ def load(
     if len(problems) not in expected:
         sides = " or ".join(map(str, sorted(expected)))
         raise UserError(f"{where}: {len(problems)} problems, but {split} has {sides}; make or get it again")
-    golds.check(tasks.get(task), [(p.id, p.ground_truth) for p in problems], where)
+    check_golds(tasks.get(task), [(p.id, p.ground_truth) for p in problems], where)
     return problems
 
 

@@ -1,19 +1,17 @@
 """Countdown's generators.
 
-The exact one is that of the public Countdown-Tasks-3to4 set: the target is drawn first, then the numbers again and
-again until a search solves the problem. The reduced one draws random chains of steps between small numbers, so that a
-small model with one token a number can learn the task on a laptop. The easy one lists all problems of two and three
-small numbers: what a small pretrained model sometimes solves when it is shown how.
+The reduced one draws random chains of steps between small numbers, so that a small model with one token a number can
+learn the task on a laptop. The easy one lists all problems of two and three small numbers: what a small pretrained
+model sometimes solves when it is shown how.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from bapo.errors import UserError
 from bapo.tasks.countdown.problems import (
@@ -23,14 +21,14 @@ from bapo.tasks.countdown.problems import (
     Step,
     easy_owner,
     owned,
-    owner,
     problem_id,
     solve_steps,
 )
-from bapo.tasks.generated import require
-from bapo.validate import read, wrong
+from bapo.tasks.generated import Options, Share, require
+from bapo.validate import wrong
 
 SIGNS = ("+", "-", "*", "/")
+_CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the seed
 
 
 class Instance(NamedTuple):
@@ -39,52 +37,6 @@ class Instance(NamedTuple):
     numbers: tuple[int, ...]
     target: int
     steps: list[Step]
-
-
-@dataclass(frozen=True)
-class ExactGenerator:
-    """Problems as in the paper: 3 or 4 numbers with equal chance, target uniform, numbers redrawn until solvable."""
-
-    kind: str = "exact"
-    number_max: int = 99
-    target_min: int = 10
-    target_max: int = 100
-
-    def __post_init__(self) -> None:
-        require(self, "number_max", 1 <= self.number_max <= 9999, "be in 1..9999")
-        require(self, "target_min", 0 <= self.target_min <= self.target_max, "be in 0..target_max")
-
-    def draw(self, rng: np.random.Generator, sizes: tuple[int, ...] = (3, 4), split: str | None = None) -> Instance:
-        """Draw one problem, with replacement of numbers and without de-duplication.
-
-        ``split``: only problems that this split owns. Raises UserError when a million draws find none.
-        """
-        size = int(rng.choice(sizes))
-        target = int(rng.integers(self.target_min, self.target_max + 1))
-        for _ in range(1_000_000):
-            numbers = tuple(rng.integers(1, self.number_max + 1, size).tolist())
-            if split is not None and owner(numbers, target) != split:
-                continue  # the hash is much cheaper than the search
-            steps = solve_steps(numbers, target)
-            if steps is not None:
-                return Instance(numbers, target, steps)
-        raise UserError(
-            f"data.generator.number_max={self.number_max}: no solvable problem with {size} numbers and target {target} "
-            f"for split '{split}' in a million draws; raise it"
-        )
-
-    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
-        """Draw ``count`` distinct problems owned by ``split``; ``cd4`` has four numbers only."""
-        sizes = (4,) if split == "cd4" else (3, 4)
-        instances: dict[str, Instance] = {}
-        for _ in range(20 * count):
-            if len(instances) == count:
-                break
-            instance = self.draw(rng, sizes, split)
-            instances.setdefault(problem_id(instance.numbers, instance.target), instance)
-        if len(instances) < count:
-            raise _too_many(split, count, len(instances))
-        return list(instances.values())
 
 
 class Chains(NamedTuple):
@@ -100,25 +52,19 @@ class Chains(NamedTuple):
         return Chains(self.numbers[index], self.steps[index], self.targets[index])
 
 
-@dataclass(frozen=True)
-class ReducedGenerator:
+class ReducedGenerator(Options):
     """Problems for a small model: numbers 1..number_max, every result 0..value_max, targets of target_min and more."""
 
-    kind: str = "reduced"
-    number_max: int = 12
-    value_max: int = 60
-    target_min: int = 10
-    three_number_share: float = 0.4  # of the base documents
-    noise: float = 0.5  # share of the base documents whose target is permuted
+    kind: Literal["reduced"] = "reduced"
+    value_max: Annotated[int, Field(ge=1, le=999)] = 60
+    number_max: Annotated[int, Field(ge=1)] = 12
+    target_min: Annotated[int, Field(ge=0)] = 10
+    three_number_share: Share = 0.4  # of the base documents
+    noise: Share = 0.5  # share of the base documents whose target is permuted
 
-    _CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the seed
-
-    def __post_init__(self) -> None:
-        for key in ("three_number_share", "noise"):
-            require(self, key, 0 <= getattr(self, key) <= 1, "be in 0..1")
-        require(self, "value_max", self.value_max <= 999, "be at most 999")
-        require(self, "number_max", 1 <= self.number_max <= self.value_max, "be in 1..value_max")
-        require(self, "target_min", 0 <= self.target_min <= self.value_max, "be in 0..value_max")
+    def check(self) -> None:
+        require(self.number_max <= self.value_max, "number_max", "be at most value_max")
+        require(self.target_min <= self.value_max, "target_min", "be at most value_max")
 
     def draw(self, rng: np.random.Generator, count: int, size: int) -> Chains:
         """Draw ``count`` random chains over ``size`` numbers and keep those within the bounds (13-22%).
@@ -158,7 +104,7 @@ class ReducedGenerator:
         barren = 0
         while len(instances) < count:
             before = len(instances)
-            chains = self.draw(rng, self._CHUNK, size)
+            chains = self.draw(rng, _CHUNK, size)
             for instance in _instances(chains.select(owned(chains.numbers, chains.targets, split))):
                 instances.setdefault(problem_id(instance.numbers, instance.target), instance)
             barren = barren + 1 if len(instances) == before else 0
@@ -178,7 +124,7 @@ class ReducedGenerator:
     def _documents(self, rng: np.random.Generator, size: int, count: int) -> list[Instance]:
         parts: list[Chains] = []
         while sum(len(part.targets) for part in parts) < count:
-            chains = self.draw(rng, self._CHUNK, size)
+            chains = self.draw(rng, _CHUNK, size)
             parts.append(chains.select(owned(chains.numbers, chains.targets, "base")))
         if not parts:
             return []
@@ -215,23 +161,20 @@ def _instances(chains: Chains) -> list[Instance]:
     ]
 
 
-@dataclass(frozen=True)
-class EasyGenerator:
+class EasyGenerator(Options):
     """Problems with 2 and 3 numbers 1..number_max that + and - solve without a result below 0 on the way.
 
     two_number_share: of the problems of a split that has both sizes, as far as there are so many.
     """
 
-    kind: str = "easy"
-    number_max: int = 20
-    target_min: int = 1
+    kind: Literal["easy"] = "easy"
+    number_max: Annotated[int, Field(ge=1, le=50)] = 20
+    target_min: Annotated[int, Field(ge=0)] = 1
     target_max: int = 60
-    two_number_share: float = 0.5
+    two_number_share: Share = 0.5
 
-    def __post_init__(self) -> None:
-        require(self, "number_max", 1 <= self.number_max <= 50, "be in 1..50")
-        require(self, "target_min", 0 <= self.target_min <= self.target_max, "be in 0..target_max")
-        require(self, "two_number_share", 0 <= self.two_number_share <= 1, "be in 0..1")
+    def check(self) -> None:
+        require(self.target_min <= self.target_max, "target_min", "be at most target_max")
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
         """Draw ``count`` distinct problems owned by ``split``, their numbers in random order.
@@ -283,19 +226,9 @@ def _reached(values: tuple[int, ...]) -> set[int]:
     return reached
 
 
-Generator = ExactGenerator | ReducedGenerator | EasyGenerator
-KINDS: dict[str, type[Generator]] = {"exact": ExactGenerator, "reduced": ReducedGenerator, "easy": EasyGenerator}
-
-
-def build(options: Mapping[str, Any], default_kind: str) -> Generator:
-    """Build the generator of ``config.data.generator``; its key ``kind`` is one of KINDS.
-
-    Raises UserError naming key, value and cure.
-    """
-    kind = options.get("kind", default_kind)
-    if kind not in KINDS:
-        raise wrong(None, "data.generator.kind", kind, f"must be one of {', '.join(KINDS)}")
-    return read(KINDS[kind], {**options, "kind": kind}, None, "data.generator")
+Generator = ReducedGenerator | EasyGenerator
+#: ``data.prompt`` -> the generator that suits it
+GENERATORS: dict[str, type[Generator]] = {"chain": ReducedGenerator, "few-shot": EasyGenerator}
 
 
 def _too_many(split: str, count: int, available: int, what: str = "") -> UserError:

@@ -13,9 +13,6 @@ Three formats::
 Space, tab and line breaks may stand between tokens. As in the grader of TinyZero, which the paper's authors use, an
 equals sign in an answer and typographic signs (a multiplication cross) are refused, and no partial reward is given;
 unlike there, so are ``//``, ``**`` and a sign before a number: the paper allows + - * / and parentheses only.
-
-That is the strict grading. The lenient one (``data.grading``) grades alike whatever the grammar accepts, and reads the
-rest once more as language models write it: :mod:`bapo.tasks.countdown.notation`.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from typing import Any, NamedTuple
 
 from bapo.errors import UserError
 from bapo.graders.verdict import RIGHT, Verdict
-from bapo.tasks.countdown import notation
 
 MAX_EXPRESSION = 256  # characters; a solution with four numbers takes at most 23 without spaces
 MAX_CHAIN = 1024  # characters
@@ -57,7 +53,6 @@ WRONG = {
     "wrong-step": "a step's result is false",
     "division-by-zero": "division by zero",
     "wrong-value": "the value is not the target",
-    "wrong-equation": "the expression is right, but the response says that it equals another number (lenient only)",
 }
 
 
@@ -248,53 +243,20 @@ def verify_chain(text: str, numbers: Sequence[int], target: int) -> Verdict:
     return RIGHT if available[0] == target else _INCORRECT["wrong-value"]
 
 
-# ------------------------------------------------------------------------------------------------ lenient
-
 VERIFIERS = {"chain": verify_chain, "answer": verify_answer, "expression": verify_expression}
-GRADINGS = ("strict", "lenient")
-
-
-def written(response: str, form: str) -> str | None:
-    """Return the text that the lenient grading reads: the last box in the answer, the answer, or without one the last
-    box in the response; of form "expression" the last box, or the response. None where there is none of these."""
-    answer = extract_answer(response) if form == "answer" else response
-    if answer is None:
-        return notation.content(response)
-    return notation.content(answer) if "boxed" in answer else answer
-
-
-def verify_leniently(response: str, numbers: Sequence[int], target: int, form: str) -> Verdict:
-    """Grade a response strictly, and one that holds nothing readable as :mod:`notation` reads it.
-
-    An equation with a false value is wrong, not unread: the response has stated something false about its expression.
-    """
-    strict = VERIFIERS[form](response, numbers, target)
-    text = None if strict.parsed or form == "chain" else written(response, form)
-    if text is None:
-        return strict
-    if len(text) > notation.LONGEST:
-        return _INCORRECT["too-long"]
-    expression, claimed = notation.read(text)
-    verdict = verify_expression(expression, numbers, target)
-    if verdict.correct and claimed is not None and claimed != target:
-        return _INCORRECT["wrong-equation"]
-    return verdict
 
 
 # ------------------------------------------------------------------------------------------------ ground truth
 
 
 class Truth(NamedTuple):
-    """A problem and how its answers are graded. form: a key of VERIFIERS; grading: one of GRADINGS."""
+    """A problem and how its answers are graded. form: a key of VERIFIERS."""
 
     numbers: tuple[int, ...]
     target: int
     form: str
-    grading: str = GRADINGS[0]
 
     def verify(self, response: str) -> Verdict:
-        if self.grading == "lenient":
-            return verify_leniently(response, self.numbers, self.target, self.form)
         return VERIFIERS[self.form](response, self.numbers, self.target)
 
 
@@ -314,10 +276,9 @@ def check_numbers(where: str, numbers: Any, target: Any) -> tuple[tuple[int, ...
     return tuple(numbers), target
 
 
-def to_ground_truth(numbers: Sequence[int], target: int, form: str, grading: str = GRADINGS[0]) -> str:
-    """Write the JSON text that :func:`verify` reads. form: a key of VERIFIERS; grading: one of GRADINGS."""
-    lenient = {} if grading == GRADINGS[0] else {"grading": grading}
-    return json.dumps({"numbers": list(numbers), "target": target, "format": form, **lenient})
+def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
+    """Write the JSON text that :func:`verify` reads. form: a key of VERIFIERS."""
+    return json.dumps({"numbers": list(numbers), "target": target, "format": form})
 
 
 @lru_cache(maxsize=65536)
@@ -326,21 +287,18 @@ def from_ground_truth(text: str) -> Truth:
     try:
         fields = json.loads(text)
         numbers, target = check_numbers("ground truth", fields["numbers"], fields["target"])
-        return Truth(numbers, target, *check_form("ground truth", fields["format"], fields.get("grading")))
+        return Truth(numbers, target, check_form("ground truth", fields["format"]))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise UserError(
             f"ground truth: expected JSON with numbers, target and format, got {text!r:.60}; write the data again"
         ) from None
 
 
-def check_form(where: str, form: Any, grading: Any) -> tuple[str, str]:
-    """Return format and grading (None: strict). Raises UserError naming ``where`` and the field."""
+def check_form(where: str, form: Any) -> str:
+    """Return the format. Raises UserError naming ``where`` and the field."""
     if not isinstance(form, str) or form not in VERIFIERS:
         raise UserError(f"{where}: field 'format' must be one of {', '.join(VERIFIERS)}")
-    grading = GRADINGS[0] if grading is None else grading
-    if grading not in GRADINGS:
-        raise UserError(f"{where}: field 'grading' must be one of {', '.join(GRADINGS)}")
-    return form, grading
+    return form
 
 
 def verify(response: str, ground_truth: str) -> Verdict:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from bapo.errors import UserError
-from bapo.graders.extract import last_boxed
 from bapo.graders.verdict import Verdict
-from bapo.tasks import files, tokenizers
+from bapo.store.files import write_json
+from bapo.tasks import files, sources, tokenizers
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.countdown import generator as generators
-from bapo.tasks.countdown import grammar, notation
-from bapo.tasks.countdown import hub as countdown_hub
+from bapo.tasks.countdown import grammar
+from bapo.tasks.countdown.generator import GENERATORS, ReducedGenerator
 from bapo.tasks.countdown.problems import (
     EASY_SPLITS,
     SPLITS,
@@ -25,16 +24,16 @@ from bapo.tasks.countdown.problems import (
     to_few_shot,
 )
 from bapo.tasks.generated import GeneratedTask, check_data, require_worked
-from bapo.tasks.real import cleaning
+from bapo.tasks.real import REPORT
 
 if TYPE_CHECKING:
     import numpy as np
-    from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
 
-#: Values of ``config.data.prompt``, the format in which each asks for the answer and the generator that suits it.
+    from bapo.experiments.schema import Config, DataConfig
+
+#: Values of ``config.data.prompt`` and the format in which each asks for the answer.
 FORMATS = {"chain": "chain", "think-answer": "answer", "few-shot": "expression"}
-GENERATORS = {"chain": "reduced", "think-answer": "exact", "few-shot": "easy"}
 
 _SIGNS = ("+", "-", "*", "/", "=", ",", ":")
 _THINK_ANSWER = (
@@ -58,17 +57,14 @@ def to_prompt(numbers: Sequence[int], target: int, prompt: str) -> str:
     return _THINK_ANSWER.format(numbers=list(numbers), target=target)
 
 
-def to_problem(numbers: Sequence[int], target: int, prompt: str, grading: str = grammar.GRADINGS[0]) -> Problem:
-    return Problem(
-        problem_id(numbers, target),
-        to_prompt(numbers, target, prompt),
-        grammar.to_ground_truth(numbers, target, FORMATS[prompt], grading),
-    )
+def to_problem(numbers: Sequence[int], target: int, prompt: str) -> Problem:
+    truth = grammar.to_ground_truth(numbers, target, FORMATS[prompt])
+    return Problem(problem_id(numbers, target), to_prompt(numbers, target, prompt), truth)
 
 
-def _problems(pairs: Sequence[tuple[Sequence[int], int]], data: DictConfig) -> tuple[list[Problem], dict[str, int]]:
+def _problems(pairs: Sequence[tuple[Sequence[int], int]], prompt: str) -> tuple[list[Problem], dict[str, int]]:
     """Return the problems of (numbers, target) with their counts."""
-    problems = [to_problem(numbers, target, data.prompt, data.grading) for numbers, target in pairs]
+    problems = [to_problem(numbers, target, prompt) for numbers, target in pairs]
     return problems, {"problems": len(problems), "three_numbers": sum(len(numbers) == 3 for numbers, _ in pairs)}
 
 
@@ -83,7 +79,7 @@ def _solved(numbers: Sequence[int], target: int) -> list[Step]:
 class Countdown(GeneratedTask):
     name = "countdown"
     ability = "planning"
-    prompts = tuple(FORMATS)
+    prompts = tuple(GENERATORS)
     splits = tuple(dict.fromkeys((*SPLITS, *EASY_SPLITS)))
     benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4", "cd2": "CD-2", "cd3": "CD-3"}
     fields = ("numbers", "target", "response")
@@ -91,23 +87,19 @@ class Countdown(GeneratedTask):
     verify = staticmethod(grammar.verify)
 
     def answer(self, response: str) -> str | None:
-        """Return the last <answer>...</answer> outside the thinking, else the last box, else (no tags) the chain.
-
-        Without spaces; an answer in tags or a box is in the strict grammar's signs, and of an equation the expression.
-        """
-        if not any(mark in response for mark in ("<answer>", "<think>", "</think>", "boxed")):
-            return "".join(response.split()) or None
-        text = (grammar.written(response, "answer") or "")[: notation.LONGEST]
-        return "".join(notation.read(text).expression.split()) or None
+        """Return the last <answer>...</answer> outside the thinking, else (no tags) the response; without spaces."""
+        tagged = any(mark in response for mark in ("<answer>", "<think>", "</think>"))
+        text = grammar.extract_answer(response) if tagged else response
+        return "".join((text or "").split()) or None
 
     def extract(self, response: str) -> str:
-        """Return the last <answer>...</answer> outside the thinking, else the last box, else ""; the paper's format."""
+        """Return the last <answer>...</answer> outside the thinking, else ""; the paper's format only."""
         text = grammar.extract_answer(response)
-        return last_boxed(response) if text is None else f"<answer>{text}</answer>"
+        return "" if text is None else f"<answer>{text}</answer>"
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return the solution of an exhaustive search, in the problem's own format."""
-        numbers, target, form, _ = grammar.from_ground_truth(ground_truth)
+        numbers, target, form = grammar.from_ground_truth(ground_truth)
         steps = _solved(numbers, target)
         text = to_chain(steps) if form == "chain" else to_expression(numbers, steps)
         return (f"<answer>{text}</answer>" if form == "answer" else text,)
@@ -117,7 +109,7 @@ class Countdown(GeneratedTask):
 
         A chain of the reduced task thus stays within the vocabulary of its models.
         """
-        numbers, target, form, _ = grammar.from_ground_truth(ground_truth)
+        numbers, target, form = grammar.from_ground_truth(ground_truth)
         steps = _solved(numbers, target)
         while lower := solve_steps(numbers, target, max(s.result for s in steps) - 1):
             steps = lower
@@ -126,19 +118,13 @@ class Countdown(GeneratedTask):
         text = to_expression(numbers, steps)
         return f"<think>{to_chain(steps)}</think>\n<answer>{text}</answer>" if form == "answer" else text
 
-    def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
-        generator = generators.build(data.generator, GENERATORS[data.prompt])
-        instances = generator.problems(rng, data.split_sizes[split], split)
-        return _problems([(i.numbers, i.target) for i in instances], data)
+    def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
+        instances = GENERATORS[data.prompt].of(data).problems(rng, data.split_sizes[split], split)
+        return _problems([(i.numbers, i.target) for i in instances], data.prompt)
 
-    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        generator = generators.build(data.generator, GENERATORS[data.prompt])
-        if not isinstance(generator, generators.ReducedGenerator) or data.prompt != "chain":
-            raise UserError(
-                "data.split_sizes.base: base documents exist only for data.prompt=chain and the reduced generator; "
-                "remove this split and start from a pretrained model"
-            )
-        instances = generator.documents(rng, data.split_sizes.base)
+    def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        require_worked(data)
+        instances = ReducedGenerator.of(data).documents(rng, data.split_sizes["base"])
         documents = [
             Document(problem_id(i.numbers, i.target), to_prompt(i.numbers, i.target, data.prompt), to_chain(i.steps))
             for i in instances
@@ -150,33 +136,34 @@ class Countdown(GeneratedTask):
             "noisy": sum(i.steps[-1].result != i.target for i in instances),
         }
 
-    def write_hub(self, config: DictConfig, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
         data = config.data
-        check_data(data, "hub", self.prompts, self.splits)
-        cleaning.options(data.cleaning, {})  # its splits are disjoint; there is nothing to decide
-        sets = countdown_hub.load(data.hub, data.split_sizes, config.paths.data_folder)
+        check_data(data, FORMATS, self.splits)
+        sets = load(data.hub, data.split_sizes, config.paths.data_folder)
         counts = {}
         for split, rows in sets.items():
-            problems, counts[split] = _problems(rows.problems, data)
+            problems, counts[split] = _problems(rows.problems, data.prompt)
             counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
-        countdown_hub.report(folder, sets, say)
+            say(f"{split}: {len(problems)} problems; {rows.duplicates} duplicates, {rows.overlaps} in another split")
+        read = sources.digests(rows.source for rows in sets.values())
+        write_json(folder / REPORT, {"files": read, "splits": counts})
         return counts
 
-    def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
+    def read_set(
+        self, hub: Mapping[str, Any], split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
+    ) -> list[Problem]:
+        return _problems(load(hub, sizes, data_folder)[split].problems, prompt)[0]
+
+    def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word, for ``data.prompt=chain`` and the reduced generator's numbers."""
-        data = config.data
-        require_worked(data)
-        generator = generators.build(data.generator, GENERATORS[data.prompt])
-        if not isinstance(generator, generators.ReducedGenerator):
-            raise UserError("data.generator.kind=exact: one token a number needs data.generator.kind=reduced")
-        return tokenizers.build(_SIGNS, generator.value_max)
+        require_worked(config.data)
+        return tokenizers.build(_SIGNS, ReducedGenerator.of(config.data).value_max)
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
-        """Grade {"numbers": [...], "target": n, "response": text} with an optional "format" and "grading".
+        """Grade {"numbers": [...], "target": n, "response": text} with an optional "format".
 
         Without "format": a response with <answer> is an answer, one with an equals sign a chain, else an expression.
-        Graded leniently, one with a box is an answer, too, and an equals sign makes no chain.
         """
         if not isinstance(line, Mapping):
             raise UserError(f"a line must be a JSON object with the fields {', '.join(self.fields)}")
@@ -188,9 +175,59 @@ class Countdown(GeneratedTask):
         if not isinstance(response, str):
             raise UserError(f"field 'response' must be text, got {type(response).__name__}")
         form = line.get("format")
-        if form is None and line.get("grading") == "lenient":
-            form = "answer" if "<answer>" in response or "boxed" in response else "expression"
-        elif form is None:
+        if form is None:
             form = "answer" if "<answer>" in response else "chain" if "=" in response else "expression"
-        form, grading = grammar.check_form("a line to grade", form, line.get("grading"))
-        return grammar.Truth(numbers, target, form, grading).verify(response)
+        return grammar.Truth(numbers, target, grammar.check_form("a line to grade", form)).verify(response)
+
+
+# ------------------------------------------------------------------------------------------------ public sets
+
+
+class Rows(NamedTuple):
+    """A split's problems as (numbers, target), and how many rows were passed over to find them."""
+
+    problems: list[tuple[tuple[int, ...], int]]
+    duplicates: int  # of an earlier row of the same split
+    overlaps: int  # with a split taken before: training first, so no held-out problem was trained on
+    source: sources.Opened  # its files
+
+
+def load(hub: Mapping[str, Any], sizes: Mapping[str, int], data_folder: str | None) -> dict[str, Rows]:
+    """Read the first ``sizes[split]`` usable rows, ``nums`` and ``target``, of each split from its ``start`` on.
+
+    hub: entries as :mod:`bapo.tasks.sources` reads them; the training split is taken first, then the others in the
+    order of ``sizes``. A row is passed over if its problem (multiset of numbers and target) was taken before.
+    Raises UserError naming the key or file and the cure.
+    """
+    taken: set[str] = set()
+    splits = {}
+    for split in sorted(sizes, key=lambda name: name != "train"):
+        entry = sources.source(hub, split)
+        opened = sources.find(entry, data_folder)
+        splits[split] = _take(split, sources.rows(entry, opened, ("nums", "target")), sizes[split], taken, opened)
+        taken |= {problem_id(*problem) for problem in splits[split].problems}
+    return {split: splits[split] for split in sizes}
+
+
+def _take(split: str, rows: Iterator[sources.Row], size: int, taken: set[str], opened: sources.Opened) -> Rows:
+    problems: dict[str, tuple[tuple[int, ...], int]] = {}
+    duplicates = overlaps = 0
+    for row in rows:
+        if len(problems) == size:
+            break
+        numbers, target = grammar.check_numbers(row.where, row.values["nums"], row.values["target"])
+        if split == "cd4" and len(numbers) != 4:
+            raise UserError(f"{row.where}: {len(numbers)} numbers, but CD-4 has four; correct data.hub.cd4")
+        identity = problem_id(numbers, target)
+        if identity in taken:
+            overlaps += 1
+        elif identity in problems:
+            duplicates += 1
+        else:
+            problems[identity] = (numbers, target)
+    if len(problems) < size:
+        raise UserError(
+            f"data.split_sizes.{split}={size}: only {len(problems)} usable rows from row data.hub.{split}.start on "
+            f"({duplicates} duplicates, {overlaps} in another split); lower one of the two"
+        )
+    return Rows(list(problems.values()), duplicates, overlaps, opened)

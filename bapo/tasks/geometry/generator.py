@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from bapo.errors import UserError
 from bapo.tasks import generated
-from bapo.tasks.generated import require
+from bapo.tasks.generated import Options, Share, require
 from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
-from bapo.validate import read
 
 #: Share of all diagrams that each split owns; there are far more than any split needs.
 SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
@@ -21,7 +19,6 @@ ANGLE_SHARES = {"taught": 0.75, "probe": 0.07, "diagrams_val": 0.08, "diagrams_t
 TAUGHT_SHARES = {"base": 0.75, "train": 0.25}  # of the diagrams of those that are taught
 #: Questions about each kind of diagram.
 QUESTIONS = {"triangle": ("third", "exterior", "difference"), "quadrilateral": ("fourth",), "parallels": ("other",)}
-HELD_OUT = ("angles", "poses")
 _CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like the seed
 
 
@@ -100,8 +97,7 @@ def owner(diagram: Diagram, held_out: str) -> str:
     return generated.owner(diagram.name, TAUGHT_SHARES) if split == "taught" else split
 
 
-@dataclass(frozen=True)
-class DiagramGenerator:
+class DiagramGenerator(Options):
     """Diagrams whose angles are multiples of ``angle_step`` degrees, and questions about them.
 
     angle_min: the least angle of a figure; tilt: the greatest rotation either way; size_min, canvas: the figure's least
@@ -110,23 +106,17 @@ class DiagramGenerator:
     taught) or "poses" (the same angles in other places).
     """
 
-    angle_step: int = 10
-    angle_min: int = 20
-    tilt: int = 15
-    size_min: int = 34
-    canvas: int = 48
-    noise: float = 0.5
-    held_out: str = "angles"
+    angle_step: Annotated[int, Field(ge=1, le=15)] = 10
+    angle_min: Annotated[int, Field(ge=10, le=45)] = 20
+    tilt: Annotated[int, Field(ge=0, le=180)] = 15
+    size_min: Annotated[int, Field(ge=12)] = 34
+    canvas: Annotated[int, Field(ge=24, le=1024)] = 48
+    noise: Share = 0.5
+    held_out: Literal["angles", "poses"] = "angles"
 
-    def __post_init__(self) -> None:
-        divides = 1 <= self.angle_step <= 15 and 180 % self.angle_step == 0
-        require(self, "held_out", self.held_out in HELD_OUT, f"be {' or '.join(HELD_OUT)}")
-        require(self, "noise", 0 <= self.noise <= 1, "be in 0..1")
-        require(self, "angle_step", divides, "divide 180, at most 15")
-        require(self, "angle_min", 10 <= self.angle_min <= 45, "be in 10..45 degrees")
-        require(self, "tilt", 0 <= self.tilt <= 180, "be in 0..180 degrees")
-        require(self, "canvas", 24 <= self.canvas <= 1024, "be in 24..1024 pixels")
-        require(self, "size_min", 12 <= self.size_min <= self.canvas - 8, f"be in 12..{self.canvas - 8} pixels")
+    def check(self) -> None:
+        require(180 % self.angle_step == 0, "angle_step", "divide 180")
+        require(self.size_min <= self.canvas - 8, "size_min", "be at most canvas - 8")
 
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
         """Draw ``count`` random diagrams of a kind and keep those whose angles and sides are within the bounds."""
@@ -193,8 +183,3 @@ class DiagramGenerator:
             for place, text in zip(places, shuffled, strict=True):
                 steps[place] = text
         return [(i, text, text != chain(i)[0]) for i, text in zip(instances, steps, strict=True)]
-
-
-def build(options: Mapping[str, Any]) -> DiagramGenerator:
-    """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
-    return read(DiagramGenerator, options, None, "data.generator")

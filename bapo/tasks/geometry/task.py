@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
-from bapo.graders import geometry as grader
-from bapo.graders.verdict import Verdict
-from bapo.tasks import tokenizers
+from bapo.errors import UserError
+from bapo.tasks import sources, tokenizers
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.boxed import BoxedTask, chain_truth
+from bapo.tasks.files import PLACEHOLDER
 from bapo.tasks.generated import require_worked
-from bapo.tasks.geometry import figures, generator, hub
+from bapo.tasks.geometry import figures, generator
+from bapo.tasks.geometry.generator import DiagramGenerator
+from bapo.tasks.real import Item, to_golds, to_text
 
 if TYPE_CHECKING:
     import numpy as np
-    from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
+
+    from bapo.experiments.schema import Config, DataConfig
 
 SIGNS = ("+", "-", "=", ",", ":")
 #: The words of a question: the figure and the angle that is asked for.
@@ -50,7 +54,7 @@ class Geometry(BoxedTask):
     images = True
     roles: ClassVar[Mapping[str, str]] = {"diagrams_val": "geo3k_val", "diagrams_test": "geo3k_test"}
     splits = generator.SHARES
-    sets = hub.SETS
+    texts_alone = False
     no_number, wrong_number = "no number", "wrong answer"
     gold_chain = "{}"
 
@@ -66,13 +70,23 @@ class Geometry(BoxedTask):
         """Work out a generated problem from its name, which holds the diagram's angles."""
         return generator.chain(generator.to_instance(problem_id))[0]
 
-    def grade(self, response: str, truth: Mapping[str, Any]) -> Verdict:
-        return grader.grade(response, truth.get("answers", ()), truth.get("choices"))
+    def items(self, entry: sources.Source, opened: sources.Opened) -> list[Item]:
+        """Read one source of Geometry3K: a diagram, a question and its golds a row."""
+        items = []
+        for row in sources.rows(entry, opened, ("images", "problem", "answer")):
+            images, text = _diagrams(row), to_text(row, entry, without=PLACEHOLDER)
+            if not images or text.count(PLACEHOLDER) not in (0, len(images)):
+                raise UserError(
+                    f"{row.where}: {len(images)} diagrams, but the text has {text.count(PLACEHOLDER)} places for them; "
+                    f"correct the set or {entry.where}.columns"
+                )
+            name = f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.number}"
+            golds = to_golds(row.where, row.values["answer"])
+            items.append(Item(name, text.replace(PLACEHOLDER, "").strip(), golds, images, row.where))
+        return items
 
-    grade_line = staticmethod(grader.grade_line)
-
-    def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
-        diagrams = generator.build(data.generator)
+    def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
+        diagrams = DiagramGenerator.of(data)
         instances = diagrams.instances(rng, data.split_sizes[split], split)
         images = figures.render([instance.diagram for instance in instances], diagrams.canvas)
         return [
@@ -80,9 +94,9 @@ class Geometry(BoxedTask):
             for i, image in zip(instances, images, strict=True)
         ], {"problems": len(instances), **_by_question(instances)}
 
-    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        diagrams = generator.build(data.generator)
-        worked = diagrams.documents(rng, data.split_sizes.base)
+    def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        diagrams = DiagramGenerator.of(data)
+        worked = diagrams.documents(rng, data.split_sizes["base"])
         instances = [instance for instance, _, _ in worked]
         images = figures.render([instance.diagram for instance in instances], diagrams.canvas)
         documents = [
@@ -92,14 +106,14 @@ class Geometry(BoxedTask):
         noisy = sum(noisy for _, _, noisy in worked)
         return documents, {"documents": len(worked), **_by_question(instances), "noisy": noisy}
 
-    def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
+    def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word and a number, for the generated diagrams."""
         require_worked(config.data)
         return vocabulary()
 
-    def image_size(self, config: DictConfig) -> int:
+    def image_size(self, config: Config) -> int:
         """Return the side of the generated diagrams in pixels."""
-        return generator.build(config.data.generator).canvas
+        return DiagramGenerator.of(config.data).canvas
 
 
 def vocabulary() -> PreTrainedTokenizerFast:
@@ -113,3 +127,28 @@ def _by_question(instances: list[generator.Instance]) -> dict[str, int]:
     """Count the instances of each question, by its name."""
     names = [instance.question for instance in instances]
     return {question: names.count(question) for question in sorted(set(names))}
+
+
+_LARGEST = 20_000_000  # bytes of a diagram's file; those of Geometry3K have some 20,000
+
+
+def _diagrams(row: sources.Row) -> tuple[bytes, ...]:
+    """Return the diagrams of a row: {"bytes", "path"} as on the hub, or names of files beside the row's own.
+
+    Raises UserError naming the row and the diagram.
+    """
+    value = row.values["images"]
+    images = []
+    for one in value if isinstance(value, list) else [value]:
+        if isinstance(one, str):
+            path = row.file.parent / one
+            if Path(one).is_absolute() or ".." in Path(one).parts:
+                raise UserError(f"{row.where}: diagram {one} is outside of {row.file.parent}; correct the row")
+            if not path.is_file() or path.stat().st_size > _LARGEST:
+                raise UserError(f"{row.where}: no diagram {path} of at most {_LARGEST} bytes; put it there")
+            images.append(path.read_bytes())
+        elif isinstance(one, dict) and isinstance(one.get("bytes"), bytes) and len(one["bytes"]) <= _LARGEST:
+            images.append(one["bytes"])
+        else:
+            raise UserError(f"{row.where}: column 'images' holds no diagram; get the set again")
+    return tuple(images)

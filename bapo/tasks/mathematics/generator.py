@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from bapo.errors import UserError
 from bapo.tasks import generated
-from bapo.tasks.generated import require
+from bapo.tasks.generated import Options, Share, require
 from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_chain, to_text, work
-from bapo.validate import read
 
 
 class Tier(NamedTuple):
@@ -103,20 +102,17 @@ def _divisors(value: int) -> tuple[int, ...]:
 # ------------------------------------------------------------------------------------------------ the generator
 
 
-@dataclass(frozen=True)
-class Generator:
+class Generator(Options):
     """Problems whose numbers, intermediate results and answers are all in 1..value_max."""
 
-    value_max: int = 64
-    answer_min: int = 2
-    noise: float = 0.25  # probability that a step of a base document slips: its result is off
-    slip_max: int = 9  # by how much, at most
+    value_max: Annotated[int, Field(ge=8, le=999)] = 64
+    answer_min: Annotated[int, Field(ge=1)] = 2
+    noise: Share = 0.25  # probability that a step of a base document slips: its result is off
+    slip_max: Annotated[int, Field(ge=1)] = 9  # by how much, at most
 
-    def __post_init__(self) -> None:
-        require(self, "noise", 0 <= self.noise <= 1, "be in 0..1")
-        require(self, "value_max", 8 <= self.value_max <= 999, "be in 8..999")
-        require(self, "answer_min", 1 <= self.answer_min < self.value_max, "be in 1..value_max - 1")
-        require(self, "slip_max", 1 <= self.slip_max < self.value_max, "be in 1..value_max - 1")
+    def check(self) -> None:
+        for key in ("answer_min", "slip_max"):
+            require(getattr(self, key) < self.value_max, key, "be below value_max")
 
     def draw(self, draws: Draws, tier: Tier, answer: int) -> Instance:
         """Draw a problem of ``tier`` with this answer, whichever split it belongs to."""
@@ -226,11 +222,6 @@ def to_plan(term: Node | int | str, plan: Plan) -> int:
     left, right = to_plan(term.left, plan), to_plan(term.right, plan)
     plan.append((left, term.sign, right))
     return -len(plan)
-
-
-def build(options: Mapping[str, Any]) -> Generator:
-    """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
-    return read(Generator, options, None, "data.generator")
 
 
 _TOKEN = re.compile(r"[0-9]+|[-+*/()=,x]")

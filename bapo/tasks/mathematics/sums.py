@@ -8,15 +8,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bapo.errors import UserError
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
-from bapo.tasks.generated import owner, require
-from bapo.validate import read
+from bapo.tasks.generated import Options, owner
 
 #: the examples of every prompt; no split holds one of them
 EXAMPLES = ((23, 45), (17, 38), (64, 29), (51, 12))
@@ -52,14 +50,10 @@ def _question(a: int, b: int) -> str:
     return f"Question: What is {a} + {b}?\nAnswer:"
 
 
-@dataclass(frozen=True)
-class Generator:
+class Generator(Options):
     """Sums of two numbers with as many digits as the split's (DIGITS)."""
 
-    kind: str = "sums"
-
-    def __post_init__(self) -> None:
-        require(self, "kind", self.kind == "sums", "be sums with data.prompt=few-shot")
+    kind: Literal["sums"] = "sums"
 
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Sum]:
         """Draw ``count`` distinct sums that ``split`` owns. Raises UserError if so many cannot be found."""
@@ -75,11 +69,6 @@ class Generator:
             f"data.split_sizes.{split}: {count} distinct sums are wanted but only {len(found)} could be found; ask for "
             "fewer"
         )
-
-
-def build(options: Mapping[str, Any]) -> Generator:
-    """Build the generator of ``config.data.generator``. Raises UserError naming key, value and cure."""
-    return read(Generator, options, None, "data.generator")
 
 
 def truth(answer: int) -> str:

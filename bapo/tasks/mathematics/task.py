@@ -10,14 +10,15 @@ from bapo.tasks import tokenizers
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.boxed import BoxedTask, chain_truth, read_number
 from bapo.tasks.generated import require_worked
-from bapo.tasks.mathematics import generator, hub, sums, terms
-from bapo.tasks.real.boxed import read_truth
+from bapo.tasks.mathematics import generator, sums, terms
+from bapo.tasks.real import read_truth
 from bapo.validate import wrong
 
 if TYPE_CHECKING:
     import numpy as np
-    from omegaconf import DictConfig
     from transformers import PreTrainedTokenizerFast
+
+    from bapo.experiments.schema import Config, DataConfig
 
 _SIGNS = ("+", "-", "*", "/", "=", ",", "(", ")", terms.X)
 
@@ -43,7 +44,6 @@ class Mathematics(BoxedTask):
     }
     prompts = ("chain", "few-shot")
     splits = tuple(dict.fromkeys((*generator.TIERS, *sums.DIGITS)))
-    sets = hub.SETS
 
     is_chain = staticmethod(terms.is_chain)
     final_number = staticmethod(terms.final_answer)
@@ -72,22 +72,22 @@ class Mathematics(BoxedTask):
             return self.gold_responses(ground_truth)[0]
         return super().demonstration(problem_id, prompt, ground_truth)
 
-    def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
+    def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         few_shot = data.prompt == "few-shot"
         allowed = sums.DIGITS if few_shot else generator.TIERS
         if split not in allowed:
             cure = f"data.prompt={data.prompt} has no such split; it has {', '.join(allowed)}"
             raise wrong(None, f"data.split_sizes.{split}", None, cure)
         if few_shot:
-            drawn = sums.build(data.generator).problems(rng, data.split_sizes[split], split)
+            drawn = sums.Generator.of(data).problems(rng, data.split_sizes[split], split)
             return [Problem(s.id, s.prompt, sums.truth(s.a + s.b)) for s in drawn], {"problems": len(drawn)}
-        instances = generator.build(data.generator).problems(rng, data.split_sizes[split], split)
+        instances = generator.Generator.of(data).problems(rng, data.split_sizes[split], split)
         problems = [Problem(i.id, i.prompt, chain_truth(i.answer)) for i in instances]
         return problems, {"problems": len(problems), "equations": _equations(instances)}
 
-    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+    def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
         require_worked(data)
-        worked = generator.build(data.generator).documents(rng, data.split_sizes.base)
+        worked = generator.Generator.of(data).documents(rng, data.split_sizes["base"])
         instances = [instance for instance, _ in worked]
         return [Document(instance.id, instance.prompt, terms.to_chain(steps)) for instance, steps in worked], {
             "documents": len(worked),
@@ -96,10 +96,10 @@ class Mathematics(BoxedTask):
             "noisy": sum(steps[-1].result != instance.answer for instance, steps in worked),
         }
 
-    def build_tokenizer(self, config: DictConfig) -> PreTrainedTokenizerFast:
+    def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word, for the generated problems."""
         require_worked(config.data)
-        return tokenizers.build(_SIGNS, generator.build(config.data.generator).value_max)
+        return tokenizers.build(_SIGNS, generator.Generator.of(config.data).value_max)
 
 
 def _equations(instances: list[generator.Instance]) -> int:

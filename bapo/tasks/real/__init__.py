@@ -1,1 +1,0 @@
-"""Real data: sources, cleaning, decisions and checksums, for all tasks. Imports no engine and no method."""
