@@ -79,7 +79,7 @@ def test_a_project_judges_the_paper_that_it_names(tmp_path: Path) -> None:
             "experiments/setting/laptop_ordering.yaml",
             "noise: 0.5",
             "noize: 0.5",
-            r"smoke_ordering\.yaml: data\.generator: task ordering reads 'noise', .* \(did you mean 'noize'\?\)",
+            r"data\.generator\.noize: no such key \(did you mean 'noise'\?\)",
         ),
     ],
 )

@@ -46,7 +46,7 @@ def test_its_problems_are_written(project: Path) -> None:
 def test_without_the_package_it_is_not_there(project: Path) -> None:
     done = data(project)
     assert done.returncode == 2
-    assert "experiments/task/ordering.yaml: code and answers have no value" in done.stderr
+    assert "experiments/task/ordering.yaml: code has no value" in done.stderr
 
 
 def test_two_tasks_of_a_name_are_refused(project: Path) -> None:

@@ -8,14 +8,23 @@ from typing import TYPE_CHECKING, Any
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.tasks import tokenizers
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.generated import GeneratedTask, owner
+from bapo.tasks.generated import GeneratedTask, Options, Share, owner
 
 if TYPE_CHECKING:
     import numpy as np
-    from omegaconf import DictConfig
+
+    from bapo.experiments.schema import Config, DataConfig
 
 #: Share of all problems that each split owns, so that no problem is in two of them.
 SHARES = {"base": 0.7, "train": 0.2, "probe": 0.05, "ordering_test": 0.05}
+
+
+class Lists(Options):
+    """The keys of ``data.generator``: lists of ``count`` different numbers of 1..number_max."""
+
+    count: int = 5
+    number_max: int = 30
+    noise: Share = 0.5  # share of the base documents with two numbers in each other's place
 
 
 class Ordering(GeneratedTask):
@@ -40,31 +49,32 @@ class Ordering(GeneratedTask):
     def gold_responses(self, ground_truth: str) -> list[str]:
         return [json.loads(ground_truth)]
 
-    def problems(self, data: DictConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
+    def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         drawn = _drawn(data, split, rng, unique=True)
         problems = [Problem(_id(numbers), _prompt(numbers), json.dumps(_answer(sorted(numbers)))) for numbers in drawn]
         return problems, {"problems": len(problems)}
 
-    def documents(self, data: DictConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        documents, noisy = [], 0
+    def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
+        documents, noisy, noise = [], 0, Lists.of(data).noise
         for numbers in _drawn(data, "base", rng, unique=False):
             ordered = sorted(numbers)
-            if rng.random() < data.generator.noise:  # a noisy base leaves more to learn
+            if rng.random() < noise:  # a noisy base leaves more to learn
                 i, j = rng.choice(len(ordered), 2, replace=False)
                 ordered[i], ordered[j] = ordered[j], ordered[i]
                 noisy += 1
             documents.append(Document(_id(numbers), _prompt(numbers), _answer(ordered)))
         return documents, {"documents": len(documents), "noisy": noisy}
 
-    def build_tokenizer(self, config: DictConfig) -> Any:
-        return tokenizers.build(("=", ","), config.data.generator.number_max)
+    def build_tokenizer(self, config: Config) -> Any:
+        return tokenizers.build(("=", ","), Lists.of(config.data).number_max)
 
 
-def _drawn(data: DictConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
+def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
     """Draw as many lists of different numbers as the split has problems, of those that it owns."""
     lists: dict[Any, list[int]] = {}
+    options = Lists.of(data)
     while len(lists) < data.split_sizes[split]:
-        numbers = (1 + rng.permutation(data.generator.number_max)[: data.generator.count]).tolist()
+        numbers = (1 + rng.permutation(options.number_max)[: options.count]).tolist()
         if owner(_id(numbers), SHARES) == split:
             lists[_id(numbers) if unique else len(lists)] = numbers
     return list(lists.values())
