@@ -225,7 +225,7 @@ def notes(study: Study) -> list[str]:
         "whose id, or whose content (the prompt with its diagrams), stood in the file before.",
         "Overlap: rows of the second split whose id, content or form is in the first. Pairs without any are left out, "
         "except those with train. Form: of a drawn diagram its kind, its angles and the question, whatever "
-        "its pose; other problems have none. Near-duplicates are in cleaning.md, where the set is a real one.",
+        "its pose; other problems have none. Overlap is counted in cleaning.json, where the set is a real one.",
         f"The paper's counts: {paper.read('table4')['source']}. A stand-in's split stands beside the set whose "
         "part it plays.",
         *([study.note] if study.note else []),

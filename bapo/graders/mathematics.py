@@ -34,7 +34,7 @@ MAX_BOXES = 8  #: of one answer that are also looked at alone
 
 
 def grade(response: str, golds: Sequence[str]) -> Verdict:
-    """Grade a response, in two seconds at most for all golds. Never raises because of the response.
+    """Grade a response, within the limits of :mod:`bapo.graders.pool`. Never raises because of the response.
 
     Boxes that are one answer are a list, which is right also where each of them alone is the same gold.
     golds: texts or LaTeX, any of which is right. Raises UserError for empty or unreadable golds.
