@@ -283,9 +283,6 @@ class Config(Node):
     def _consistent(self) -> Self:
         """Check what concerns several parts. Raises UserError naming the key, its value and the cure."""
         data, model, train = self.data, self.model, self.train
-        if data.grading != "strict" and (self.task.name != "countdown" or data.prompt == "chain"):
-            cure = "only Countdown's expressions are read in two ways; leave it strict"
-            raise wrong(None, "data.grading", data.grading, cure)
         for key in ("chat_template", "system", "chat_template_kwargs") if model.kind == "scratch" else ():
             if getattr(data, key) not in (None, {}):
                 cure = f"model={model.name} is trained from scratch, and its template is plain; leave it out"
