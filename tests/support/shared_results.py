@@ -10,7 +10,7 @@ import numpy as np
 
 from bapo.store import provenance
 from bapo.store.files import MANIFEST, write_json, write_text
-from support.table_runs import write_evaluation, write_run
+from support.runs import write_evaluation, write_run
 
 N, K, SEEDS = 30, 8, (1, 2)
 #: correct answers of K on problem i, before what a seed adds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,49 +12,57 @@ import pandas as pd
 import pytest
 import yaml
 from support.claims_cases import written
-from support.run_directories import write_study
+from support.runs import place, probe_rows, rewrite, write_curve, write_evaluation, write_run, write_study
 
 from analysis import claims
 from analysis.__main__ import main
 from analysis.claims import entries, ledger, view, writers
-from bapo.store.files import fingerprints, read_table, write_parquet
+from bapo.store.files import read_json, read_table, write_json
 
 SEEDS = (1, 2, 3)
 N, K, G = 40, 8, 8
+PROBLEMS = np.arange(N)
+#: correct answers of K, in every seed: BAPO has 2 or 3 of 8 more than GRPO on each problem, 31.25 points
+COUNTS = {
+    "grpo": PROBLEMS % 4,
+    "dapo": PROBLEMS % 4 + np.where(PROBLEMS < N // 2, 1, -1) * (PROBLEMS % 4 > 0),  # better and worse alike
+    "repo": PROBLEMS % 4 + np.where(PROBLEMS % 2, 3, -3) * (PROBLEMS % 4 > 2),  # better at some, no worse elsewhere
+    "bapo_without_x2": PROBLEMS % 4,
+    "bapo": PROBLEMS % 4 + 2 + PROBLEMS % 2,
+}
 
 
-def replace_table(folder: Path, name: str, frame: pd.DataFrame) -> None:
-    """Write a table anew, with the summary's fingerprints."""
-    write_parquet(folder / name, frame)
-    summary = json.loads((folder / "summary.json").read_text())
-    summary["files"] |= fingerprints(folder, [name])
-    (folder / "summary.json").write_text(json.dumps(summary))
+def bits(counts: np.ndarray) -> np.ndarray:
+    """0/1 [n][K] of the counts [n] of correct answers."""
+    return (np.arange(K) < counts[:, None]).astype(int)
 
 
-def set_accuracy(root: Path, method: str, counts: np.ndarray) -> None:
-    """counts [n]: correct answers of K, in every seed."""
-    for seed in SEEDS:
-        folder = run_of(root, method, seed) / "eval"
-        frame = read_table(folder / "cd34.parquet").sort_values(["problem_id", "sample"])
-        frame["correct"] = (np.arange(K) < counts[:, None]).ravel()
-        replace_table(folder, "cd34.parquet", frame)
+def run_of(root: Path, method: str, seed: int, task: str = "countdown") -> Path:
+    return place(root, method, seed, task)
 
 
-def run_of(root: Path, method: str, seed: int) -> Path:
-    return root / "results" / "laptop" / "countdown" / "synthetic-112k" / method / f"seed{seed}"
+def write_world(root: Path, methods: Sequence[str], tasks: Sequence[str] = ("countdown",)) -> None:
+    """Three seeds of each method, the same answers in each seed, and their study file."""
+    studies = []
+    for task in tasks:
+        for method in methods:
+            for seed in SEEDS:
+                steps = [{"reward_mean": 0.1 + 0.01 * seed + i / 100} for i in range(20)]
+                totals = {"rollouts": 1000, "seconds": 1.0}
+                run = write_run(place(root, method, seed, task), {"cd34": bits(COUNTS[method])}, totals, steps)
+                if method in ("grpo", "bapo"):
+                    write_curve(run / "curve", (0, 20), {"cd34": [[1] * N, [seed + (method == "bapo")] * N]}, K)
+        cells = [("tiny", method, seed) for method in methods for seed in SEEDS]
+        studies.append(read_json(write_study(root, cells, ("cd34",), task, name="table1")))
+    cells = [cell for study in studies for cell in study["cells"]]
+    benchmarks = {task: found for study in studies for task, found in study["benchmarks"].items()}
+    write_json(root / "study.json", studies[0] | {"cells": cells, "benchmarks": benchmarks})
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("claims")
-    methods = ("grpo", "dapo", "repo", "bapo_without_x2", "bapo")
-    sizes = {"problems": N, "samples": K, "benchmarks": {"cd34": ("CD-34", 1.6)}, "probed": 60}
-    write_study(root, methods, SEEDS, extra={"name": "table1"}, **sizes)
-    i = np.arange(N)
-    set_accuracy(root, "grpo", i % 4)
-    set_accuracy(root, "bapo", i % 4 + 2 + i % 2)  # 2 or 3 of 8 more on each problem: 31.25 points
-    set_accuracy(root, "repo", i % 4 + np.where(i % 2, 3, -3) * (i % 4 > 2))  # better at some, no worse elsewhere
-    set_accuracy(root, "dapo", i % 4 + np.where(i < N // 2, 1, -1) * (i % 4 > 0))  # better and worse alike
+    write_world(root, list(COUNTS))
     return root
 
 
@@ -117,7 +126,7 @@ def test_paired_seeds_and_what_an_interval_varies(study: Path) -> None:
         (folder / "config.yaml").write_text(yaml.safe_dump({"method": {"c1": 0.125}}))
         names = ("step", "prompt_id", "origin", "version", "generated_step", "rewards")
         values = [(s, f"p{n // 2}", o, 0, s, np.arange(8) < k) for n, (s, o, k) in enumerate(rows)]
-        replace_table(folder, "groups.parquet", pd.DataFrame(values, columns=names))
+        rewrite(folder, groups=pd.DataFrame(values, columns=names))
     every, zero = lines(study, asked, {**asked, "id": "zero", "query": {**asked["query"], "stored": 0}})
     assert "36 re-evaluations of 12 prompts: admitted 50.0" in every.measure.note and every.measure.seeds == 3
     assert ledger.as_dictionary(every)["varies"] == "prompts, seeds"
@@ -129,11 +138,11 @@ def test_methods_on_different_problems_are_not_compared(study: Path) -> None:
         folder = run_of(study, "grpo", seed) / "eval"
         frame = read_table(folder / "cd34.parquet")
         frame["problem_id"] = "other-" + frame["problem_id"]
-        replace_table(folder, "cd34.parquet", frame)
+        rewrite(folder, cd34=frame)
     line, alone = lines(
         study, difference("bapo", ["grpo", "repo"], {"above": 0}), difference("bapo", "grpo", {"above": 0}, id="alone")
     )
-    assert list(line.parts) == ["BAPO against RePO"] and line.verdict.verdict == claims.UNDERPOWERED
+    assert list(line.parts) == ["BAPO against REPO"] and line.verdict.verdict == claims.UNDERPOWERED
     assert line.unknown == ("BAPO against GRPO (the runs of GRPO have other problems of cd34 than those beside them)",)
     assert alone.verdict.verdict == claims.NOT_TESTABLE
 
@@ -170,7 +179,7 @@ def test_a_baseline_that_was_not_run_leaves_a_claim_open(study: Path) -> None:
     above = difference("bapo", ["grpo", "repo"], {"above": 0})
     (line,) = lines(study, above)
     assert line.verdict.verdict == claims.UNDERPOWERED
-    assert line.unknown == ("countdown/synthetic-112k/repo",)
+    assert line.unknown == ("countdown/tiny/repo",)
     (line,) = lines(study, difference("grpo", ["bapo", "repo"], {"above": 0}))
     assert line.verdict.verdict == claims.CONTRADICTED  # no other run can save it
 
@@ -190,7 +199,7 @@ def test_missing_runs_do_not_crash(study: Path) -> None:
     assert "unfinished seeds of dapo" in some.verdict.reason
     assert (some.verdict.verdict, some.measure.seeds) == (claims.UNDERPOWERED, 1)  # one seed gives no interval
     assert (none.verdict.verdict, none.missing) == (claims.NOT_TESTABLE, True)
-    assert none.verdict.reason == "no runs of countdown/synthetic-112k/repo"
+    assert none.verdict.reason == "no runs of countdown/tiny/repo"
     assert none.command == "snakemake --cores all runs_table1"
     assert absent.command == "snakemake --cores all runs_figure5"
     assert "figure5, bases, matched" in several.verdict.reason
@@ -271,7 +280,7 @@ def test_a_rule_without_exception(study: Path) -> None:
         for seed in SEEDS:
             folder = run_of(study, "bapo", seed)
             (folder / "config.yaml").write_text(yaml.safe_dump({"method": {"c1": 0.25}, "train": {"batch_size": 16}}))
-            replace_table(folder, "groups.parquet", pd.DataFrame([{**group, "mean": m} for m in means]))
+            rewrite(folder, groups=pd.DataFrame([{**group, "mean": m} for m in means]))
         found += lines(study, asked)
     assert [line.verdict.verdict for line in found] == [claims.REPRODUCED, claims.CONTRADICTED]
     assert found[1].measure.estimate.mean == 75
@@ -285,21 +294,7 @@ def set_probes(root: Path, method: str, end: object) -> None:
     chance = np.linspace(0.05, 0.2, 60)
     for seed in SEEDS:
         start = np.random.default_rng([seed, 7]).binomial(G, chance)
-        rows = []
-        for step, correct in ((0, start), (20, end(seed, start, chance))):
-            rows.append(
-                pd.DataFrame(
-                    {
-                        "step": step,
-                        "set": "train",
-                        "prompt_id": [f"synthetic-{i:02d}" for i in range(60)],
-                        "correct": correct,
-                        "samples": G,
-                        "mean": correct / G,
-                    }
-                )
-            )
-        replace_table(run_of(root, method, seed), "probe.parquet", pd.concat(rows, ignore_index=True))
+        rewrite(run_of(root, method, seed), probe=probe_rows({0: start, 20: end(seed, start, chance)}))
 
 
 def asked_of_probes(name: str, over: object, rule: dict) -> dict:
@@ -377,26 +372,8 @@ def test_the_whole_ledger_is_written(study: Path, capsys: pytest.CaptureFixture)
     content = json.loads((out / "claims.json").read_text())
     rows = content["claims"]
     assert {row["id"] for row in rows} == {c.id for c in entries.read()}
-    for field in (
-        "id",
-        "section",
-        "quote",
-        "paper_value",
-        "task",
-        "query",
-        "estimate",
-        "low",
-        "high",
-        "unit",
-        "n_seeds",
-        "verdict",
-        "reason",
-        "runs",
-        "command",
-        "p",
-        "p_holm",
-    ):
-        assert all(field in row for row in rows), field
+    fields = "section quote paper_value task query estimate low high unit n_seeds verdict reason runs command p p_holm"
+    assert all(field in row for row in rows for field in fields.split())
     assert sum(content["counts"]["lines"].values()) == len(rows)
     assert sum(content["counts"]["overall"].values()) == content["counts"]["claims"]
     text = (out / "claims.md").read_text()
@@ -411,14 +388,11 @@ def test_the_whole_ledger_is_written(study: Path, capsys: pytest.CaptureFixture)
     assert figure6["command"] == "snakemake --cores all runs_figure6"
 
 
-def test_several_tasks_make_one_more_line(made: Path, tmp_path: Path) -> None:
-    sizes = {"problems": N, "samples": K, "benchmarks": {"cd34": ("CD-34", 1.6)}}
-    write_study(tmp_path, ("grpo", "bapo"), SEEDS, extra={"name": "table1"}, task="geometry", task_title="Geo", **sizes)
-    here, there = (json.loads((p / "study.json").read_text()) for p in (made, tmp_path))
-    for key in ("cells", "bases"):
-        here[key] += there[key]
-    here["benchmarks"] |= there["benchmarks"]
-    (tmp_path / "study.json").write_text(json.dumps(here))
+def test_several_tasks_make_one_more_line(tmp_path: Path) -> None:
+    write_world(tmp_path, ("grpo", "bapo"), ("countdown", "geometry"))
+    for seed in SEEDS:  # geometry shows nothing
+        answers = np.random.default_rng(seed).integers(0, 9, N)
+        write_evaluation(run_of(tmp_path, "bapo", seed, "geometry") / "eval", {"cd34": bits(answers)})
     asked = (
         difference("bapo", "grpo", {"above": 0}, id="mean", paper={"countdown": 1, "overall": 7}),
         difference("bapo", "grpo", {"above": 0}, id="each", overall="all"),
@@ -439,36 +413,21 @@ def test_several_tasks_make_one_more_line(made: Path, tmp_path: Path) -> None:
     _, _, mean, _, _, everywhere = lines(tmp_path, *asked)
     for line in (mean, everywhere):
         assert (line.task, line.verdict.verdict) == ("overall", claims.UNDERPOWERED)
-        assert line.unknown == ("geometry/synthetic-112k",)
+        assert line.unknown == ("geometry/tiny",)
         assert writers.headline([ledger.as_dictionary(line)], line.claim.id)["verdict"] == claims.UNDERPOWERED
     # a task that the claim is about and the study does not have
     *_, last = lines(tmp_path, {**asked[0], "tasks": ["countdown", "mathematics"]})
     assert last.unknown == ("mathematics",)
 
 
-def test_an_unmeasured_part_stays_open_over_all_tasks(made: Path, tmp_path: Path) -> None:
-    sizes = {"problems": N, "samples": K, "benchmarks": {"cd34": ("CD-34", 1.6)}}
-    methods = ("grpo", "repo", "bapo")
-    for task in ("countdown", "geometry"):
-        write_study(tmp_path / task, methods, SEEDS, extra={"name": "table1"}, task=task, task_title=task, **sizes)
-    first, second = (json.loads((tmp_path / t / "study.json").read_text()) for t in ("countdown", "geometry"))
-    first |= {key: first[key] + second[key] for key in ("cells", "bases")}
-    first["benchmarks"] |= second["benchmarks"]
-    (tmp_path / "study.json").write_text(json.dumps(first))
-    i = np.arange(N)
-    for task in ("countdown", "geometry"):
-        for method, counts in (("grpo", i % 4), ("bapo", i % 4 + 2 + i % 2)):
-            for seed in SEEDS:
-                folder = tmp_path / task / "results/laptop" / task / "synthetic-112k" / method / f"seed{seed}/eval"
-                frame = read_table(folder / "cd34.parquet").sort_values(["problem_id", "sample"])
-                frame["correct"] = (np.arange(K) < counts[:, None]).ravel()
-                replace_table(folder, "cd34.parquet", frame)
-        for summary in tmp_path.glob(f"{task}/results/laptop/{task}/*/repo/*/eval/summary.json"):
-            summary.unlink()
+def test_an_unmeasured_part_stays_open_over_all_tasks(tmp_path: Path) -> None:
+    write_world(tmp_path, ("grpo", "repo", "bapo"), ("countdown", "geometry"))
+    for summary in tmp_path.rglob("repo/*/eval/summary.json"):
+        summary.unlink()
     *_, overall = lines(tmp_path, difference("bapo", ["grpo", "repo"], {"above": 0}))
     assert overall.measure.estimate.mean == pytest.approx(31.25)
     assert overall.verdict.verdict == claims.UNDERPOWERED
-    assert overall.unknown == ("countdown/synthetic-112k/repo", "geometry/synthetic-112k/repo")
+    assert overall.unknown == ("countdown/tiny/repo", "geometry/tiny/repo")
 
 
 def test_another_papers_claims_get_a_ledger_of_their_own(made: Path, tmp_path: Path, capsys) -> None:

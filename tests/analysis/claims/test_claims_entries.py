@@ -34,35 +34,11 @@ def test_every_quote_is_in_the_paper() -> None:
 
 def test_the_claims_that_the_issue_lists_are_there() -> None:
     quotes = " ".join(c.quote for c in entries.read())
-    for words in (
-        "12.5%",
-        "40.7%",
-        "31%",
-        "19%",
-        "more rollouts",
-        "four times",
-        "21",
-        "Both components are essential",
-        "40-60%",
-        "70% capacity",
-        "100% of the configured",
-        "lower triangle",
-        "8/8 accuracy",
-        "stable",
-        "Extreme delays",
-        "Mini-test",
-        "+5.5",
-        "higher entropy",
-        "training rewards",
-        "exploding gradient",
-        "Gaussian filter",
-        "GRPO ($v = 5$)",
-        "RePO",
-        "K_1",
-        "fastest training time",
-        "adaptive boundary",
-    ):
-        assert words in quotes, words
+    listed = "12.5%|40.7%|31%|19%|more rollouts|four times|21|Both components are essential|40-60%|70% capacity|"
+    listed += "100% of the configured|lower triangle|8/8 accuracy|stable|Extreme delays|Mini-test|+5.5|higher entropy|"
+    listed += "training rewards|exploding gradient|Gaussian filter|GRPO ($v = 5$)|RePO|K_1|fastest training time|"
+    absent = [words for words in f"{listed}adaptive boundary".split("|") if words not in quotes]
+    assert absent == []
 
 
 ASKED = {"name": "cost_ratio", "of": "dapo", "over": "bapo"}
