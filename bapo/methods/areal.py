@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, model_validator
 
 from bapo.algorithm.rollouts import FRESH, REPLAYED, Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Type
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, State, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,8 +88,8 @@ class AReaL(Decoupled):
         )
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {}, list(self.queue)
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.queue = list(groups)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, OpenShare, Sampler, Type
+from bapo.methods.base import KL, Batch, Method, MethodConfig, OpenShare, Sampler, State, Type
 
 
 class ARPOConfig(MethodConfig):
@@ -71,8 +70,8 @@ class ARPO(Method):
         )
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {}, self.positives.all()
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.positives.restore(groups)

@@ -13,7 +13,7 @@ from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
 from bapo.algorithm.thresholds import linear_threshold, next_average_reward
 from bapo.methods.bapo_options import BAPOConfig
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler, State
 from bapo.methods.grpo import due
 
 if TYPE_CHECKING:
@@ -128,8 +128,9 @@ class BAPO(Method):
     def thresholds(self, fresh: Groups) -> tuple[float, float]:
         """Update r_tot and return (c2, c3) of this step (eq. 8)."""
         c, mean = self.config, sum(g.mean for g in fresh) / len(fresh)
-        average = next_average_reward(self.average_reward, mean, c.average_reward, c.average_decay)
-        self.average_reward = average
+        self.average_reward = average = next_average_reward(
+            self.average_reward, mean, c.average_reward, c.average_decay
+        )
         c2, c3 = (linear_threshold(average, low, high, c.threshold_direction) for low, high in (c.c2_range, c.c3_range))
         return c2, c3
 
@@ -161,11 +162,11 @@ class BAPO(Method):
         return losses.sum_of_parts(values, inputs, self.config.aggregation, (1.0, 1.0))
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], Groups]:
+    def state(self) -> tuple[State, Groups]:
         bad = [{"key": e.key, "prompt": e.prompt.id, "mean": e.mean, "step": e.step} for e in self.bad]
         return {"bad": bad, "average_reward": self.average_reward}, list(self.high)
 
-    def restore(self, state: dict[str, Any], groups: Groups, prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: Groups, prompt: Callable[[str], Prompt]) -> None:
         self.bad.restore(HardPrompt(e["key"], prompt(e["prompt"]), e["mean"], e["step"]) for e in state["bad"])
         self.high.restore(groups)
         self.average_reward = state["average_reward"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
@@ -21,7 +21,7 @@ from bapo.algorithm.thresholds import linear_threshold
 from bapo.methods.areal import Decoupled, DecoupledConfig
 from bapo.methods.bapo import BAPO, NO_SIGNAL, Groups
 from bapo.methods.bapo_options import BAPOConfig, Span
-from bapo.methods.base import Batch, Sampler
+from bapo.methods.base import Batch, Sampler, State
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -211,13 +211,13 @@ class BAPOCode(BAPO):
         return advantages.relative_to(group.rewards, mean, self.config.advantage_eps)
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         """Return the buffers: B_high's groups, then those that B_bad's entries hold, in the order of the entries."""
         state, high = super().state()
         state |= {"again": [list(e.again) for e in self.bad], "unstored": list(self.unstored), "high": len(high)}
         return state, [*high, *(e.group for e in self.bad)]
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         super().restore(state, groups[: state["high"]], prompt)
         entries = zip(self.bad, state["again"], groups[state["high"] :], strict=True)
         stored = [

@@ -37,6 +37,10 @@ if TYPE_CHECKING:  # torch takes seconds to import; only the loss needs it
     from bapo.algorithm.losses import LossInputs, ValueInputs
 
 
+#: what a resumed run needs of a method, as plain data
+State = dict[str, Any]
+
+
 class MethodError(ValueError):
     """An invalid configuration of a method; the text names the key, the value and the rule."""
 
@@ -284,11 +288,11 @@ class Method:
         )
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         """Return what a resumed run needs: plain data, and groups, whose token arrays are stored apart."""
         return {}, []
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         """Take back what :meth:`state` returned; ``prompt`` finds a training prompt by its id."""
 
     # ------------------------------------------------------------------ helpers

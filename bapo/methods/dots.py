@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from pydantic import PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Sampler, Share
+from bapo.methods.base import Batch, Sampler, Share, State
 from bapo.methods.dots_rr import RolloutReplay, RolloutReplayConfig
 
 #: success rates stay this far from 0 and 1 before their logit is taken, as in the reference
@@ -114,10 +113,10 @@ class DOTS(RolloutReplay):
         return batch
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {"queue": [[prompt.id, value] for prompt, value in self.queue]}, list(self.buffer)
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         super().restore(state, groups, prompt)
         self.queue = [(prompt(name), value) for name, value in state["queue"]]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.batch import informative
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Type
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, State, Type
 
 
 class RolloutReplayConfig(MethodConfig):
@@ -59,8 +58,8 @@ class RolloutReplay(Method):
         return Batch(list(fresh) + replayed, metrics={"replay_buffer": len(self.buffer)})
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {}, list(self.buffer)
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.buffer = list(groups)

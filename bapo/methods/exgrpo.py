@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
@@ -12,7 +12,7 @@ from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 from bapo.algorithm.batch import informative
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import Group, Prompt, above
-from bapo.methods.base import Batch, Sampler, Share
+from bapo.methods.base import Batch, Sampler, Share, State
 from bapo.methods.luffy import shaped_loss
 from bapo.methods.mixed import MixedConfig, MixedMethod, mixed
 from bapo.methods.repo import merge
@@ -164,11 +164,11 @@ class ExGRPO(MixedMethod):
         return shaped_loss(ratio, inputs, self.config.shape)
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         state = {"mixing": self.mixing, "correct": self.correct, "retired": list(self.retired), "size": self.size}
         return state, self.kept.all()
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.mixing, self.size = state["mixing"], state["size"]
         self.correct, self.retired = dict(state["correct"]), dict.fromkeys(state["retired"])
         self.kept.restore(groups)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import NonNegativeFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
-from bapo.methods.base import Batch, Sampler
+from bapo.methods.base import Batch, Sampler, State
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod, mixed
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class LUFFY(MixedMethod):
         return shaped_loss(ratio, inputs, self.config.shape)
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return self.expert.state(), []
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.expert.restore(state)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic import NonNegativeFloat
 
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.errors import UserError
-from bapo.methods.base import KL, Mean, Method, MethodConfig, Sampler, Spread, Type
+from bapo.methods.base import KL, Mean, Method, MethodConfig, Sampler, Spread, State, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -84,10 +84,10 @@ class Expert:
                 )
         return solutions
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> State:
         return {"seen": self.seen, "asked": self.asked}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: State) -> None:
         self.seen, self.asked = state["seen"], state.get("asked", 0)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler, Share
+from bapo.methods.base import KL, Batch, Mean, Method, MethodConfig, OpenShare, Sampler, Share, State
 
 
 class MoPPSConfig(MethodConfig):
@@ -73,8 +72,8 @@ class MoPPS(Method):
         return Batch(list(fresh))
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {"posteriors": {name: list(ab) for name, ab in self.posteriors.items()}}, []
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.posteriors = {name: (a, b) for name, (a, b) in state["posteriors"].items()}

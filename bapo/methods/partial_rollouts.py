@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Method, MethodConfig, Sampler, Type
+from bapo.methods.base import Batch, Method, MethodConfig, Sampler, State, Type
 
 
 class PartialRolloutsConfig(MethodConfig):
@@ -82,8 +82,8 @@ class PartialRollouts(Method):
         return (values[:, None] * current).astype(np.float32)
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {}, list(self.waiting)
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.waiting = list(groups)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import PositiveFloat
 
 from bapo.algorithm.rollouts import DEMONSTRATED, Group, Prompt
-from bapo.methods.base import Batch, Sampler
+from bapo.methods.base import Batch, Sampler, State
 from bapo.methods.mixed import Expert, MixedConfig, MixedMethod
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ class ReLIFT(MixedMethod):
         return super().reduce(values, inputs)
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return self.expert.state(), list(self.buffer)
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.expert.restore(state)
         self.buffer = list(groups)

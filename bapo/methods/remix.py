@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from bapo.algorithm.rollouts import Group, Prompt
-from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, Type
+from bapo.methods.base import Batch, Centre, Method, MethodConfig, Sampler, Share, State, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,8 +106,8 @@ class ReMix(Method):
         return share * anchor + (1 - share) * losses.low_variance_kl(inputs.logprobs, step)
 
     # ------------------------------------------------------------------ checkpoints
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {}, list(self.recent)
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.recent = list(groups)

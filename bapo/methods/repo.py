@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, model_validator
 
 from bapo.algorithm.replay import ResponseCache
 from bapo.algorithm.rollouts import REPLAYED, Group, Prompt
-from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, Type
+from bapo.methods.base import KL, Batch, Method, MethodConfig, Sampler, Spread, State, Type
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,10 +121,10 @@ class RePO(Method):
             together.setdefault(group.prompt.id, []).append(group)
         return list(together.values())
 
-    def state(self) -> tuple[dict[str, Any], list[Group]]:
+    def state(self) -> tuple[State, list[Group]]:
         return {}, self.cache.all()
 
-    def restore(self, state: dict[str, Any], groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
+    def restore(self, state: State, groups: list[Group], prompt: Callable[[str], Prompt]) -> None:
         self.cache.restore(groups)
 
 
