@@ -8,7 +8,7 @@ study's file is read as it stands: whoever runs the study checks the rest of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -186,25 +186,18 @@ def _parsed(path: Path, text: str) -> Any:
     return parse_yaml(path, text)
 
 
-def _drawn_by(scale: str, named: Any, order: Mapping[str, Product]) -> dict[str, str]:
-    """Return product -> the study at ``scale`` that names it. Raises UserError where two do."""
+def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]:
+    """Return product -> the study at ``scale`` that names it. names_of: tables_of or figures_of.
+
+    Raises UserError where two studies name one.
+    """
     found: dict[str, str] = {}
     for study in at_scale(options("study"), scale):
-        for name in named(study):
-            if found.setdefault(name, study) != study:
+        for name in names_of(study):
+            if name != COMPARISON and found.setdefault(name, study) != study:
                 path = places.file_of("study", study)
                 raise UserError(f"{path}: {name} is drawn for {found[name]} already; name it once")
-    return {name: found[name] for name in order if name in found}
-
-
-def studies_of_tables(scale: str) -> dict[str, str]:
-    """Return table -> the study at ``scale`` that it shows. Raises UserError where two studies name one."""
-    return _drawn_by(scale, lambda study: [name for name in tables_of(study) if name != COMPARISON], TABLES)
-
-
-def studies_of_figures(scale: str) -> dict[str, str]:
-    """Return figure of the paper -> the study at ``scale`` that it shows. Raises UserError where two name one."""
-    return _drawn_by(scale, figures_of, FIGURES)
+    return {name: found[name] for name in (*TABLES, *FIGURES) if name in found}
 
 
 def beyond(scale: str) -> list[str]:
@@ -230,19 +223,9 @@ def beside_file(study: str, figure: str) -> str:
     return f"{compared_file(study)}_{figure.rpartition(':')[2]}"
 
 
-def table_files(table: str) -> list[str]:
-    """Return the files of a table."""
-    return _with(f"tables/{table}", TABLE)
-
-
-def figure_files(figure: str) -> list[str]:
-    """Return the files of a figure of the paper."""
-    return _with(f"figures/{figure}", FIGURE)
-
-
 def _tables(study: str) -> list[str]:
     names = [compared_file(study) if name == COMPARISON else name for name in tables_of(study)]
-    return [file for name in names for file in table_files(name)]
+    return [file for name in names for file in _with(f"tables/{name}", TABLE)]
 
 
 def imported(home: Path) -> list[Path]:
@@ -272,15 +255,15 @@ def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:
     runs at the scale.
     """
     own, look = own_studies(scale), []
-    figures = {name: figure_files(name) for name in studies_of_figures(scale)}
-    asked = {name: table_files(name) for name in studies_of_tables(scale)} | figures
+    figures = {name: _with(f"figures/{name}", FIGURE) for name in drawn_by(figures_of, scale)}
+    asked = {name: _with(f"tables/{name}", TABLE) for name in drawn_by(tables_of, scale)} | figures
     for study in at_scale(options("study"), scale):
         asked[study] = [*_tables(study), *(file for name in figures_of(study) for file in figures[name])]
     asked["tables"] = asked.get(MAIN, [])
     if MAIN in asked:  # of the figures of its runs those that take seconds
         look = [f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"]
         quick = [file for name in figures_of(MAIN) if not FIGURES[name].curves for file in figures[name]]
-        asked[MAIN] = [*look, *table_files(MAIN), *quick]
+        asked[MAIN] = [*look, *_with(f"tables/{MAIN}", TABLE), *quick]
         asked["tables"], asked["theory"] = [*look, *_tables(MAIN)], asked["theory_monitor"]
     drawn = [_tables(study) for study in own if compared_with(study)] if own else figures.values()
     asked["figures"] = [file for files in drawn for file in files]
@@ -297,7 +280,11 @@ def shown_on_page(scale: str) -> list[str]:
     if own := own_studies(scale):
         return [*(file for study in own for file in _tables(study)), *ledger]
     tables = _tables(MAIN) if at_scale([MAIN], scale) else []
-    return [*tables, *(file for name in studies_of_figures(scale) for file in figure_files(name)), *ledger]
+    return [
+        *tables,
+        *(file for name in drawn_by(figures_of, scale) for file in _with(f"figures/{name}", FIGURE)),
+        *ledger,
+    ]
 
 
 def shown_where_it_exists(home: Path, scale: str) -> list[Path]:

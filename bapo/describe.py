@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments import places
 from bapo.experiments.cells import Cell
@@ -24,11 +23,12 @@ from bapo.store.files import write_json
 TUNED = "table1"
 
 
-def study_content(study: Study, settings: Settings) -> dict[str, Any]:
+def study_content(study: Study, settings: Settings, titles: bool = True) -> dict[str, Any]:
     """Describe a study for the analysis: every run with its titles and its folder.
 
     A tuned run goes by the name and title of the method that it stands for; "tuned" says what was chosen for it. Of a
-    study that chooses, "chosen" holds what Table 1 has: task -> method -> variants.
+    study that chooses, "chosen" holds what Table 1 has: task -> method -> variants. titles: those of the benchmarks too,
+    which their tasks know; a dry run does without, as it imports no task.
     """
     cells: list[dict[str, Any]] = []
     bases: dict[tuple[str, str], dict[str, Any]] = {}
@@ -48,7 +48,7 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
             }
             described[key] = places.home(config), common | _method(study, cell, config, settings)
             bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
-            benchmarks[cell.task] = benchmarks.get(cell.task) or _benchmarks(config)
+            benchmarks[cell.task] = benchmarks.get(cell.task) or _benchmarks(config, titles)
         home, facts = described[key]
         cells.append(facts | {"seed": cell.seed, "run": str(places.run_folder(home, **vars(cell)))})
     return {
@@ -66,10 +66,14 @@ def study_content(study: Study, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _benchmarks(config: Config) -> list[list[str]]:
-    """Return name, title and role of each benchmark."""
-    task = tasks.get(config.task.name)
+def _benchmarks(config: Config, titles: bool) -> list[list[str]]:
+    """Return name, title and role of each benchmark; without titles the name alone."""
     names = config.evaluation.benchmarks
+    if not titles:
+        return [[name] for name in names]
+    from bapo import tasks
+
+    task = tasks.get(config.task.name)
     return [[name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in names]
 
 

@@ -10,8 +10,7 @@ import shutil
 import sys
 from contextlib import ExitStack
 from functools import cache
-from functools import partial
-from importlib.util import find_spec
+from functools import wraps
 from pathlib import Path
 
 from snakemake_interface_executor_plugins.settings import DeploymentMethod
@@ -27,18 +26,13 @@ from bapo.experiments import studies
 from bapo.experiments.settings import read_settings
 from bapo.gpu import devices
 from bapo.plan import resources
-from bapo.project import about
-from bapo.project import code_digest_of
-from bapo.store.files import sha256
-from bapo.store.lock import locked
 from bapo.sweeps import files as sweep_files
-from bapo.sweeps import study as sweep_studies
-from bapo.warm import launch
 
 
 def user_errors(function):
     """Wrong input ends Snakemake with one sentence; any exception would bring its traceback along."""
 
+    @wraps(function)  # Snakemake passes what the signature names
     def checked(*arguments, **keywords):
         try:
             return function(*arguments, **keywords)
@@ -51,6 +45,8 @@ def user_errors(function):
 @user_errors
 def hold_working_directory():
     """One Snakemake at a time. The kernel's lock ends with the process, so kill -9 leaves nothing to clean up."""
+    from bapo.store.lock import locked
+
     HELD.enter_context(locked(Path(".snakemake", "bapo"), patience=0))
 
 
@@ -64,8 +60,11 @@ def check_claims():
 
 def start_warm_process():
     """Start the process that jobs are forked from; it ends when this one does, for whatever reason."""
-    process = launch.start() if warm() else None
-    if process:
+    if not warm():
+        return
+    from bapo.warm import launch
+
+    if process := launch.start():
         HELD.enter_context(process)
 
 
@@ -171,7 +170,7 @@ def of_job(function):
 # The identity of a job is a parameter, so a job is run again when, and only when, its meaning changes: a comment, a
 # title, `tracking` and the place of the results are not part of it.
 def study_identity(wildcards):
-    return identity.digest(user_errors(describe.study_content)(study_of(wildcards.study), SETTINGS))
+    return identity.digest(user_errors(describe.study_content)(study_of(wildcards.study), SETTINGS, titles=False))
 
 
 def run_identity(wildcards):
@@ -185,46 +184,12 @@ def content_of_run(**names):
     return identity.train_content(run_configuration(**names))
 
 
+@user_errors
 def sweep_identity(wildcards):
     """A slot is asked again when its study has become another one; more trials do not concern those there are."""
-    return user_errors(sweep_studies.identity)(sweep_of(wildcards.sweep), SETTINGS)
+    from bapo.sweeps import study
 
-
-def analysis_identity(wildcards):
-    """Tables and figures take seconds: they are made again when any file of the analysis changes."""
-    return identity.code_identity("analysis")
-
-
-@cache
-@user_errors
-def comparison_identity_of(study):
-    figures = products.compared_with(study)
-    code = [code_digest_of(figure) for figure in products.own_figures(study)]
-    return identity.digest([identity.code_identity("analysis"), *figures, *code])
-
-
-def comparison_identity(wildcards):
-    """A comparison is made again when the study names other figures, or a project's code of one changes."""
-    return comparison_identity_of(wildcards.study)
-
-
-@user_errors
-def claims_identity(wildcards):
-    """The ledger is also made again when the files of a project's paper change."""
-    return identity.digest([analysis_identity(wildcards), *(map(sha256, products.papers_files()) if PAPER else ())])
-
-
-@user_errors
-def page_identity(wildcards):
-    """The page is also made again when its templates or the project's words change, and what it shows unasked."""
-    templates = Path(find_spec("analysis.report").origin).with_name("templates").iterdir()
-    shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale), *products.papers_files()]
-    return identity.digest([analysis_identity(wildcards), str(about()), *map(sha256, shown)])
-
-
-def little(wildcards, attempt):
-    """Megabytes of a job without a model."""
-    return attempt * resources.LITTLE
+    return study.identity(sweep_of(wildcards.sweep), SETTINGS)
 
 
 # Snakemake leaves a parameter function that takes `output` out of the comparison with the last run: these say how a
@@ -236,7 +201,7 @@ def python(*words, needed=None):
         if on_gpus(wildcards, needed):
             start = GPU_PYTHON
         else:
-            start = launch.command() if warm() and threads == 1 else PYTHON
+            start = own_python() if threads == 1 else PYTHON
         return shlex.join([*start, "-m", *words])
 
     return call
@@ -249,7 +214,20 @@ def warm():
     torch = (SETTINGS.engine or SETTINGS.usual_engine) == "torch"
     here = workflow.is_main_process and workflow.local_exec and not workflow.dryrun
     deployed = workflow.deployment_settings.deployment_method
-    return SETTINGS.warm and torch and here and not deployed and launch.supported()
+    if not (SETTINGS.warm and torch and here and not deployed):
+        return False
+    from bapo.warm import launch
+
+    return launch.supported()
+
+
+def own_python():
+    """Return what starts Python here: in a child of the warm process where there is one."""
+    if not warm():
+        return PYTHON
+    from bapo.warm import launch
+
+    return launch.command()
 
 
 def bapo(command, *options, needed=None):
@@ -319,60 +297,6 @@ def sweep_start(wildcards):
 
 
 def sweep_slots(wildcards):
-    return sweep_studies.slot_files(sweep_of(wildcards.sweep), SETTINGS)
+    from bapo.sweeps import study
 
-
-# ------------------------------------------------------------------------------------------------ products
-
-#: short name -> files in the scale's folder
-TARGETS = user_errors(products.targets)(SETTINGS.scale, SWEEPS_HERE)
-LEDGER = user_errors(products.ledger_name)(SETTINGS.scale)
-#: the paper of a project, whose claims the ledger judges
-PAPER = [str(path) for path in user_errors(products.papers_files)()[:1] if LEDGER != products.LEDGER]
-
-
-def runs_of_study(name, curves):
-    """List every run of a study and every model it starts from, with their evaluations; curves: of kept checkpoints too."""
-    return lambda wildcards: study_of(name).summaries(SCALE, curves)
-
-
-@user_errors
-def study_of_product(kind, name, known):
-    """Return the study at this scale that names a table or a figure."""
-    found = known(SETTINGS.scale).get(name)
-    if found is None:
-        raise UserError(f"{kind} {name}: no study of experiments/study/ with runs at scale {SETTINGS.scale} names it")
-    return found
-
-
-study_of_table = cache(partial(study_of_product, "table", known=products.studies_of_tables))
-study_of_figure = cache(partial(study_of_product, "figure", known=products.studies_of_figures))
-
-
-def runs_of_table(wildcards):
-    table = products.TABLES[wildcards.table]
-    return study_of(study_of_table(table.name)).summaries(SCALE, table.curves)
-
-
-def runs_of_figure(wildcards):
-    figure = products.FIGURES[wildcards.figure]
-    return study_of(study_of_figure(figure.name)).summaries(SCALE, figure.curves)
-
-
-@cache
-@user_errors
-def judged():
-    """List the studies that the ledger reads."""
-    if not products.has_ledger(SETTINGS.scale):
-        raise UserError("claims: this project has none; name a paper with claims under `paper` in bapo.yaml")
-    return products.judged(SETTINGS.scale, SCALE)
-
-
-def runs_of_claims(wildcards):
-    return [file for name in judged() for file in study_of(name).summaries(SCALE, curves=False)]
-
-
-@cache
-@user_errors
-def shown_on_page():
-    return products.shown_on_page(SETTINGS.scale)
+    return study.slot_files(sweep_of(wildcards.sweep), SETTINGS)

@@ -60,6 +60,7 @@ def live_job(job):
 def keep_table_so_far(todo):
     """Have table1_so_far.md written where Table 1 is being made."""
     from analysis.live import SoFar
+    from bapo.warm import launch
 
     made = next((n for n, job in todo.items() if TABLES / f"{products.MAIN}.md" in job.outputs), None)
     if made is None:
@@ -67,9 +68,8 @@ def keep_table_so_far(todo):
     shown = {Path(file) for file in study_of(products.MAIN).summaries(SCALE, curves=False)}
     evaluations = {n for n, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in shown}
     words = ["analysis", products.SO_FAR, "--study", STUDY.format(study=products.MAIN), "--out", str(TABLES)]
-    start = launch.command() if warm() else PYTHON
     page, log = TABLES / f"{products.SO_FAR}.md", LOGS / "analysis" / "table1_so_far.log"
-    add_handler(SoFar([*start, "-m", *words], launch.environment(), page, log, evaluations, made))
+    add_handler(SoFar([*own_python(), "-m", *words], launch.environment(), page, log, evaluations, made))
 
 
 def add_handler(handler):

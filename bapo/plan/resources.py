@@ -8,7 +8,6 @@ no node may have, and one that is out of time goes on where it was, in as many j
 from __future__ import annotations
 
 from bapo import methods
-from bapo.engines.verl import memory
 from bapo.experiments.schema import Config, on_gpus
 
 DAY = 24 * 60
@@ -82,7 +81,10 @@ def _memory(config: Config, gpus: int) -> int:
     """Return megabytes of a job that trains: 1.5 GB holds the laptop's models; Ray, verl and vLLM around one take 5."""
     if config.engine != "torch":
         millions = int((config.model.parameters or 0) / 1e6)
-        if gpus:  # 20 bytes: float32 weights, gradients, Adam's moments, rollout policy; 2: the reference policy
+        if gpus:
+            from bapo.engines.verl import memory
+
+            # 20 bytes: float32 weights, gradients, Adam's moments, rollout policy; 2: the reference policy
             in_host_memory = 20 * memory.in_host_memory(config) + 2 * methods.of_run(config).needs_reference
             return GPU_SHARE * gpus + in_host_memory * millions
         return VERL_ON_CPU + (VERL_PARAMETER * millions if config.model.kind == "pretrained" else 0)

@@ -26,8 +26,10 @@ def test_every_study_draws_something_and_every_product_is_drawn() -> None:
     assert products.beyond("single_gpu") == ["single_gpu"]
     tables = [f"tables/comparison_{study}.md" for study in COMPARED] + ["tables/regimes.md", "tables/tuning.md"]
     assert {file for file in laptop["comparisons"] if file.endswith(".md")} == set(tables)
-    assert set(products.studies_of_tables("laptop")) == set(products.TABLES)
-    assert set(products.studies_of_figures("laptop")) == {n for n, figure in products.FIGURES.items() if figure.number}
+    assert set(products.drawn_by(products.tables_of, "laptop")) == set(products.TABLES)
+    assert set(products.drawn_by(products.figures_of, "laptop")) == {
+        n for n, figure in products.FIGURES.items() if figure.number
+    }
 
 
 def test_every_product_has_a_function() -> None:

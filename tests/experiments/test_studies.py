@@ -99,20 +99,20 @@ def test_every_stand_in_plays_one_part_of_the_paper_in_its_order() -> None:
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop", "paper"])
 def test_every_study_names_the_figures_that_are_drawn_from_it(scale: str) -> None:
-    shown = products.studies_of_figures(scale)
+    shown = products.drawn_by(products.figures_of, scale)
     assert list(shown) == [name for name, figure in products.FIGURES.items() if figure.number]  # in the paper's order
     for name in dict.fromkeys(shown.values()):
         assert list(load_study(name, scale).figures) == [f for f, study in shown.items() if study == name]
 
 
 def test_a_scale_that_a_study_lacks_does_without_its_figures() -> None:
-    assert set(products.studies_of_figures("gpu").values()) == {"table1"}
+    assert set(products.drawn_by(products.figures_of, "gpu").values()) == {"table1"}
 
 
 def test_a_figure_that_two_studies_name(experiments: Path) -> None:
     edit(experiments / "study" / "figure6.yaml", "[figure6_ablations]", "[figure6_ablations, figure5_test_curves]")
     with pytest.raises(UserError, match=r"figure6.yaml: figure5_test_curves is drawn for figure5 already"):
-        products.studies_of_figures("laptop")
+        products.drawn_by(products.figures_of, "laptop")
 
 
 def test_methods_and_seeds_replace_those_of_the_file() -> None:

@@ -17,7 +17,7 @@ from support.paper_runs import PAPER
 from support.paths import ROOT
 
 from analysis.products import FIGURES as DRAWN
-from analysis.products import studies_of_figures
+from analysis.products import drawn_by, figures_of
 from bapo.experiments import places
 from bapo.experiments.studies import load_study
 from bapo.warm import launch
@@ -122,7 +122,7 @@ def test_the_papers_dry_run_lists_exactly_the_papers_runs(workflow: Workflow) ->
 
 
 def test_the_figures_are_those_of_all_studies(workflow: Workflow) -> None:
-    drawn = studies_of_figures("paper")
+    drawn = drawn_by(figures_of, "paper")
     products = {"figures", *(f"Figure: {name}" for name in drawn), *(f"Runs of {name}" for name in drawn.values())}
     wanted = products.union(*map(papers_jobs, drawn.values()), *map(papers_curves, drawn.values()))
     assert sorted(workflow.jobs("figures", "--config", "scale=paper")) == sorted(wanted)

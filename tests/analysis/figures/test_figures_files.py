@@ -28,7 +28,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def drawn(files: dict[str, Path]) -> dict[str, Any]:
-    return {name: figure_studies.drawn(name, files[products.studies_of_figures("laptop")[name]])[0] for name in NAMES}
+    return {
+        name: figure_studies.drawn(name, files[products.drawn_by(products.figures_of, "laptop")[name]])[0]
+        for name in NAMES
+    }
 
 
 # ------------------------------------------------------------------------------------------------ the registry
@@ -102,7 +105,7 @@ def test_all_figures_of_a_study_by_one_command_and_again_with_the_same_bytes(
     files: dict[str, Path], tmp_path: Path
 ) -> None:
     assert main(["figures", "--study", str(files["table1"]), "--out", str(tmp_path / "a")]) == 0
-    names = [name for name, study in products.studies_of_figures("laptop").items() if study == "table1"]
+    names = [name for name, study in products.drawn_by(products.figures_of, "laptop").items() if study == "table1"]
     assert {p.name for p in (tmp_path / "a").iterdir() if p.is_file()} == {
         f"{n}.{kind}" for n in names for kind in KINDS
     }
