@@ -280,11 +280,8 @@ def shown_on_page(scale: str) -> list[str]:
     if own := own_studies(scale):
         return [*(file for study in own for file in _tables(study)), *ledger]
     tables = _tables(MAIN) if at_scale([MAIN], scale) else []
-    return [
-        *tables,
-        *(file for name in drawn_by(figures_of, scale) for file in _with(f"figures/{name}", FIGURE)),
-        *ledger,
-    ]
+    figures = [file for name in drawn_by(figures_of, scale) for file in _with(f"figures/{name}", FIGURE)]
+    return [*tables, *figures, *ledger]
 
 
 def shown_where_it_exists(home: Path, scale: str) -> list[Path]:

@@ -27,8 +27,8 @@ def study_content(study: Study, settings: Settings, titles: bool = True) -> dict
     """Describe a study for the analysis: every run with its titles and its folder.
 
     A tuned run goes by the name and title of the method that it stands for; "tuned" says what was chosen for it. Of a
-    study that chooses, "chosen" holds what Table 1 has: task -> method -> variants. titles: those of the benchmarks too,
-    which their tasks know; a dry run does without, as it imports no task.
+    study that chooses, "chosen" holds what Table 1 has: task -> method -> variants. titles: of the benchmarks,
+    too, which their tasks know; a dry run does without, as it imports no task.
     """
     cells: list[dict[str, Any]] = []
     bases: dict[tuple[str, str], dict[str, Any]] = {}

@@ -30,10 +30,8 @@ def studies(files: dict[str, Path]) -> dict[str, Study]:
 
 @pytest.fixture(scope="module")
 def drawn(files: dict[str, Path]) -> dict[str, tuple[Any, pd.DataFrame]]:
-    return {
-        name: figure_studies.drawn(name, files[products.drawn_by(products.figures_of, "laptop")[name]])
-        for name in NAMES
-    }
+    studies = products.drawn_by(products.figures_of, "laptop")
+    return {name: figure_studies.drawn(name, files[studies[name]]) for name in NAMES}
 
 
 def probe(run: Path, probed_set: str = "train") -> pd.DataFrame:

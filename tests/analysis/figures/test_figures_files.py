@@ -28,10 +28,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def drawn(files: dict[str, Path]) -> dict[str, Any]:
-    return {
-        name: figure_studies.drawn(name, files[products.drawn_by(products.figures_of, "laptop")[name]])[0]
-        for name in NAMES
-    }
+    studies = products.drawn_by(products.figures_of, "laptop")
+    return {name: figure_studies.drawn(name, files[studies[name]])[0] for name in NAMES}
 
 
 # ------------------------------------------------------------------------------------------------ the registry
