@@ -33,7 +33,7 @@ def gigabytes(config: Config, gpus: int, card: float = 80.0) -> tuple[float, flo
     size = memory.memory_of(config, gpus, card)
     asked = row * max(1, (t.micro_batch_size or t.mini_batch_size * t.group_size) // gpus)
     micro = min(asked, max(row, size.tokens(row)))
-    share = config.verl.get("gpu_memory_utilization", 0.5)
+    share = config.verl.gpu_memory_utilization
     of_host = 8 * method.delays_rollout_policy + 16 * memory.in_host_memory(config) + 2 * method.needs_reference
     training = size.states + memory.LOGITS * memory.VOCABULARY * micro
     return training / 1e9, size.generating / 1e9 + share * card, of_host * config.model.parameters / 1e9
@@ -44,7 +44,7 @@ def smallest_card(config: Config) -> int:
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     for card in CARDS:
         try:
-            memory.micro_batch_tokens(config, config.verl.get("gpus_per_node", 8), row, card)
+            memory.micro_batch_tokens(config, config.verl.gpus_per_node or 8, row, card)
         except UserError:
             if card == CARDS[-1]:
                 raise
@@ -64,7 +64,7 @@ def table(scale: str = "paper") -> str:
     lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- |" + " --: |" * (len(head) - 3)]
     for cell, users in titles.items():
         config = configuration.run_config(scale, cell.task, cell.model, cell.method, cell.seed)
-        card, gpus = 80 if papers else smallest_card(config), config.verl.get("gpus_per_node", 8)
+        card, gpus = 80 if papers else smallest_card(config), config.verl.gpus_per_node or 8
         steps, seconds = budgets.steps(config), sum(costs.step_seconds(config, gpus))
         hours = costs.PAPER_HOURS.get(cell.model, {}).get(cell.method)
         last = str(card) if not papers else "" if hours is None else f"{hours:.1f}"

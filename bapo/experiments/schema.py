@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from omegaconf import OmegaConf
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializeAsAny, model_validator
 
-from bapo.errors import unknown
 from bapo.methods.base import MethodConfig
 from bapo.store import wheels
 from bapo.validate import Only, Unidentified, plain, wrong
@@ -155,9 +154,6 @@ class TrainConfig(Node):
     entropy_coef: Unidentified[float] = 0.001
     #: smaller-mini-batches: always batch_size / mini_batch_size updates
     underfilled: Literal["fewer-updates", "smaller-mini-batches"] = "fewer-updates"
-    #: of fresh responses, in the ratio: as the rollout engine gave them, or recomputed by the engine that trains, as
-    #: verl does by itself; engine=torch is one for both
-    old_logprobs: Literal["rollout", "recomputed"] = "rollout"
     budget: BudgetConfig
 
     @model_validator(mode="after")
@@ -227,32 +223,16 @@ class PathsConfig(Node):
     data_folder: str | None = None  # local copies of the real sets, instead of the hub
 
 
-#: the keys below ``verl``, how verl runs a job (bapo/engines/verl/settings.py); none changes the numbers of a training
-VERL = {
-    "gpus_per_node": "GPUs of a machine (8); on a CPU the processes that share the model by FSDP2 (1)",
-    "tensor_parallel": "GPUs that one replica of the rollout engine is spread over",
-    "gpu_memory_utilization": "share of each GPU's memory for vLLM (0.5)",
-    "gpu_memory": "GB of a GPU, by which micro-batches are cut (the visible card's; 80 where there is none)",
-    "rollout": "what samples: vllm (on GPUs), or transformers (on CPU cores, where vllm works too)",
-    "seed_requests": "a seed of its own for each of vLLM's requests: repeatable on a CPU, and slow (false)",
-    "validation": "benchmarks that are sampled at the steps of the probe (none)",
-    "validation_samples": "of each of their problems (32)",
-    "console": "verl's own metrics as lines of verl.log (false)",
-    "stalled_after": "seconds without a finished prompt after which a rollout is given up (1800)",
-    "time_limit": "seconds after which a job is ended (none)",
-    "overrides": "keys of verl's own configuration, set last",
-}
+class VerlConfig(Node):
+    """How verl runs a job. Nothing here changes the numbers of a training."""
 
-
-def _known(verl: Any) -> Any:
-    """Refuse a key below ``verl`` that nothing reads, and more than one machine."""
-    if verl.get("nodes", 1) != 1:
-        cure = "a run has the GPUs of one machine; leave verl.nodes out and set verl.gpus_per_node"
-        raise wrong(None, "verl.nodes", verl.nodes, f"{cure}, or take a smaller model")
-    for key in verl:
-        if key not in VERL:
-            raise wrong(None, "", None, unknown(f"verl.{key}", f"no such key '{key}'", str(key), list(VERL)))
-    return verl
+    gpus_per_node: AtLeastOne | None = None  # of a machine; None: 8, on CPU cores one process (more share it by FSDP2)
+    tensor_parallel: AtLeastOne | None = None  # GPUs of one replica of vLLM; None: 2 from 6e9 parameters on, else 1
+    gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of each GPU's memory for vLLM
+    gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
+    rollout: Literal["vllm", "transformers"] | None = None  # what samples; None: vllm on GPUs, else transformers
+    time_limit: Positive | None = None  # seconds after which a job is ended
+    overrides: Open[Any] = {}  # keys of verl's own configuration, set last
 
 
 class Config(Node):
@@ -276,13 +256,13 @@ class Config(Node):
     checkpoint: CheckpointConfig
     tracking: TrackingConfig
     paths: PathsConfig
-    verl: Annotated[Open[Any], AfterValidator(_known)] = {}  # how verl runs a job: bapo/engines/verl/verl_config.py
+    verl: VerlConfig
     method: SerializeAsAny[MethodConfig]
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         """Check what concerns several parts. Raises UserError naming the key, its value and the cure."""
-        data, model, train = self.data, self.model, self.train
+        data, model = self.data, self.model
         for key in ("chat_template", "system", "chat_template_kwargs") if model.kind == "scratch" else ():
             if getattr(data, key) not in (None, {}):
                 cure = f"model={model.name} is trained from scratch, and its template is plain; leave it out"
@@ -290,9 +270,6 @@ class Config(Node):
         if model.code and (self.engine, self.evaluation.backend) != ("torch", "torch"):
             cure = "vLLM and verl know transformers' families only; take engine=torch and evaluation.backend=torch"
             raise wrong(None, "model.code", model.code, cure)
-        if train.old_logprobs != "rollout" and self.engine != "verl":
-            cure = "engine=torch samples and trains with one engine: nothing to compute again; take engine=verl"
-            raise wrong(None, "train.old_logprobs", train.old_logprobs, cure)
         self.require_context()
         return self
 

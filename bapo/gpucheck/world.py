@@ -61,7 +61,6 @@ def overrides(folder: Path, device: str) -> list[str]:
         "verl.gpus_per_node=1",
         f"verl.gpu_memory_utilization={SHARE}",
         f"verl.gpu_memory={SMALLEST}",  # so that a part of a card, whose size nvidia-smi does not say, can be checked
-        "verl.stalled_after=300",
     ]
 
 

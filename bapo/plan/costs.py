@@ -162,7 +162,7 @@ def train(config: Config) -> Cost:
         hours = PAPER_HOURS.get(config.model.name, {}).get(name) if config.scale.name == "paper" else None
         if hours is not None:
             return Cost(gpu_hours=8 * hours, disk=disk, source=PAPER)
-        gpus = config.verl.get("gpus_per_node", 8)
+        gpus = config.verl.gpus_per_node or 8
         seconds = sum(step_seconds(config, gpus)) * expected_steps(config)
         return Cost(gpu_hours=gpus * seconds / 3600, disk=disk, source=MODEL)
     times = measured()["step"].get(config.task.name)

@@ -74,7 +74,7 @@ def _resources(megabytes: int, minutes: int, gpus: int, attempt: int) -> Resourc
 def _training_gpus(config: Config) -> int:
     if config.engine == "torch":
         return int(config.device == "cuda")
-    return config.verl.get("gpus_per_node", 8) if on_gpus(config) else 0
+    return (config.verl.gpus_per_node or 8) if on_gpus(config) else 0
 
 
 def _memory(config: Config, gpus: int) -> int:

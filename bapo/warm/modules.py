@@ -28,7 +28,6 @@ _IMAGES = (
 _MODELS = (
     *_CONFIGURATION,
     *(place.partition(":")[0] for place in tasks.table().values()),
-    "bapo.engines.verl.settings",
     "bapo.gpu.environment",
     "bapo.engines.shared.prompts",
     "bapo.engines.fast.sampler",

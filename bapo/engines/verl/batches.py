@@ -1,38 +1,27 @@
-"""How a step's groups become verl's mini-batches: which row goes where, and the padding that equal sizes need."""
+"""A step's groups as verl's mini-batches: which row goes where, what each row carries, and padding to equal sizes."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
-from omegaconf import DictConfig
+import torch
+from torch import Tensor
 
-from bapo.algorithm.rollouts import ORIGINS, Group, Samples
+from bapo.algorithm.rollouts import ORIGINS, Group
 from bapo.engines.shared.rows import denominators
+from bapo.experiments.schema import TrainConfig
+from bapo.methods import Method
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-
-@dataclass
-class Rows(Samples):
-    """A group's responses and the keys of their rows in TransferQueue ("" if they are no longer in it)."""
-
-    keys: list[str]
-
-    def select(self, index: Sequence[int]) -> Rows:
-        return Rows.of(super().select(index), [self.keys[i] for i in index])
-
-    @staticmethod
-    def concatenate(parts: Sequence[Samples]) -> Rows:
-        keys = [key for part in parts for key in getattr(part, "keys", [""] * len(part.lengths))]
-        return Rows.of(Samples.concatenate(parts), keys)
-
-    @staticmethod
-    def of(samples: Samples, keys: list[str] | None = None) -> Rows:
-        return Rows(samples.tokens, samples.lengths, samples.logprobs, keys or [""] * len(samples.lengths))
+#: field of a row in TransferQueue: what it is, and the denominators of its mini-batch
+LAYOUT = "bapo_layout"
+#: its columns; origin as in :func:`numbers_of`, or -1 for a padding row. weight and replayed (0 or 1) are the row's,
+#: the rest the same for all rows of a mini-batch; token_advantages is 1 where each token has an advantage of its own
+COLUMNS = (
+    *("origin", "weight", "replayed", "step", "nominal_sequences", "fresh_sequences", "replayed_sequences"),
+    *("fresh_tokens", "replayed_tokens", "token_advantages", "phase"),
+)
 
 
 @dataclass
@@ -41,13 +30,26 @@ class Layout:
 
     order: for each place the row's number (rows of all groups in the order of the mini-batches), or a number from
     ``rows`` on for padding. rows: without padding. rows_per_update: the same for every mini-batch, a multiple of the
-    number of data-parallel ranks. columns: float64 [places, 11], see ``losses.COLUMNS``.
+    number of data-parallel ranks. columns: float64 [places, 11], see COLUMNS. advantages: float32 [places], or
+    [places, T] where each token has its own; 0 for padding and behind the end. A method with a critic has none yet.
     """
 
     order: list[int]
     rows: int
     rows_per_update: int
     columns: np.ndarray
+    advantages: np.ndarray | None
+
+
+def counts_of(layout: Tensor) -> dict[str, int]:
+    """Return what the rows [N, 11] share: the step, the denominators of their mini-batch, the method's phase."""
+    return {name: int(value) for name, value in zip(COLUMNS[3:], layout[0, 3:].tolist(), strict=True)}
+
+
+def recorded(layout: Tensor) -> Tensor | None:
+    """Return [N]: the rows that the metrics are about, no expert's and none replayed among fresh ones; None: all."""
+    rows = layout[:, 0] != len(ORIGINS)
+    return None if bool(rows.all()) else rows
 
 
 def numbers_of(group: Group) -> np.ndarray:
@@ -59,35 +61,31 @@ def numbers_of(group: Group) -> np.ndarray:
     return numbers
 
 
-def lay_out(
-    parts: list[list[Group]],
-    train: DictConfig,
-    ranks: int,
-    step: int = 0,
-    weight: Callable[[Group], float] = lambda group: 1.0,
-    phase: int = 0,
-    historical: Callable[[Group], np.ndarray] = lambda group: group.replayed,
-) -> Layout:
-    """verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run.
+def lay_out(method: Method, parts: list[list[Group]], train: TrainConfig, ranks: int, step: int) -> Layout:
+    """Order the rows of the mini-batches ``parts``.
 
-    So the order is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
+    verl gives rank r the r-th run of rows and takes mini-batches from the front of each rank's own run. So the order
+    is: rank by rank, mini-batch by mini-batch. Long and short responses are dealt to the ranks in turn.
     """
     sizes = [sum(g.size for g in part) for part in parts]
     width = math.ceil(max(sizes) / ranks) * ranks
     total, padding = sum(sizes), sum(sizes)
+    advantages = None if method.uses_critic else _advantages(method, parts, width * len(parts))
+    per_token = advantages is not None and advantages.ndim == 2
     shares: list[list[list[int]]] = []
-    columns = np.empty((width * len(parts), 11))
+    columns = np.empty((width * len(parts), len(COLUMNS)))
     start = 0
     for part, size in zip(parts, sizes, strict=True):
         lengths = np.concatenate([g.samples.lengths for g in part])
         rows = [start + int(i) for i in np.argsort(-lengths, kind="stable")]
-        marks = [historical(g) for g in part]
+        marks = [method.historical(g) for g in part]
         replayed, parted = np.concatenate(marks), denominators(train, part, marks)
-        counts = [step, parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"], 0, phase]
-        rows_of_part = slice(start, start + size)
-        columns[rows_of_part, 0] = np.concatenate([numbers_of(g) for g in part])
-        columns[rows_of_part, 1] = np.concatenate([np.full(g.size, weight(g)) for g in part])
-        columns[rows_of_part, 2], columns[rows_of_part, 3:] = replayed, counts
+        shared = [parted["nominal_sequences"], *parted["part_sequences"], *parted["part_tokens"]]
+        counts = [step, *shared, per_token, method.phase]
+        own = slice(start, start + size)
+        columns[own, 0] = np.concatenate([numbers_of(g) for g in part])
+        columns[own, 1] = np.concatenate([np.full(g.size, method.weight(g)) for g in part])
+        columns[own, 2], columns[own, 3:] = replayed, counts
         extra = range(padding, padding + width - size)
         columns[extra.start : extra.stop, :3] = -1, 1, replayed.all()  # padding must not look like a fresh response
         columns[extra.start : extra.stop, 3:] = counts
@@ -95,4 +93,23 @@ def lay_out(
         dealt = [*rows, *extra]
         shares.append([dealt[r::ranks] for r in range(ranks)])
     order = [row for rank in range(ranks) for share in shares for row in share[rank]]
-    return Layout(order, total, width, columns[order])
+    return Layout(order, total, width, columns[order], None if advantages is None else advantages[order])
+
+
+def _advantages(method: Method, parts: list[list[Group]], places: int) -> np.ndarray:
+    """Return the advantages of all rows, in the order of the mini-batches, and zeros for padding behind them."""
+    groups = [method.advantages(group) for part in parts for group in part]
+    if groups[0].ndim == 2:
+        width = max(values.shape[1] for values in groups)
+        groups = [np.pad(values, ((0, 0), (0, width - values.shape[1]))) for values in groups]
+    values = np.concatenate(groups).astype(np.float32)
+    return np.concatenate([values, np.zeros((places - len(values), *values.shape[1:]), dtype=np.float32)])
+
+
+def spread(advantages: np.ndarray, response_mask: Tensor) -> Tensor:
+    """Return advantages [N] or [N, T'] as [N, T], like ``response_mask``, and zero where that is."""
+    values = torch.from_numpy(advantages)
+    if values.dim() == 1:
+        return values[:, None] * response_mask
+    length = response_mask.shape[1]
+    return torch.nn.functional.pad(values[:, :length], (0, max(0, length - values.shape[1]))) * response_mask

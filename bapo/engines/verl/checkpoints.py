@@ -1,6 +1,6 @@
-"""Which of verl's checkpoints a run goes on from: every file has its checksum, and a damaged one is passed over.
+"""Which of verl's checkpoints a run goes on from, and the models that leave them. Nothing here imports verl or Ray.
 
-Nothing here imports verl or torch: the launcher decides before it starts a job.
+Every file has its checksum: a checkpoint is complete once they are written, and a damaged one is passed over.
 """
 
 from __future__ import annotations
@@ -10,24 +10,23 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig
 
 from bapo.errors import UserError
+from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, damaged_files, fingerprints, read_json, write_json, write_text
 
 #: verl's own file: the step that it resumes from
 TRACKER = "latest_checkpointed_iteration.txt"
 #: trainer states kept: the newest, and one to fall back on
-KEPT = 2
-#: files are read by so many threads (one rank's shard is a file of its own)
+STATES = 2
+#: files are read by so many threads (one rank's shard is a file by itself)
 THREADS = 8
 PREFIX = "global_step_"
-#: the prompts of the probe and of the validation, beside the checkpoints
-VALIDATION = "validation.parquet"
+#: the prompts that verl validates on, beside the checkpoints
+PROBED = "probe.parquet"
 #: verl's copy of the weights in Hugging Face format, within its checkpoint
 PUBLISHED = "actor/huggingface"
+INDEX = "model.safetensors.index.json"
 
 
 def root_of(run: Path) -> Path:
@@ -43,16 +42,6 @@ def steps(root: Path) -> list[int]:
     """Return the steps with a folder, newest first."""
     names = [p.name.removeprefix(PREFIX) for p in root.glob(f"{PREFIX}*")]
     return sorted((int(name) for name in names if name.isdigit()), reverse=True)
-
-
-def write_checksums(folder: Path) -> dict[str, Any]:
-    """Write the fingerprints of every file below ``folder`` beside them: from here on the checkpoint is complete."""
-    names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
-    with ThreadPoolExecutor(THREADS) as pool:
-        parts = list(pool.map(lambda name: fingerprints(folder, [name]), names))
-    files = {name: entry for part in parts for name, entry in part.items()}
-    write_json(folder / CHECKSUMS, files)
-    return files
 
 
 def damage(folder: Path) -> list[str]:
@@ -78,33 +67,61 @@ def choose(root: Path) -> int | None:
     return None
 
 
-def commit(source: Path, run: Path, step: int, keep: DictConfig) -> None:
-    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints.
+def write_checksums(folder: Path) -> None:
+    """Write the fingerprints of every file below ``folder`` beside them: from here on the checkpoint is complete."""
+    names = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file() and p.name != CHECKSUMS)
+    with ThreadPoolExecutor(THREADS) as pool:
+        parts = list(pool.map(lambda name: fingerprints(folder, [name]), names))
+    write_json(folder / CHECKSUMS, {name: entry for part in parts for name, entry in part.items()})
 
-    keep: the configuration's ``checkpoint``.
-    """
+
+def commit(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
+    """Complete verl's checkpoint ``source`` with checksums, publish its model and thin out older checkpoints."""
     write_checksums(source)
     publish(source, run, step, keep)
-    for old in [s for s in steps(source.parent) if s <= step][KEPT:]:  # damaged later ones do not count
+    for old in [s for s in steps(source.parent) if s <= step][STATES:]:  # damaged later ones do not count
         shutil.rmtree(folder_of(source.parent, old))
 
 
-def publish(source: Path, run: Path, step: int, keep: DictConfig) -> None:
+def publish(source: Path, run: Path, step: int, keep: CheckpointConfig) -> None:
     """Copy the Hugging Face model in verl's checkpoint ``source`` to ``checkpoints/step_000100`` of the run.
 
-    Earlier ones stay as ``keep``, the configuration's ``checkpoint``, says; those written because of the time do not.
+    Earlier ones stay as ``keep`` says; those written because of the time do not.
     """
     target = run / "checkpoints" / f"step_{step:06d}"
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    temporary = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     shutil.copytree(source / PUBLISHED, temporary)
     written = read_json(source / CHECKSUMS)
     published = {n.removeprefix(f"{PUBLISHED}/"): f for n, f in written.items() if n.startswith(f"{PUBLISHED}/")}
     write_json(temporary / CHECKSUMS, published)
-    if target.exists():
-        shutil.rmtree(target)
+    shutil.rmtree(target, ignore_errors=True)
     os.replace(temporary, target)
     for old in (run / "checkpoints").glob("step_*"):
         kept = keep.keep_models and int(old.name.removeprefix("step_")) % keep.every == 0
         if old != target and not kept:
             shutil.rmtree(old)
+
+
+def convert(folder: Path, dtype: str) -> None:
+    """Rewrite the float32 weights of a Hugging Face model as ``dtype``, the model's type, one file at a time."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    target = getattr(torch, dtype)
+    if target == torch.float32:
+        return
+    total = 0
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors = {n: t.to(target) if t.dtype == torch.float32 else t for n, t in load_file(path).items()}
+        total += sum(t.nbytes for t in tensors.values())
+        save_file(tensors, path.with_suffix(".tmp"), metadata={"format": "pt"})
+        os.replace(path.with_suffix(".tmp"), path)
+    if (folder / INDEX).exists():
+        index = read_json(folder / INDEX)
+        index["metadata"] = {**index.get("metadata", {}), "total_size": total}
+        write_json(folder / INDEX, index)
+    config = read_json(folder / "config.json")
+    for part in (config, *(v for v in config.values() if isinstance(v, dict))):  # a model that reads images nests them
+        part.update({key: dtype for key in ("dtype", "torch_dtype") if key in part})
+    write_json(folder / "config.json", {"dtype": dtype, **config})

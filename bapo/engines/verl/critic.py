@@ -6,8 +6,9 @@ divides by the mini-batch's own counts as the policy's does, and the new head, w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -15,19 +16,17 @@ from torch import Tensor
 from verl.models.transformers import monkey_patch
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
-from verl.utils.metric import AggregationType, Metric
+from verl.utils.metric import Metric
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils.padding import no_padding_2_padding, response_to_nested
 
 from bapo import methods
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
-from bapo.engines.verl.losses import LAYOUT, counts_of
-from bapo.engines.verl.shards import local
-from bapo.engines.verl.worker import warm_up
-
-if TYPE_CHECKING:
-    from bapo.methods import Method
+from bapo.engines.verl.batches import LAYOUT, counts_of
+from bapo.engines.verl.losses import summed
+from bapo.engines.verl.worker import local, warm_up
+from bapo.methods import Method
 
 #: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
 _HEADS = ("score", "classifier", "v_head")
@@ -48,8 +47,10 @@ def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, 
     return TensorDict(nested, batch_size=len(mask)), metrics
 
 
-def value_loss(model_output: Any, data: Any, dp_group: Any = None, *, method: Method) -> tuple[Tensor, dict[str, Any]]:
-    """verl's loss function of one micro-batch: ``model_output`` holds the values of whole sequences, ``data`` the rows.
+def value_loss(
+    model_output: Mapping[str, Any], data: TensorDict, dp_group: Any = None, *, method: Method
+) -> tuple[Tensor, dict[str, Metric]]:
+    """Return verl's (loss, metrics) of one micro-batch: ``model_output`` holds the values of whole sequences.
 
     Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``losses``.
     """
@@ -69,20 +70,18 @@ def value_loss(model_output: Any, data: Any, dp_group: Any = None, *, method: Me
     )
     loss, tokens = loss * data["dp_size"], mask.sum()
     sums = {"value_loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
-    return loss, {f"bapo/{n}": Metric(value=float(v), aggregation=AggregationType.SUM) for n, v in sums.items()}
+    return loss, summed(sums)
 
 
-def update_metrics(metrics: dict[str, Any]) -> dict[str, float]:
+def update_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Return the critic's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
     values = {
-        "value_loss": metrics.get("critic/bapo/value_loss"),
-        "critic_gradient_norm": metrics.get("critic/grad_norm"),
-        "explained_variance": metrics.get("bapo/explained_variance"),
+        "value_loss": metrics["critic/bapo/value_loss"],
+        "critic_gradient_norm": metrics["critic/grad_norm"],
+        "explained_variance": metrics["bapo/explained_variance"],
+        "value_clip_fraction": metrics["critic/bapo/value_clip_fraction_sum"] / metrics["critic/bapo/tokens"],
     }
-    if metrics.get("critic/bapo/tokens"):
-        clipped, tokens = metrics["critic/bapo/value_clip_fraction_sum"], metrics["critic/bapo/tokens"]
-        values["value_clip_fraction"] = clipped / tokens
-    return {name: float(value) for name, value in values.items() if value is not None}
+    return {name: float(value) for name, value in values.items()}
 
 
 class CriticWorker:
@@ -94,9 +93,7 @@ class CriticWorker:
         monkey_patch.is_trl_available = lambda: False  # see worker.py
         super().reset()
         module = self.engine.module
-        head = next((getattr(module, name) for name in _HEADS if hasattr(module, name)), None)
-        if head is None:
-            raise RuntimeError(f"{type(module).__name__}: no value head among {', '.join(_HEADS)}")
+        head = next(getattr(module, name) for name in _HEADS if hasattr(module, name))
         with torch.no_grad():
             for parameter in head.parameters():
                 local(parameter).zero_()
@@ -109,7 +106,7 @@ class CriticWorker:
         warm_up(self.engine.optimizer, self.optimizer_config.lr, run.warmup_updates)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"), blocking=False)
-    def train_mini_batch(self, data: Any) -> Any:
+    def train_mini_batch(self, data: TensorDict) -> Any:
         """verl's update, with mini-batches of the size that the batch was laid out for."""
         tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
         return super().train_mini_batch(data)

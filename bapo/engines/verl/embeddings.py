@@ -6,7 +6,6 @@ Ray's driver computes them on all CPU cores: it has no GPU, and after a resume t
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,28 +14,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.prompts import mean_states
 from bapo.store.files import atomic
 
-FILE = "embeddings.safetensors"  # in the run folder, until the run has finished
+FILE = "embeddings.safetensors"  # in the run folder, whose identity names model and prompts; until the run has finished
 CHUNK = 512  # prompts whose prepared images are in memory at a time
 BATCH = 16  # prompts that go through the model at a time
 
 
 class StoredEmbedder:
-    """An ``Embedder`` (engines.shared) with the vectors in a file, whose prompts are made when they are read.
-
-    The file counts where it is intact and of the same model and prompts; otherwise it is made again.
-    """
+    """An ``Embedder`` (engines.shared) with the vectors in a file, whose prompts are made when they are read."""
 
     def __init__(
         self,
         path: Path,
-        base_identity: str,
         prompts: Sequence[Prompt],
         complete: Callable[[Prompt], Prompt],
         load: Callable[[], Any],
@@ -44,12 +38,12 @@ class StoredEmbedder:
     ) -> None:
         """complete: the prompt with its tokens and images; load: gives the model before training, on the CPU."""
         self.rows = {p.id: i for i, p in enumerate(prompts)}
-        key = hashlib.sha256("\n".join([base_identity, *self.rows]).encode()).hexdigest()
-        stored = _read(path, key)
-        if stored is None:
-            stored = _computed(prompts, complete, load, say)
-            _write(path, key, *stored)
-        self.vectors, self.tokens = stored  # float32 [n, d], and how many tokens went through the model
+        if not path.exists():
+            vectors, tokens = _computed(prompts, complete, load, say)
+            with atomic(path) as temporary:
+                save_file({"vectors": vectors, "tokens": np.array(tokens)}, temporary)
+        stored = load_file(path)
+        self.vectors, self.tokens = stored["vectors"], int(stored["tokens"])  # float32 [n, d]; what went forward
 
     def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """float32 [n, d], in the order of the prompts."""
@@ -72,31 +66,11 @@ def _computed(
     return np.concatenate(vectors), tokens
 
 
-def _write(path: Path, key: str, vectors: np.ndarray, tokens: int) -> None:
-    about = {"key": key, "tokens": str(tokens), "sha256": _sha256(vectors)}
-    with atomic(path) as temporary:
-        save_file({"vectors": vectors}, temporary, metadata=about)
-
-
-def _read(path: Path, key: str) -> tuple[np.ndarray, int] | None:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            about = file.metadata() or {}
-            vectors = file.get_tensor("vectors") if about.get("key") == key else None
-    except (OSError, SafetensorError):  # none yet, or cut off
-        return None
-    return None if vectors is None or _sha256(vectors) != about.get("sha256") else (vectors, int(about["tokens"]))
-
-
-def _sha256(vectors: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(vectors)).hexdigest()
-
-
 @contextlib.contextmanager
 def all_cores() -> Iterator[None]:
     """torch on every core that this process may use: Ray gives its workers one thread."""
     before = torch.get_num_threads()
-    torch.set_num_threads(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
     try:
         yield
     finally:

@@ -1,8 +1,10 @@
-"""The process that holds Ray's driver: ``python -m bapo.engines.verl.job FOLDER`` (started by ``launch.py``)."""
+"""The process that holds Ray's driver, and verl's entry point inside Ray.
+
+``python -m bapo.engines.verl.job FOLDER``, started by ``launch.py``.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -12,55 +14,95 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+import ray
+from omegaconf import DictConfig, OmegaConf
+
+from bapo.engines.verl.launch import FACTS
+from bapo.store.files import CONFIG, read_json, write_json
+
+
+class TaskRunner:
+    """One run, from its services to its last step."""
+
+    def run(self, config: DictConfig) -> None:
+        import transfer_queue as tq
+        from verl.trainer.ppo.v1 import AgentLoopManagerTQ
+
+        from bapo.engines.verl.trainer import MethodTrainer, Stopped
+
+        config.transfer_queue.enable = True
+        OmegaConf.resolve(config)
+        tq.init(config.transfer_queue)
+        try:
+            trainer = MethodTrainer(config)
+            trainer.init()
+            manager = AgentLoopManagerTQ.create(
+                config=config,
+                llm_client=trainer.get_llm_client(),
+                teacher_client=trainer.get_teacher_client(),
+                reward_loop_worker_handles=trainer.get_reward_handles(),
+            )
+            try:
+                trainer.fit(manager)
+            except Stopped:
+                trainer._shutdown_dump_executor()
+            trainer.logger.finish(exit_code=0)
+        finally:
+            tq.close()
+
 
 def main(work: Path) -> int:
     """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
-    from omegaconf import OmegaConf
-
-    from bapo.engines.shared import models
-    from bapo.engines.verl import checkpoints, devices, settings, verl_config
-    from bapo.experiments import budgets
-
-    def stop(number: int, _: Any) -> None:
-        raise KeyboardInterrupt(f"signal {number}")
-
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-    import ray
-    from verl.trainer.main_ppo import run_ppo
-
-    config = OmegaConf.create((work / "config.yaml").read_text(encoding="utf-8"))
     try:
-        # a local folder, at the commit that the base job has fetched: no process of the job asks the hub
-        verl = verl_config.resolve(config, model=models.start_path(config))
-        verl_config.validate(verl)
-        facts = {"identity": budgets.identity(config), "budget": budgets.amount(config)}
-        facts |= json.loads((work / settings.FACTS).read_text(encoding="utf-8"))
-        OmegaConf.update(verl, "bapo", facts, force_add=True)
-        from bapo.engines.verl.task_runner import TaskRunner
-
-        with_environment = {"env_vars": devices.environment(verl.trainer.device)}
-        OmegaConf.update(verl, "ray_kwargs.ray_init.runtime_env", with_environment, force_add=True)
-        OmegaConf.update(verl, "ray_kwargs.ray_init._temp_dir", str(work / "ray"), force_add=True)
-        for last in (False, True):
-            try:
-                run_ppo(verl, task_runner_class=TaskRunner)
-                break
-            except Exception as error:
-                # Ray gives its own servers 30 s, a constant in its code: a busy machine may need another go
-                if last or "timed out during startup" not in str(error):
-                    raise
-                ray.shutdown()
-        latest = Path(verl.trainer.default_local_dir) / checkpoints.TRACKER
-        (work / "done.json").write_text(json.dumps({"steps": int(latest.read_text())}), encoding="utf-8")
+        write_json(work / "done.json", {"steps": _run(work)})
         return 0
     except BaseException as error:
         traceback.print_exc()
-        text = "interrupted" if isinstance(error, KeyboardInterrupt) else first_error(error)
-        (work / "error.json").write_text(json.dumps({"error": text}), encoding="utf-8")
-        return 130 if isinstance(error, KeyboardInterrupt) else 1
+        interrupted = isinstance(error, KeyboardInterrupt)
+        write_json(work / "error.json", {"error": "interrupted" if interrupted else first_error(error)})
+        return 130 if interrupted else 1
     finally:
         ray.shutdown()
+
+
+def _run(work: Path) -> int:
+    """Return the step of the last checkpoint."""
+    from verl.trainer.main_ppo import run_ppo
+
+    from bapo.engines.shared import models
+    from bapo.engines.verl import checkpoints, verl_config
+    from bapo.experiments import budgets
+
+    config = OmegaConf.create((work / CONFIG).read_text(encoding="utf-8"))
+    signal.signal(signal.SIGALRM, _too_late)
+    signal.setitimer(signal.ITIMER_REAL, config.verl.time_limit or 0)
+    # a local folder, at the commit that the base job has fetched: no process of the job asks the hub
+    verl = verl_config.resolve(config, model=models.start_path(config))
+    verl_config.validate(verl)
+    facts = {"identity": budgets.identity(config), "budget": budgets.amount(config), **read_json(work / FACTS)}
+    OmegaConf.update(verl, "bapo", facts, force_add=True)
+    init = {"runtime_env": {"env_vars": verl_config.environment(verl.trainer.device)}, "_temp_dir": str(work / "ray")}
+    OmegaConf.update(verl, "ray_kwargs.ray_init", init, force_add=True)
+    for last in (False, True):
+        try:
+            run_ppo(verl, task_runner_class=ray.remote(TaskRunner))
+            break
+        except Exception as error:
+            # Ray gives its own servers 30 s, a constant in its code: a busy machine may need another go
+            if last or "timed out during startup" not in str(error):
+                raise
+            ray.shutdown()
+    return int((Path(verl.trainer.default_local_dir) / checkpoints.TRACKER).read_text())
+
+
+def _stop(number: int, _: Any) -> None:
+    raise KeyboardInterrupt(f"signal {number}")
+
+
+def _too_late(number: int, _: Any) -> None:
+    raise TimeoutError("the job was not done within verl.time_limit")
 
 
 def first_error(error: BaseException) -> str:

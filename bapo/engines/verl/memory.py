@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from omegaconf import DictConfig
+from omegaconf import OmegaConf
 
 from bapo import methods
-from bapo.engines.verl import settings
-from bapo.errors import UserError
+from bapo.experiments.schema import Config
+from bapo.validate import wrong
 
 VOCABULARY = 152_000  # Qwen2.5 and Qwen3
 LOGITS = 16  # bytes a token and entry of the vocabulary
@@ -58,31 +58,30 @@ class Memory:
         return min(self.most_tokens, max(row, self.most_tokens // 2)) if self.small else self.most_tokens
 
 
-def memory_of(config: DictConfig, ranks: int, card: float = CARD) -> Memory | None:
+def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     """Return what a run needs of each of ``ranks`` GPUs with ``card`` GB; None where the model's size is not known."""
     parameters = config.model.parameters
     if not parameters:
         return None
-    method = methods.of_run(config)
-    share, fixed = RESERVE
-    policy = TRAINED
-    if in_host_memory(config):
-        policy = 2, 0
-    elif settings.overridden(config, OPTIMIZER_OFFLOAD, False):
-        policy = 16, 4
+    policy = (2, 0) if in_host_memory(config) else (16, 4) if _overridden(config, OPTIMIZER_OFFLOAD) else TRAINED
+    critics = methods.of_run(config).uses_critic
     states, generating = (
-        (actor + critic * method.uses_critic) * parameters / ranks
-        for actor, critic in zip(policy, TRAINED, strict=True)
+        (actor + critic * critics) * parameters / ranks for actor, critic in zip(policy, TRAINED, strict=True)
     )
+    share, fixed = RESERVE
     return Memory(states, generating, (1 - share) * card * GIGABYTE - fixed, card < SMALL)
 
 
-def in_host_memory(config: DictConfig) -> bool:
+def in_host_memory(config: Config) -> bool:
     """Return whether the policy's weights, gradients and optimiser lie in host memory, and are updated there."""
-    return bool(settings.overridden(config, OFFLOAD, False))
+    return _overridden(config, OFFLOAD)
 
 
-def micro_batch_tokens(config: DictConfig, ranks: int, asked: int, card: float) -> int:
+def _overridden(config: Config, key: str) -> bool:
+    return bool(OmegaConf.select(config.verl.overrides, key, default=False))
+
+
+def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> int:
     """Return the tokens of a micro-batch on one GPU: those that ``train.micro_batch_size`` asks for, or what fits.
 
     asked: a GPU's. Raises UserError where the models, or one response of full length beside them, do not fit.
@@ -91,25 +90,24 @@ def micro_batch_tokens(config: DictConfig, ranks: int, asked: int, card: float) 
     if found is None:
         return asked
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
-    run = f"model={config.model.name} on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
+    run = f"on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
     cure = "use more or larger GPUs (verl.gpus_per_node, verl.gpu_memory) or a smaller model"
     if not in_host_memory(config):
         cure += f", or keep weights and optimiser in host memory (verl.overrides: {OFFLOAD}=true)"
-    share = settings.get(config, "gpu_memory_utilization", 0.5)
+    states, share = found.states / GIGABYTE, config.verl.gpu_memory_utilization
     if found.states >= found.card:
-        raise UserError(
-            f"{run}: weights, gradients and optimiser alone take {found.states / GIGABYTE:.0f} GB a GPU; {cure}"
-        )
+        text = f"{run} weights, gradients and optimiser alone take {states:.0f} GB a GPU; {cure}"
+        raise wrong(None, "model", config.model.name, text)
     if found.most_tokens < row:
-        raise UserError(
-            f"{run}: a response of full length ({row} tokens with its prompt) takes "
-            f"{LOGITS * VOCABULARY * row / GIGABYTE:.0f} GB of logits beside {found.states / GIGABYTE:.0f} GB of "
-            f"states; lower sampling.max_response_tokens, or {cure}"
+        text = (
+            f"{run} a response of full length ({row} tokens with its prompt) takes "
+            f"{LOGITS * VOCABULARY * row / GIGABYTE:.0f} GB of logits beside {states:.0f} GB of states; lower "
+            f"sampling.max_response_tokens, or {cure}"
         )
-    if found.generating + share * card * GIGABYTE > found.card:
-        left = max(0.0, (found.card - found.generating) / (card * GIGABYTE))
-        raise UserError(
-            f"verl.gpu_memory_utilization={share}: {run} leaves {left:.2f} of each card to vLLM; lower it"
-            + (f" to {left // 0.05 * 0.05:.2f}" if left >= 0.1 else f", or {cure}")
-        )
+        raise wrong(None, "model", config.model.name, text)
+    left = (found.card - found.generating) / (card * GIGABYTE)
+    if share > left:
+        text = f"model={config.model.name} {run} leaves {left:.2f} of each card to vLLM; "
+        lower = f"lower it to {left // 0.05 * 0.05:.2f}" if left >= 0.1 else cure
+        raise wrong(None, "verl.gpu_memory_utilization", share, text + lower)
     return min(asked, found.tokens(row))

@@ -15,11 +15,12 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from bapo import methods
 from bapo.engines.shared.records import JobClock, copy_tables
 from bapo.engines.shared.rows import pack_groups, unpack_groups
-from bapo.engines.verl import checkpoints, export
-from bapo.engines.verl.batches import Rows
+from bapo.engines.verl import checkpoints
 from bapo.engines.verl.launch import PROGRESS
-from bapo.engines.verl.prompts import PromptSource
-from bapo.engines.verl.run_directory import Recorder
+from bapo.engines.verl.recorder import Recorder
+from bapo.engines.verl.rollout import PromptSource
+from bapo.engines.verl.rows import Rows
+from bapo.engines.verl.worker import ALPHA, REFERENCE
 from bapo.store.files import read_json, write_json
 
 
@@ -33,9 +34,9 @@ class ResumableTrainer(PPOTrainerSync):
     recorder: Recorder
 
     def __init__(self, config: DictConfig) -> None:
-        self.run = config.bapo.config  # the configuration of bapo.experiments.compose
+        self.run = config.bapo.config
         self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
-        self.method = methods.build(self.run.method, batch_size=self.run.train.batch_size, seed=self.run.seed)
+        self.method = methods.of_run(self.run)
         self.clock = JobClock(config.bapo.get("end"), self.run.checkpoint.minutes)
         super().__init__(config)
         self.updates = 0
@@ -55,31 +56,28 @@ class ResumableTrainer(PPOTrainerSync):
         folder = self._own_folder(step)
         shutil.rmtree(folder.parent, ignore_errors=True)
         folder.mkdir(parents=True)
-        state, groups = self.method.state()
+        method, groups = self.method.state()
         tensors, entries = pack_groups(groups)
         save_file(tensors, folder / "groups.safetensors")
         if self.method.delays_rollout_policy:
-            self.actor_rollout_wg.save_rollout_policy(str(folder))
+            self.actor_rollout_wg.save_shards(str(folder), ALPHA)
         if self.reference_moved:
-            self.actor_rollout_wg.save_reference(str(folder))
+            self.actor_rollout_wg.save_shards(str(folder), REFERENCE)
         self.recorder.tables.write(folder)
-        write_json(
-            folder / "state.json",
-            {
-                "step": step,
-                "total_steps": self.total_training_steps,
-                "finished": self.recorder.finished(step),
-                "updates": self.updates,
-                "stream_position": self.source.stream.position,
-                "rollout_version": self.rollout_version,
-                "reference_moved": self.reference_moved,
-                "method": state,
-                "groups": entries,
-                "random": "keyed by (seed, purpose, step): nothing to save",
-            },
-        )
+        state = {
+            "step": step,
+            "total_steps": self.total_training_steps,
+            "finished": self.recorder.finished(step),
+            "updates": self.updates,
+            "stream_position": self.source.stream.position,
+            "rollout_version": self.rollout_version,
+            "reference_moved": self.reference_moved,
+            "method": method,
+            "groups": entries,
+        }
+        write_json(folder / "state.json", state)
         super()._save_checkpoint()
-        export.convert(folder.parent / checkpoints.PUBLISHED, self.run.model.dtype)
+        checkpoints.convert(folder.parent / checkpoints.PUBLISHED, self.run.model.dtype)
         checkpoints.commit(folder.parent, self.folder, step, self.run.checkpoint)
         self.clock.checkpoint_written()
         copy_tables(folder, self.folder)
@@ -97,10 +95,10 @@ class ResumableTrainer(PPOTrainerSync):
             group.samples = Rows.of(group.samples)
         self.method.restore(state["method"], groups, self.source.by_id.__getitem__)
         if self.method.delays_rollout_policy:
-            self.actor_rollout_wg.load_rollout_policy(str(folder))
-        self.reference_moved = state.get("reference_moved", False)
+            self.actor_rollout_wg.load_shards(str(folder), ALPHA)
+        self.reference_moved = state["reference_moved"]
         if self.reference_moved:
-            self.actor_rollout_wg.load_reference(str(folder))
+            self.actor_rollout_wg.load_shards(str(folder), REFERENCE)
         self.recorder.read(folder)
         copy_tables(folder, self.folder)  # or a run that was already at its end would keep what lies there
         with open_dict(self.config):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -19,10 +19,28 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared.models.images import Images
 from bapo.engines.verl import images
-from bapo.engines.verl.batches import Rows
 
 TRAIN = "train"  # verl's partition of TransferQueue
 Entry = tuple[str, dict[str, Any]]  # a row's key and its tag
+
+
+@dataclass
+class Rows(Samples):
+    """A group's responses and the keys of their rows in TransferQueue ("" if they are no longer in it)."""
+
+    keys: list[str]
+
+    def select(self, index: Sequence[int]) -> Rows:
+        return Rows.of(super().select(index), [self.keys[i] for i in index])
+
+    @staticmethod
+    def concatenate(parts: Sequence[Samples]) -> Rows:
+        keys = [key for part in parts for key in getattr(part, "keys", [""] * len(part.lengths))]
+        return Rows.of(Samples.concatenate(parts), keys)
+
+    @staticmethod
+    def of(samples: Samples, keys: list[str] | None = None) -> Rows:
+        return Rows(samples.tokens, samples.lengths, samples.logprobs, keys or [""] * len(samples.lengths))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ rollout_budget         ``_next_train_batch``: the rollout's limit for each respo
 syncs_rollout_policy   ``on_init_end``, ``on_step_end``: verl pushes weights for the coming rollout
 build_batch            ``replay_buffer.sample``: fresh groups with rewards are in TransferQueue (``sampler.py``)
 units, separate        ``_balance_batch``: verl orders the rows (``batches.lay_out``)
-advantages             ``_balance_batch``, for the estimator that ``advantages.py`` registers
+advantages             ``_balance_batch``, written into the rows by ``_compute_advantage``
 token_advantages       ``_compute_advantage``, from the values of verl's critic (``critic.py``)
 loss, value_loss       in the workers (``worker.py``, ``losses.py``, ``critic.py``)
 trains_policy          ``trainer.critic_warmup`` of verl's configuration
@@ -18,8 +18,8 @@ trains_policy          ``trainer.critic_warmup`` of verl's configuration
 
 from __future__ import annotations
 
-import re
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,21 +33,24 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.utils import Role
 from verl.utils.debug import marked_timer
+from verl.utils.model import get_generation_config
+from verl.workers.utils.padding import response_to_nested
 
 from bapo.algorithm.batch import mini_batches
-from bapo.algorithm.rollouts import Group
-from bapo.engines.shared import records
+from bapo.algorithm.rollouts import Group, Prompt
+from bapo.engines.shared import models, records
 from bapo.engines.shared.models import chats
+from bapo.engines.shared.prompts import Row, parameters_of
 from bapo.engines.shared.rows import learning_rate
-from bapo.engines.verl import advantages, critic, embeddings, losses, run_directory
-from bapo.engines.verl.batches import lay_out
+from bapo.engines.shared.sampling import SamplingParameters
+from bapo.engines.verl import critic, embeddings
+from bapo.engines.verl.batches import LAYOUT, lay_out, spread
 from bapo.engines.verl.launch import STOP
-from bapo.engines.verl.prompts import PromptSource
-from bapo.engines.verl.replay_buffer import MethodReplayBuffer
+from bapo.engines.verl.recorder import Recorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
+from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
 from bapo.engines.verl.rows import Asked, StepRows, put_columns
-from bapo.engines.verl.run_directory import Recorder
-from bapo.engines.verl.sampler import Services, StepSampler
+from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
@@ -71,21 +74,16 @@ class MethodTrainer(ResumableTrainer):
 
     # ------------------------------------------------------------------ set-up
     def _build_replay_buffer(self) -> MethodReplayBuffer:
-        return MethodReplayBuffer(self._build_batch, lambda: len(self.asked.prompts), self.config.bapo.stalled_after)
+        return MethodReplayBuffer(self._build_batch, lambda: len(self.asked.prompts))
 
     def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
-        worker = GPUMethodWorker
+        policy, values = GPUMethodWorker, critic.GPUCriticWorker
         if self.config.trainer.device == "cpu":
-            from bapo.engines.verl.cpu.workers import CPUMethodWorker as worker
+            from bapo.engines.verl.cpu import CPUCriticWorker as values
+            from bapo.engines.verl.cpu import CPUMethodWorker as policy
         for role in self.role_worker_mapping:
-            if role != Role.Critic:
-                self.role_worker_mapping[role] = ray.remote(worker)
-        if Role.Critic in self.role_worker_mapping:
-            critic_worker = critic.GPUCriticWorker
-            if self.config.trainer.device == "cpu":
-                from bapo.engines.verl.critic_cpu import CPUCriticWorker as critic_worker
-            self.role_worker_mapping[Role.Critic] = ray.remote(critic_worker)
+            self.role_worker_mapping[role] = ray.remote(values if role == Role.Critic else policy)
 
     def _setup(self) -> None:
         super()._setup()
@@ -99,23 +97,7 @@ class MethodTrainer(ResumableTrainer):
         self.source = PromptSource(self.train_dataset, problems, self.run.seed)
         chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
-        self.services = Services(
-            run=self.run,
-            model_path=self.config.actor_rollout_ref.model.path,
-            folder=self.folder,
-            tokenizer=self.tokenizer,
-            source=self.source,
-            rows=self.rows,
-            load=self.load,
-            rest=self.rest,
-            submit=self._submit_batch_to_rollout,
-            collect=lambda *arguments: self.replay_buffer.collect(*arguments),
-            score=lambda batch: self.actor_rollout_wg.compute_log_prob(batch),
-            score_as=lambda which: self.actor_rollout_wg.choose_scored_policy(which),
-            ranks=self.ranks,
-            say=self._say,
-        )
-        self._show_prompt()
+        self._show_first_prompt()
         budget = budgets.within(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = Recorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
@@ -123,19 +105,39 @@ class MethodTrainer(ResumableTrainer):
         with open_dict(self.config):
             self.config.trainer.total_epochs = budget.most + 1
 
-    def _show_prompt(self) -> None:
-        """Write the first prompt as the model reads it, and what ends a response, into the log."""
+    @cached_property
+    def parameters(self) -> SamplingParameters:
+        s, start = self.run.sampling, self.config.actor_rollout_ref.model.path
+        generation = get_generation_config(start)  # vLLM ends responses by it, too
+        return parameters_of(self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, generation)
+
+    @cached_property
+    def embedder(self) -> embeddings.StoredEmbedder:
+        def load() -> Any:
+            config, start = self.run.copy(), self.config.actor_rollout_ref.model.path  # the model before training
+            config.model.attention = "sdpa"  # others may need a GPU
+            return models.load(Path(start), config, torch.device("cpu"))[0]
+
+        path, prompts = self.folder / embeddings.FILE, list(self.source.by_id.values())
+        return embeddings.StoredEmbedder(path, prompts, self.with_tokens, load, self._say)
+
+    def with_tokens(self, prompt: Prompt) -> Prompt:
+        """Return the same prompt with the torch engine's row."""
+        tokens, images = self.rows.prompt_of(prompt)
+        return Prompt(prompt.id, Row(tokens, self.source.ground_truths[prompt.row.index], images))
+
+    def _show_first_prompt(self) -> None:
+        """Write it as the model reads it, and what ends a response, into the log."""
         tokens, _ = self.rows.prompt_of(next(iter(self.source.by_id.values())))
-        pads = re.compile(r"(<\|\w+\|>)\1{3,}")  # one for each token of an image
-        text = pads.sub(lambda m: f"{m[1]} x {len(m[0]) // len(m[1])}", self.tokenizer.decode(list(tokens)))
-        if told := chats.warning(self.tokenizer, self.services.parameters.eos_ids):
+        text, eos_ids = self.tokenizer.decode(list(tokens)), self.parameters.eos_ids
+        if told := chats.warning(self.tokenizer, eos_ids):
             self._say(told)
-        ends = ", ".join(repr(self.tokenizer.decode([t])) for t in self.services.parameters.eos_ids)
+        ends = ", ".join(repr(self.tokenizer.decode([t])) for t in eos_ids)
         print(f"The first of {len(self.source.by_id)} prompts, {len(tokens)} tokens; {ends} end a response:\n{text}\n")
 
     def fit(self, agent_loop_manager: Any) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
-        self.parameters = self.actor_rollout_wg.parameter_count()[0]
+        self.actor_parameters = self.actor_rollout_wg.parameter_count()[0]
         self.tracker = tracking.start(self.run, self.folder, self.identity)
         if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
@@ -198,7 +200,7 @@ class MethodTrainer(ResumableTrainer):
         step = self.global_steps
         self.rows.live = {}
         limit = self.method.rollout_budget(step, self.run.sampling.max_response_tokens)
-        self.sampler = StepSampler(self.services, step, limit)
+        self.sampler = StepSampler(self, step, limit)
         if self.method.resets_reference(step) and self.method.needs_reference:
             self.actor_rollout_wg.reset_reference()
             self.reference_moved = True
@@ -206,7 +208,7 @@ class MethodTrainer(ResumableTrainer):
         self.load(self.rollout_version, step - 1)  # the method may have had something scored
         self.submitted = time.perf_counter()
         size = self.run.train.group_size
-        rows = self.source.batch(prompts, size, step, ("rollout",), [limit] * len(prompts))
+        rows = self.source.batch(prompts, size, step, ("rollout",), limit)
         self.asked = Asked(dict(zip(list(rows["uid"]), prompts, strict=True)), size)
         return rows
 
@@ -226,14 +228,10 @@ class MethodTrainer(ResumableTrainer):
     # ------------------------------------------------------------------ the update
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: Any, **__: Any) -> KVBatchMeta:
         """verl would mix the mini-batches to balance the ranks; here each mini-batch is balanced by itself."""
-        method, step = self.method, self.global_steps
-        layout = lay_out(self.parts, self.run.train, self.ranks(), step, method.weight, method.phase, method.historical)
+        self.layout = layout = lay_out(self.method, self.parts, self.run.train, self.ranks(), self.global_steps)
         batch = upsample_batch_to_divisible_size(batch, len(layout.order), self.tokenizer.eos_token_id)
         batch.reorder(layout.order)
-        if not self.use_critic:
-            advantages.use(advantages.of_rows(self.method, self.parts, layout))
-        put_columns(batch.keys, {losses.LAYOUT: torch.from_numpy(layout.columns)})
-        self.rows_per_update = layout.rows_per_update
+        put_columns(batch.keys, {LAYOUT: torch.from_numpy(layout.columns)})
         return batch
 
     def ranks(self) -> int:
@@ -244,18 +242,22 @@ class MethodTrainer(ResumableTrainer):
         return max(group._dispatch_info["actor"]) + 1
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
-        if not self.use_critic:
-            return super()._compute_advantage(batch, metrics)
-        fields = ["response_mask", "rm_scores", "values"]
+        """A method knows more of its groups than verl's rows, so its advantages stand in the layout already."""
+        fields = ["response_mask", *(["rm_scores", "values"] if self.use_critic else [])]
         rows = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
-        judged, critic_metrics = critic.advantages(self.method, rows)
-        metrics.update(critic_metrics)
+        if self.use_critic:
+            judged, critic_metrics = critic.advantages(self.method, rows)
+            metrics.update(critic_metrics)
+        else:
+            mask = rows["response_mask"]
+            values = response_to_nested(spread(self.layout.advantages, rows.to_padded_tensor()["response_mask"]), mask)
+            judged = TensorDict({"advantages": values, "returns": values}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=judged)
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict) -> KVBatchMeta:
         if not self.batch.groups:
             return batch
-        batch.extra_info["rows_per_update"] = self.rows_per_update
+        batch.extra_info["rows_per_update"] = self.layout.rows_per_update
         batch = super()._update_critic(batch, metrics)
         self._require_finite(metrics, "critic")
         return batch
@@ -264,28 +266,23 @@ class MethodTrainer(ResumableTrainer):
         if not self.batch.groups:
             return batch
         self.updates += len(self.parts)
-        batch.extra_info["rows_per_update"] = self.rows_per_update
+        batch.extra_info["rows_per_update"] = self.layout.rows_per_update
         batch = super()._update_actor(batch, metrics)
         self._require_finite(metrics, "actor")
         return batch
 
     def _require_finite(self, metrics: dict, part: str) -> None:
         """verl leaves out an update whose gradient is not finite, with a line in its log."""
-        norms = [metrics[name] for name in metrics if name.startswith(f"{part}/") and name.endswith("grad_norm")]
-        if not np.isfinite(np.array(norms, dtype=np.float64)).all():
-            raise RuntimeError(
-                f"step {self.global_steps}: the {part}'s gradient is not finite; lower train.learning_rate, check the "
-                "rewards"
-            )
+        if not np.isfinite(metrics.get(f"{part}/grad_norm", 0.0)):
+            raise RuntimeError(f"step {self.global_steps}: the {part}'s gradient is not finite")
 
     # ------------------------------------------------------------------ what is recorded
     def step(self, metrics: dict, timing_raw: dict) -> KVBatchMeta:
         """Run verl's step and record what it cost: with a budget that decides whether the run ends."""
         batch = super().step(metrics, timing_raw)
         trained = bool(self.batch.groups) and self.method.trains_policy(self.global_steps)
-        update = run_directory.update_metrics(metrics) if trained else {}
-        update["updates"] = len(self.parts) if trained else 0
-        update |= self.mismatch
+        update = update_metrics(metrics) if trained else {}
+        update |= {"updates": len(self.parts) if trained else 0, **self.mismatch}
         t, ledger = self.run.train, self.sampler.ledger
         update["learning_rate"] = learning_rate(t.learning_rate, t.warmup_updates, max(1, self.updates))
         tokens = sum(t["seq_len"] for t in batch.tags if not t.get("is_padding")) if self.batch.groups else 0
@@ -296,7 +293,7 @@ class MethodTrainer(ResumableTrainer):
         # beside what the method had scored
         ledger.forwards += ledger.trained_tokens * (1 + self.method.needs_reference + self.method.needs_step_policy)
         self.recorder.begin_row(
-            self.global_steps, self.used_version, self.fresh, self.batch, self.parameters, ledger, update
+            self.global_steps, self.used_version, self.fresh, self.batch, self.actor_parameters, ledger, update
         )
         return batch
 

@@ -1,14 +1,17 @@
-"""A mix-in for verl's training worker: the method's loss, and other policies than the current one."""
+"""A mix-in for verl's training worker: the method's loss, and other policies than the current one, shard by shard."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from verl.models.transformers import monkey_patch
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
@@ -16,9 +19,10 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 
 from bapo import methods
 from bapo.engines.shared.rows import learning_rate
-from bapo.engines.verl import images, losses, shards
+from bapo.engines.verl import images, losses
 
 CURRENT, DELAYED = "current", "delayed"
+ALPHA, REFERENCE = "rollout_policy", "reference"
 
 
 def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None:
@@ -36,6 +40,59 @@ def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None
     optimizer.register_step_pre_hook(before_step)
 
 
+def local(parameter: Tensor) -> Tensor:
+    """Return this rank's shard of an FSDP2 parameter; the whole tensor if nothing is sharded."""
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+
+
+def shards_of(module: nn.Module, ranks: int = 1) -> list[Tensor]:
+    """Return this rank's shard of every parameter; the whole parameter where one rank holds the model.
+
+    FSDP2 leaves what it last gathered in the parameters' place, and verl copies a model to host memory without waiting
+    for the end: both are undone first. Raises RuntimeError for a parameter that is not sharded over several ranks.
+    """
+    for part in module.modules():
+        if isinstance(part, FSDPModule):
+            part.reshard()
+    if torch.accelerator.is_available():
+        torch.accelerator.synchronize()
+    found = []
+    for name, parameter in module.named_parameters():
+        if ranks > 1 and not hasattr(parameter, "to_local"):
+            raise RuntimeError(f"{name} is not sharded: a copy of it would be no shard of the policy")
+        shard = local(parameter).detach()
+        if shard.is_meta or (shard.numel() and not shard.untyped_storage().size()):
+            raise RuntimeError(f"{name} has no memory: the engine has put the model away")
+        found.append(shard)
+    return found
+
+
+def kept(shards: Sequence[Tensor]) -> list[Tensor]:
+    """Return copies in host memory."""
+    return [s.detach().to("cpu", copy=True) for s in shards]
+
+
+def put(module: nn.Module, values: Sequence[Tensor], ranks: int = 1) -> None:
+    """Write ``values`` into the module's shards."""
+    with torch.no_grad():
+        for shard, value in zip(shards_of(module, ranks), values, strict=True):
+            shard.copy_(value)
+
+
+@contextmanager
+def swapped(module: nn.Module, values: Sequence[Tensor], ranks: int = 1) -> Iterator[None]:
+    """Give the module other weights within the block; its own come back whatever happens in it.
+
+    What runs within may move the model, so that its shards lie elsewhere afterwards.
+    """
+    current = kept(shards_of(module, ranks))
+    put(module, values, ranks)
+    try:
+        yield
+    finally:
+        put(module, current, ranks)
+
+
 class MethodWorker:
     """Comes before ``ActorRolloutRefWorker`` in a class's bases.
 
@@ -43,7 +100,7 @@ class MethodWorker:
     to the rollout engine by putting it in the parameters' place for the time of verl's own ``update_weights``.
     """
 
-    _snapshot: list[Tensor] | None = None
+    _snapshot: list[Tensor]
     _pushes = _scores = CURRENT
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
@@ -54,48 +111,42 @@ class MethodWorker:
         if hasattr(self.actor.engine.module.config, "vision_config"):
             images.mend_rows_without_images()
         run = self.config.bapo
-        self.actor.set_loss_fn(losses.for_method(methods.build(run.method, run.batch_size, run.seed), run.recomputes))
+        method = methods.build(run.method, run.batch_size, run.seed)
+        self.actor.set_loss_fn(partial(losses.policy_loss, method=method))
         warm_up(self.actor.engine.optimizer, self.config.actor.optim.lr, run.warmup_updates)
 
     def _shards(self) -> list[Tensor]:
-        return shards.shards_of(self.actor.engine.module, self.world_size)
+        return shards_of(self.actor.engine.module, self.world_size)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def snapshot_rollout_policy(self) -> None:
         """alpha <- pi_theta_t (Algorithm 1, line 4)."""
-        self._snapshot = shards.kept(self._shards())
+        self._snapshot = kept(self._shards())
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def choose_rollout_policy(self, which: str) -> None:
         """Set what the next ``update_weights`` pushes: CURRENT or DELAYED."""
-        self._pushes = self._kept(which)
+        self._pushes = which
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def choose_scored_policy(self, which: str) -> None:
         """Set whose log-probabilities the next ``compute_log_prob`` returns: CURRENT or DELAYED."""
-        self._scores = self._kept(which)
+        self._scores = which
 
-    def _kept(self, which: str) -> str:
-        if which == DELAYED and self._snapshot is None:
-            raise RuntimeError("no rollout policy was kept; snapshot_rollout_policy comes first")
-        return which
-
-    def _swapped(self) -> AbstractContextManager[None]:
-        """Give the policy alpha's weights for a while."""
-        return shards.swapped(self.actor.engine.module, self._snapshot, self.world_size)
+    def _as(self, which: str) -> AbstractContextManager[None]:
+        """Give the policy alpha's weights for a while, if that is asked for."""
+        if which == CURRENT:
+            return nullcontext()
+        return swapped(self.actor.engine.module, self._snapshot, self.world_size)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:
-        if self._pushes == CURRENT:
-            return await super().update_weights(global_steps=global_steps, mode=mode)
-        with self._swapped():
+        with self._as(self._pushes):
             return await super().update_weights(global_steps=global_steps, mode=mode)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_log_prob(self, data: Any) -> Any:
-        if self._scores == CURRENT:
-            return super().compute_log_prob(data)
-        with self._swapped():
+        with self._as(self._scores):
             return super().compute_log_prob(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
@@ -109,48 +160,30 @@ class MethodWorker:
         """Count the whole model's parameters, not this rank's shards."""
         return sum(p.numel() for p in self.actor.engine.module.parameters())
 
-    # ------------------------------------------------------------------ the reference policy
-    def _reference_shards(self) -> list[Tensor]:
-        return shards.shards_of(self.ref.engine.module, self.world_size)
-
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def reset_reference(self) -> None:
         """pi_ref <- pi_theta_t. Both are sharded alike; the reference may be of another type and on another device."""
-        self._set_reference(self._shards())
-
-    def _set_reference(self, values: list[Tensor]) -> None:
-        shards.put(self.ref.engine.module, values, self.world_size)
+        put(self.ref.engine.module, self._shards(), self.world_size)
 
     # ------------------------------------------------------------------ checkpoints
-    def _save_shards(self, values: list[Tensor], folder: str, name: str) -> None:
-        tensors = {str(i): s.contiguous() for i, s in enumerate(shards.kept(values))}
-        save_file(tensors, Path(folder) / self._file(name))
-
-    def _load_shards(self, folder: str, name: str) -> list[Tensor]:
-        path = Path(folder) / self._file(name)
-        if not path.is_file():
-            raise RuntimeError(f"{path} is missing: a run resumes on as many GPUs as it was started on")
-        tensors = load_file(path)
-        return [tensors[str(i)] for i in range(len(tensors))]
-
-    def _file(self, name: str) -> str:
-        return f"{name}_rank{self.rank}_of_{self.world_size}.safetensors"
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_shards(self, folder: str, which: str) -> None:
+        """Write this rank's shards of a policy beside the current one. which: ALPHA or REFERENCE."""
+        values = self._snapshot if which == ALPHA else shards_of(self.ref.engine.module, self.world_size)
+        save_file({str(i): s.contiguous() for i, s in enumerate(kept(values))}, self._file(folder, which))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_rollout_policy(self, folder: str) -> None:
-        self._save_shards(self._snapshot, folder, "rollout_policy")
+    def load_shards(self, folder: str, which: str) -> None:
+        """Read them again, on as many ranks."""
+        tensors = load_file(self._file(folder, which))
+        values = [tensors[str(i)] for i in range(len(tensors))]
+        if which == ALPHA:
+            self._snapshot = values
+        else:
+            put(self.ref.engine.module, values, self.world_size)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_rollout_policy(self, folder: str) -> None:
-        self._snapshot = self._load_shards(folder, "rollout_policy")
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def save_reference(self, folder: str) -> None:
-        self._save_shards(self._reference_shards(), folder, "reference")
-
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_reference(self, folder: str) -> None:
-        self._set_reference(self._load_shards(folder, "reference"))
+    def _file(self, folder: str, which: str) -> Path:
+        return Path(folder) / f"{which}_rank{self.rank}_of_{self.world_size}.safetensors"
 
 
 class GPUMethodWorker(MethodWorker, ActorRolloutRefWorker):

@@ -42,9 +42,9 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import FRESH, ORIGINS, Group
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
+from bapo.engines.verl import cpu, losses, verl_config
 from bapo.engines.verl import critic as verl_critic
-from bapo.engines.verl import critic_cpu, losses, verl_config
-from bapo.engines.verl.batches import lay_out
+from bapo.engines.verl.batches import LAYOUT, lay_out
 from bapo.experiments import compose as configuration
 
 OPTIONS = {
@@ -94,7 +94,7 @@ def classifier(critic: Critic, folder) -> torch.nn.Module:
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder, num_labels=1, classifier_dropout=0.0)
-    model = critic_cpu.load_value_model(str(folder), torch.float32, config, False).eval()
+    model = cpu.load_value_model(str(folder), torch.float32, config, False).eval()
     model.score.load_state_dict(critic.model.lm_head.state_dict())
     return model
 
@@ -123,7 +123,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     verl_method, found, _ = batch(name, rows=True)
     assert {g.origin for g in found} == (set(ORIGINS) if name == "ba_ppo" else {FRESH})
     cut = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step, found)
-    layout = lay_out(cut, OmegaConf.create(TRAIN), ranks)
+    layout = lay_out(verl_method, cut, OmegaConf.create(TRAIN), ranks, step)
     rows = verl_rows([g for part in cut for g in part])
     template, _ = construct_minimal_padding_template(rows[0], {}, END)
     rows += [{key: template[key] for key in rows[0]}] * (len(layout.order) - len(rows))
@@ -148,7 +148,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     # each mini-batch from the same weights: the critic's loss and gradients, then the policy's
     policy, reference = tiny_model(0), tiny_model(1)
     whole["ref_log_prob"], whole["old_log_probs"] = verl_logprobs(reference, whole), whole["rollout_log_probs"]
-    whole[losses.LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
+    whole[LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
     fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118
     rows = [{field: whole[field][i] for field in fields} for i in range(len(rows))]
     share, width = len(rows) // ranks, layout.rows_per_update // ranks
@@ -172,7 +172,8 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         )
         learner = Learner(copy.deepcopy(policy), reference, 0, config, method, own)
         learner._one_update(step, part, None, lambda key, value, _: noted.update({key: value}), judged.advantages)
-        loss, gradients, _ = accumulated(Engine, policy, mine, losses.for_method(verl_method))
+        function = verl_critic.partial(losses.policy_loss, method=verl_method)
+        loss, gradients, _ = accumulated(Engine, policy, mine, function)
         assert loss == pytest.approx(noted["loss"], abs=1e-5)
         named = dict(learner.model.named_parameters())
         for key, gradient in gradients.items():
@@ -292,4 +293,4 @@ def test_the_workers_head_begins_at_0_and_its_batches_have_their_own_size() -> N
     data = TensorDict({"a": torch.zeros(8)}, batch_size=8)
     tu.assign_non_tensor(data, mini_batch_size=MINI * G, rows_per_update=24)
     assert tu.get(worker.train_mini_batch(data), "mini_batch_size") == 24
-    assert EngineRegistry._engines["value_model"]["fsdp2"]["cpu"] is critic_cpu.CPUValueEngine
+    assert EngineRegistry._engines["value_model"]["fsdp2"]["cpu"] is cpu.CPUValueEngine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,8 +31,9 @@ from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, R
 from bapo.engines.shared.prompts import Row
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import continued
-from bapo.engines.verl import advantages, losses
-from bapo.engines.verl.batches import Rows, lay_out
+from bapo.engines.verl import losses
+from bapo.engines.verl.batches import LAYOUT, counts_of, lay_out, spread
+from bapo.engines.verl.rows import Rows
 from bapo.engines.verl.sampler import with_grown
 
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
@@ -253,7 +255,7 @@ def verl_update(
     step: int,
 ) -> tuple[float, list[torch.Tensor], torch.Tensor]:
     """(loss, gradients, advantages [N, T] of the real rows) of one mini-batch on ``ranks`` data-parallel ranks."""
-    layout = lay_out([groups], OmegaConf.create(TRAIN), ranks, step, method.weight, method.phase, method.historical)
+    layout = lay_out(method, [groups], OmegaConf.create(TRAIN), ranks, step)
     rows = verl_rows(groups)
     template, _ = construct_minimal_padding_template(rows[0], {}, END)
     template = {name: template[name] for name in rows[0]}
@@ -261,17 +263,15 @@ def verl_update(
     rows = [rows[i] for i in layout.order]
 
     whole = as_batch(rows)
-    padded = whole.select("rm_scores", "response_mask").to_padded_tensor()
-    advantages.use(advantages.of_rows(method, [groups], layout))
-    estimated, _ = advantages.estimate(padded["rm_scores"], padded["response_mask"])
+    estimated = spread(layout.advantages, whole.select("response_mask").to_padded_tensor()["response_mask"])
     whole["advantages"] = response_to_nested(estimated, whole["response_mask"])
     whole["old_log_probs"] = verl_logprobs(model, whole) if method.needs_step_policy else whole["rollout_log_probs"]
     whole["ref_log_prob"] = verl_logprobs(reference, whole)
-    whole[losses.LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
+    whole[LAYOUT] = nested(list(torch.from_numpy(layout.columns)))
     fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118
     rows = [{name: whole[name][i] for name in fields} for i in range(len(rows))]
 
-    loss_function = losses.for_method(method)
+    loss_function = partial(losses.policy_loss, method=method)
     share, total, gradients = len(rows) // ranks, 0.0, None
     for rank in range(ranks):
         own = copy.deepcopy(model)
@@ -365,7 +365,7 @@ def test_a_mini_batch_is_never_split_between_updates() -> None:
     """Rank by rank, mini-batch by mini-batch: what verl's contiguous split by rank and then by size makes of it."""
     groups = [record(PROMPTS[i], 1, 0, FRESH, rows=True) for i in range(6)]
     parts, ranks = [groups[:4], groups[4:]], 2
-    layout = lay_out(parts, OmegaConf.create(TRAIN), ranks)
+    layout = lay_out(methods.build({"algorithm": "grpo"}, B, SEED), parts, OmegaConf.create(TRAIN), ranks, 1)
     owner = [0] * (4 * G) + [1] * (2 * G)  # row -> mini-batch; then padding, all of it in the smaller one
     owner += [1] * (len(layout.order) - len(owner))
     width = layout.rows_per_update // ranks
@@ -390,12 +390,12 @@ def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
     # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
     assert noted == {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
     number = torch.tensor([ORIGINS.index(origin) for origin in origins])
-    found = losses._divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask)
+    found = losses.divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask)
     for name, (value, weight) in noted.items():
         assert float(found[f"{name}_count"]) == weight
         assert float(found[f"{name}_sum"]) == pytest.approx(value * weight)
     assert float(found["surrogate_x2_count"]) == 0.0
-    assert not any(n.startswith("surrogate") for n in losses._divergence(logprobs, logprobs, mask, number, None))
+    assert not any(n.startswith("surrogate") for n in losses.divergence(logprobs, logprobs, mask, number, None))
 
 
 def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
@@ -404,14 +404,15 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
     for group in mixed:
         group.off_policy = np.array([False, False, False, True])
     solutions = [record(PROMPTS[i], 1, 9, DEMONSTRATED, rows=True, group_size=1) for i in range(2)]
-    layout = lay_out([mixed, solutions], OmegaConf.create(TRAIN), ranks=2, step=7, phase=1)
+    method = methods.build({"algorithm": "grpo"}, batch_size=B, seed=SEED)
+    layout = lay_out(method, [mixed, solutions], OmegaConf.create(TRAIN), ranks=2, step=7)
     assert (layout.rows, layout.rows_per_update, len(layout.order)) == (14, 12, 24)
     columns = layout.columns[np.argsort(layout.order)]  # rows of the groups, then padding
     origin, replayed = columns[:, 0].tolist(), columns[:, 2].tolist()
     assert origin == [0, 0, 0, 3] * 3 + [3, 3] + [-1] * 10
     assert replayed == [0, 0, 0, 1] * 3 + [1, 1] + [1] * 10  # padding of a supervised mini-batch looks like the rest
     lengths = [g.samples.lengths for g in mixed]
-    assert losses.counts_of(torch.from_numpy(columns[:1])) == {
+    assert counts_of(torch.from_numpy(columns[:1])) == {
         "step": 7,
         "nominal_sequences": MINI * G,
         "fresh_sequences": 9,
@@ -419,23 +420,22 @@ def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
         "fresh_tokens": sum(int(n[:3].sum()) for n in lengths),
         "replayed_tokens": sum(int(n[3]) for n in lengths),
         "token_advantages": 0,
-        "phase": 1,
+        "phase": 0,
     }
-    second = losses.counts_of(torch.from_numpy(columns[12:13]))
+    second = counts_of(torch.from_numpy(columns[12:13]))
     assert (second["fresh_sequences"], second["replayed_sequences"], second["fresh_tokens"]) == (0, 2, 0)
     half = layout.rows_per_update // 2
     for rank in range(2):  # each rank: six rows of the first mini-batch, then one solution and padding
         run = [row for row in layout.order[rank * 2 * half : (rank + 1) * 2 * half]]
         assert all(row < 12 for row in run[:half]) and sum(row in (12, 13) for row in run[half:]) == 1
-    method = methods.build({"algorithm": "grpo"}, batch_size=B, seed=SEED)
-    found = advantages.of_rows(method, [mixed, solutions], layout)[np.argsort(layout.order)]
+    found = layout.advantages[np.argsort(layout.order)]
     np.testing.assert_allclose(found[:4], method.advantages(mixed[0]))
     assert not found[14:].any()
 
 
 def test_metrics_are_sums_over_the_mini_batch() -> None:
     """However verl cuts a mini-batch, entropy and clip fraction come out as token means."""
-    from bapo.engines.verl.run_directory import update_metrics
+    from bapo.engines.verl.recorder import update_metrics
 
     method, made = batches("grpo", rows=True)
     model = tiny_model(0)
@@ -443,14 +443,15 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     for row in rows:
         row["old_log_probs"], row["advantages"] = row["rollout_log_probs"], torch.ones(len(row["responses"]))
         row["ref_log_prob"] = row["rollout_log_probs"]
-        row[losses.LAYOUT] = torch.tensor([0, 1, 0, 1, 16, 16, 0, 40, 0, 0, 0], dtype=torch.float64)
+        row[LAYOUT] = torch.tensor([0, 1, 0, 1, 16, 16, 0, 40, 0, 0, 0], dtype=torch.float64)
 
     def metrics(cuts: list[int]) -> dict[str, float]:
-        sums: dict[str, float] = {}
+        loss_function = partial(losses.policy_loss, method=method)
+        sums = {"actor/grad_norm": 1.0}
         for part in np.split(np.arange(len(rows)), cuts):
             micro = as_batch([rows[i] for i in part], dp_size=1, calculate_entropy=True)
             with torch.no_grad():
-                _, output = Engine(model).forward_step(micro, losses.for_method(method), forward_only=True)
+                _, output = Engine(model).forward_step(micro, loss_function, forward_only=True)
             for key, metric in output["metrics"].items():
                 sums[f"actor/{key}"] = sums.get(f"actor/{key}", 0.0) + metric.aggregate()
         return update_metrics(sums)
@@ -463,8 +464,8 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     # an expert's rows (3: none of X1, X2, X3) are left out of both, as where they were not there
     fresh = rows[:5]
     for row in rows[5:]:
-        row[losses.LAYOUT] = row[losses.LAYOUT].clone()
-        row[losses.LAYOUT][0] = 3
+        row[LAYOUT] = row[LAYOUT].clone()
+        row[LAYOUT][0] = 3
     mixed = metrics([])
     rows[:] = fresh
     own = metrics([])

@@ -13,8 +13,7 @@ os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from bapo.algorithm.rollouts import Group, Prompt, Samples
-from bapo.engines.verl.batches import Rows
-from bapo.engines.verl.rows import Live, StepRows, samples_of
+from bapo.engines.verl.rows import Live, Rows, StepRows, samples_of
 from bapo.engines.verl.sampler import beginning, with_grown
 
 

@@ -28,13 +28,11 @@ def arguments(verl: Any) -> Any:
     """What vLLM's engine is built from."""
     from transformers import PretrainedConfig
     from verl.utils.config import omega_conf_to_dataclass
-    from verl.workers.rollout.vllm_rollout.vllm_async_server import AsyncEngineArgs
-
-    from bapo.engines.verl.transfer import server
+    from verl.workers.rollout.vllm_rollout.vllm_async_server import AsyncEngineArgs, vLLMHttpServer
 
     found = []
 
-    class Server(server.Server):
+    class Server(vLLMHttpServer):
         def __init__(self) -> None:
             self.config = omega_conf_to_dataclass(verl.actor_rollout_ref.rollout)
             lora: dict[str, Any] = {}
@@ -80,7 +78,6 @@ def test_vllm_on_cpu_cores_reads_it_too() -> None:
 def assert_fits(found: Any, config: Any) -> None:
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     assert (found.max_model_len, found.seed) == (row, config.seed)
-    assert found.worker_extension_cls == "bapo.engines.verl.transfer.extension.Extension"
 
 
 def test_the_heads_that_are_refused_early_are_those_that_vllm_refuses_late() -> None:

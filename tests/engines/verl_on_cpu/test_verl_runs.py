@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -135,8 +136,20 @@ def ray_processes(launcher: int) -> list[str]:
     ]
 
 
-def temporary_folders(launcher: subprocess.Popen) -> list[Path]:
-    return list(Path(tempfile.gettempdir()).glob(f"bv-{launcher.pid}-*"))
+def wait_for(process: subprocess.Popen, ready: Callable[[], bool], limit: float = LIMIT) -> None:
+    deadline = time.monotonic() + limit
+    while not ready():
+        assert process.poll() is None, process.communicate()[1][-3000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def kill_behind(process: subprocess.Popen, checkpoint: Path) -> None:
+    """kill -9 as soon as a checkpoint is complete; the job notices that its parent is gone."""
+    wait_for(process, (checkpoint / "checksums.json").exists)  # written last
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert_gone(process)
 
 
 def tables(results: Path, *overrides: str) -> dict[str, pd.DataFrame]:
@@ -144,12 +157,34 @@ def tables(results: Path, *overrides: str) -> dict[str, pd.DataFrame]:
     return {name: pd.read_parquet(folder / name) for name in TABLES}
 
 
+def on_torch(results: Path, tmp_path: Path, *overrides: str) -> tuple[Path, dict[str, pd.DataFrame]]:
+    """(results folder, tables) of the torch engine's run."""
+    from bapo.engines.torch.trainer import train
+
+    other = tmp_path / "torch"
+    if not other.exists():
+        shutil.copytree(results, other)
+    train(composed(other, *overrides))
+    return other, tables(other, *overrides)
+
+
+def on_verl(results: Path, *overrides: str, says: str = "") -> dict[str, pd.DataFrame]:
+    """Tables of a run that ends well, leaves nothing behind and says what it should."""
+    process = run_command(results, *overrides)
+    error = finish(process)
+    assert process.returncode == 0, error[-3000:]
+    assert says in error
+    assert_gone(process)
+    assert not list(Path(tempfile.gettempdir()).glob(f"bv-{process.pid}-*"))
+    return tables(results, VERL, *overrides)
+
+
 def without_times(steps: pd.DataFrame) -> pd.DataFrame:
     """What two runs have in common; the torch engine has no second one to compare log-probabilities with."""
     return steps[[c for c in steps.columns if not c.startswith((TIME_COLUMNS, "mismatch"))]]
 
 
-def assert_same_run(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame], tolerance: float) -> None:
+def assert_same_run(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame], tolerance: float = 2e-3) -> None:
     pd.testing.assert_frame_equal(
         without_times(found[STEPS]), without_times(expected[STEPS]), rtol=tolerance, atol=tolerance
     )
@@ -160,8 +195,30 @@ def assert_same_run(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataF
         )
 
 
+def weights(folder: Path) -> np.ndarray:
+    from safetensors.torch import load_file
+
+    tensors = load_file(folder / "model.safetensors")
+    return np.concatenate(
+        [tensors[name].float().numpy().ravel() for name in sorted(tensors) if name != "lm_head.weight"]
+    )
+
+
+def assert_same_weights(results: Path, other: Path, *overrides: str) -> None:
+    """Adam turns the rounding of gradients near zero (a token that never occurs) into whole steps, so the distance
+    between the engines is compared with the distance that training went."""
+
+    def last(folder: Path) -> np.ndarray:
+        return weights(folder / verify_files(folder)["checkpoint"])
+
+    start = weights(base_directory(composed(results)) / "checkpoint")
+    own = last(run_directory(composed(results, VERL, *overrides)))
+    expected = last(run_directory(composed(other, *overrides)))
+    assert np.linalg.norm(own - expected) < 0.05 * np.linalg.norm(expected - start)
+
+
 METHODS = {
-    "dapo": ["method.max_generation_batches=2", "probe.samples=32"],
+    "dapo": ["method.max_generation_batches=2"],
     "grpo_v5": ["method.v=2"],  # reads the policy of the step's start, which verl computes
 }
 #: what these do happens in runs of other methods too
@@ -177,70 +234,22 @@ def cases(options: dict[str, list[str]], *marks: pytest.MarkDecorator) -> list:
     return [pytest.param([f"method={name}", *more], id=name, marks=marks) for name, more in options.items()]
 
 
-#: what the torch engine does not know; no meaning for the run
-VERL_ONLY = ["verl.validation=[cd34]", "verl.console=true", "tracking.kind=wandb"]
-
-
 @pytest.mark.parametrize("method", cases(METHODS) + cases(BY_HAND, by_hand))
 def test_verl_repeats_the_torch_engine(results: Path, tmp_path: Path, method: list[str]) -> None:
     """Same prompts, same random numbers, same loss: the two engines' runs agree to rounding."""
-    from bapo.engines.torch.trainer import train
-
-    other = tmp_path / "torch"
-    shutil.copytree(results, other)
-    summary = train(composed(other, *method))
-    more = VERL_ONLY if "method=dapo" in method else []
-    process = run_command(results, *method, *more)
-    error = finish(process)
-    assert process.returncode == 0, error[-3000:]
-    assert "step 4/4  reward" in error
-    found = tables(results, VERL, *method)
-    folder = run_directory(composed(results, VERL, *method))
-    if more:
-        assert_validated_and_logged(folder, found[PROBE])
-        found[PROBE] = found[PROBE].query("set != 'cd34'")
-    assert_same_run(found, tables(other, *method), tolerance=2e-3)
+    other, expected = on_torch(results, tmp_path, *method)
+    found = on_verl(results, *method, "tracking.kind=wandb", says="step 4/4  reward")
+    assert_same_run(found, expected)
+    assert_same_weights(results, other, *method)
     assert (found[STEPS]["seconds_reward"] > 0).all()
     # alpha, where it is another policy than the one that is trained
     assert (found[STEPS]["mismatch_mean"] < 1e-4).all() and (found[STEPS]["mismatch_max"] > 0).all()
-    found = verify_files(folder)
-    assert found["totals"]["rollouts"] == summary["totals"]["rollouts"] > 0
-    assert found["totals"]["trained_tokens"] == summary["totals"]["trained_tokens"] > 0
-    assert found["checkpoint"] == "checkpoints/step_000004"
-    assert_gone(process)
-    assert not temporary_folders(process)
-    # The weights too. Adam turns the rounding of gradients near zero (a token that never occurs) into whole steps, so
-    # the distance between the engines is compared with the distance that training went.
-    start = weights(base_directory(composed(results)) / "checkpoint")
-    own, expected = (
-        weights(folder / found["checkpoint"]),
-        weights(run_directory(composed(other, *method)) / summary["checkpoint"]),
-    )
-    assert np.linalg.norm(own - expected) < 0.05 * np.linalg.norm(expected - start)
-
-
-def assert_validated_and_logged(folder: Path, probe: pd.DataFrame) -> None:
-    """32 samples of every validation problem that are not all alike; wandb without a network; verl's console lines."""
-    validated = probe[probe["set"] == "cd34"]
-    assert sorted(validated["step"].unique()) == [0, 2, 4]  # as the probe: three points
-    assert (validated.groupby("step").size() == 8).all()
-    assert (validated["samples"] == 32).all() and (probe["samples"] == 32).all()
-    assert validated["correct"].between(1, 31).any()
-    written = list((folder / "wandb").glob("offline-run-*/run-*.wandb"))
-    assert len(written) == 1
-    content = written[0].read_bytes()
-    assert b"reward_mean" in content and b"verl/actor/grad_norm" in content and b"val-core/cd34/acc/mean@32" in content
-    log = (folder / "verl.log").read_text(encoding="utf-8")
-    assert all(f"step:{n} - " in log for n in range(5))
-
-
-def weights(folder: Path) -> np.ndarray:
-    from safetensors.torch import load_file
-
-    tensors = load_file(folder / "model.safetensors")
-    return np.concatenate(
-        [tensors[name].float().numpy().ravel() for name in sorted(tensors) if name != "lm_head.weight"]
-    )
+    folder = run_directory(composed(results, VERL, *method))
+    own, theirs = (verify_files(run)["totals"] for run in (folder, run_directory(composed(other, *method))))
+    for total in ("rollouts", "trained_tokens"):
+        assert own[total] == theirs[total] > 0
+    written = next((folder / "wandb").glob("offline-run-*/run-*.wandb")).read_bytes()
+    assert b"reward_mean" in written and b"verl/actor/grad_norm" in written
 
 
 TWO_RANKS = "verl.gpus_per_node=2"
@@ -250,41 +259,25 @@ def test_a_killed_bapo_run_on_two_ranks_goes_on_as_if_nothing_had_happened(resul
     """4 steps, kill -9, and 2 more equal 6 in one go, here of the torch engine: buffers, delayed policy and its phase
     are in the checkpoint. Two processes share the model by FSDP2, so the delayed policy is kept and pushed by shards.
     """
-    from bapo.engines.torch.trainer import train
+    from safetensors.torch import load_file
 
     bapo = ["method=bapo", "method.v=2", "method.m=2", "train.steps=6", "checkpoint.every=4"]
-    other = tmp_path / "torch"
-    shutil.copytree(results, other)
-    train(composed(other, *bapo))
-    expected = tables(other, *bapo)
+    other, expected = on_torch(results, tmp_path, *bapo)
     steps = expected[STEPS]
     assert steps["rollout_version"].tolist() == [0, 1, 1, 3, 3, 5]  # v = 2
     assert steps["reevaluated_prompts"].tolist()[1] > 0  # m = 2
     assert steps["high_buffer"][3] > 0 and steps["x3"][4] > 0  # replayed after the checkpoint, stored before it
 
-    process = run_command(results, *bapo, TWO_RANKS)
     saved = run_directory(composed(results, VERL, *bapo)) / "checkpoints" / "verl" / "global_step_4"
-    deadline = time.monotonic() + LIMIT
-    while not (saved / "checksums.json").exists():
-        assert process.poll() is None, process.communicate()[1][-3000:]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    assert_gone(process)  # the job notices that its parent is gone
-    killed = process
-    from safetensors.torch import load_file
-
+    killed = run_command(results, *bapo, TWO_RANKS)
+    kill_behind(killed, saved)
     shards = [load_file(saved / "bapo" / f"rollout_policy_rank{rank}_of_2.safetensors") for rank in (0, 1)]
     half = sum(t.numel() for t in shards[0].values())
     assert half < 0.6 * sum(t.numel() for s in shards for t in s.values())
 
-    process = run_command(results, *bapo, TWO_RANKS)
-    error = finish(process)
-    assert process.returncode == 0, error[-3000:]
-    assert "going on after step 4" in error
-    assert_same_run(tables(results, VERL, *bapo), expected, tolerance=2e-3)
-    assert not temporary_folders(killed)  # the next job clears up after it
+    assert_same_run(on_verl(results, *bapo, TWO_RANKS, says="going on after step 4"), expected)
+    assert_same_weights(results, other, *bapo)
+    assert not list(Path(tempfile.gettempdir()).glob(f"bv-{killed.pid}-*"))  # the next job clears up after it
 
 
 def test_a_run_longer_than_its_job_stops_in_time_and_goes_on(results: Path) -> None:
@@ -293,14 +286,10 @@ def test_a_run_longer_than_its_job_stops_in_time_and_goes_on(results: Path) -> N
     process = run_command(results, *short)
     error = finish(process)
     assert process.returncode == 130, error[-3000:]
-    assert "stopping, 0.0 minutes before the end of its job" in error
-    assert "stopped after step 1 of 2; the same command goes on there" in error
-    process = run_command(results, *short)
-    error = finish(process)
-    assert process.returncode == 0, error[-3000:]
-    assert "going on after step 1" in error
+    assert "stopped after step 1 of 2" in error
+    found = on_verl(results, *short, says="going on after step 1")
+    assert found[STEPS]["step"].tolist() == [1, 2]
     folder = run_directory(composed(results, VERL, *short))
-    assert read_table(folder / STEPS)["step"].tolist() == [1, 2]
     assert [path.name for path in (folder / "checkpoints").glob("step_*")] == ["step_000002"]
 
 
@@ -335,12 +324,10 @@ def test_a_stopped_run_goes_on_from_an_intact_checkpoint_and_the_death_of_a_work
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=LIMIT) == 130
     said.thread.join(timeout=10)
-    assert "stopping after the running step" in str(said)
     assert_gone(process)
     folder = run_directory(composed(results, VERL, *long))
     last = int((folder / "checkpoints" / "verl" / "latest_checkpointed_iteration.txt").read_text())
-    assert f"stopped after step {last} of 2000" in str(said) and f"step {last}/2000" in str(said)
-    assert f"step {last + 1}/2000" not in str(said)
+    assert f"stopped after step {last} of 2000" in str(said) and f"step {last + 1}/2000" not in str(said)
     assert read_table(folder / STEPS)["step"].tolist() == list(range(1, last + 1))
     assert not (folder / ".stop").exists()
     damaged = next((folder / "checkpoints" / "verl" / f"global_step_{last}" / "actor").glob("optim*.pt"))
@@ -351,16 +338,13 @@ def test_a_stopped_run_goes_on_from_an_intact_checkpoint_and_the_death_of_a_work
     process = run_command(results, *long)
     said = Reader(process)
     said.wait_for(f"step {last}/2000")
-    assert f"{damaged} does not have the contents that were written" in str(said)
-    assert f"going on after step {last - 1}" in str(said)
+    assert str(damaged) in str(said) and f"going on after step {last - 1}" in str(said)
     family = psutil.Process(process.pid).children(recursive=True)
     victims = [p for p in family if any("AgentLoopWorker" in part for part in p.cmdline())]
-    assert victims
     victims[0].kill()
     assert process.wait(timeout=LIMIT) == 1
     said.thread.join(timeout=10)
-    assert "the verl job failed" in str(said)
-    assert "AgentLoopWorker" in str(said) and "died" in str(said)
+    assert "the verl job failed" in str(said) and "AgentLoopWorker" in str(said)
     assert_gone(process)
 
 
@@ -420,7 +404,7 @@ def test_bapo_on_diagrams_repeats_the_torch_engine(tmp_path: Path, monkeypatch: 
     process = run_command(tmp_path, *bapo, settings=shared)
     error = finish(process)
     assert process.returncode == 0, error[-3000:]
-    assert_same_run({name: pd.read_parquet(folder / name) for name in TABLES}, expected, tolerance=2e-3)
+    assert_same_run({name: pd.read_parquet(folder / name) for name in TABLES}, expected)
     assert_gone(process)
     published = folder / verify_files(folder)["checkpoint"]
     from bapo.engines.shared import models

@@ -1,4 +1,4 @@
-"""The run directory of a verl run: verl's metrics and validation under our names, and what the steps have cost."""
+"""The tables of a verl run: verl's metrics and validation under our names, and what the steps have cost."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import records
-from bapo.engines.verl import settings
 from bapo.experiments.budgets import Budget
+from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
 from bapo.store.files import GROUPS, PROBE, STEPS
 
@@ -24,18 +22,14 @@ UPDATE = ("old_log_prob", "ref", "values", "adv", "update_critic", "update_actor
 class Recorder:
     """The tables of a run, how much of its budget is spent, and whether the policy is probed next."""
 
-    def __init__(self, run: DictConfig, method: Method, budget: Budget) -> None:
+    def __init__(self, run: Config, method: Method, budget: Budget) -> None:
         self.run, self.method, self.budget = run, method, budget
         self.tables = records.Tables()
         self.row: dict[str, Any] = {}  # of steps.parquet, the running step's
-        self.spent, self.probe_due = 0.0, True  # the model before training is probed
+        self.spent, self.probes = 0.0, run.probe.prompts > 0  # the model before training is probed
 
     def finished(self, step: int) -> bool:
         return self.budget.finished(self.spent, step)
-
-    @property
-    def probes(self) -> bool:
-        return bool(settings.validation_sets(self.run)) and self.probe_due
 
     def begin_row(
         self,
@@ -51,7 +45,8 @@ class Recorder:
         seconds = dict.fromkeys(PHASES, 0.0)
         self.row = records.step_row(step, version, fresh, batch, self.method, parameters, ledger, update, seconds)
         before, self.spent = self.spent, self.spent + self.budget.spent([self.row])
-        self.probe_due = self.budget.probes(before, self.spent, step, self.run.probe.points)
+        due = self.budget.probes(before, self.spent, step, self.run.probe.points)
+        self.probes = due and self.run.probe.prompts > 0
 
     def end_row(
         self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Mapping[str, float]
@@ -74,35 +69,16 @@ class Recorder:
 
         Raises RuntimeError if some are missing: verl drops the samples of a rollout that failed.
         """
-        rows, expected = probe_rows(step, entries), settings.validation_sets(self.run)
-        for row in rows:
-            samples = expected[row["set"]][1]
-            if row["samples"] % samples:
-                raise RuntimeError(
-                    f"step {step}, validation on {row['set']}: problem {row['prompt_id']} has {row['samples']} samples "
-                    f"instead of {samples}; a rollout failed"
-                )
-        if len(rows) != problems:
-            raise RuntimeError(f"step {step}: {len(rows)} of {problems} problems were validated; a rollout failed")
+        rows = probe_rows(step, entries)
+        short = [row["prompt_id"] for row in rows if row["samples"] % self.run.probe.samples]
+        if short or len(rows) != problems:
+            raise RuntimeError(f"step {step}: {len(rows)} of {problems} problems validated, {len(short)} in part")
         self.tables.rows[PROBE] += rows
 
     def read(self, folder: Path) -> None:
         """Go on from the tables in ``folder``."""
         self.tables.read(folder)
         self.spent = self.budget.spent(self.tables.rows[STEPS])
-
-
-def update_metrics(metrics: dict[str, Any]) -> dict[str, float]:
-    """Return the update's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
-    values = {"loss": metrics.get("actor/bapo/loss"), "gradient_norm": metrics.get("actor/grad_norm")}
-    tokens = metrics.get("actor/bapo/tokens", 0)
-    for name in ("clip_fraction", "kl", "entropy"):
-        if tokens and f"actor/bapo/{name}_sum" in metrics:
-            values[name] = metrics[f"actor/bapo/{name}_sum"] / tokens
-    for name in (f"{kind}_x{number}" for kind in ("tv", "surrogate") for number in (1, 2, 3)):
-        if metrics.get(f"actor/bapo/{name}_count"):
-            values[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
-    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[dict[str, Any]]:
@@ -112,12 +88,21 @@ def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[dic
         scores[name, problem].append(score)
     return [
         {
-            "step": step,
-            "set": name,
-            "prompt_id": problem,
-            "correct": int(sum(s)),
-            "samples": len(s),
-            "mean": sum(s) / len(s),
+            **{"step": step, "set": name, "prompt_id": problem},
+            **{"correct": int(sum(s)), "samples": len(s), "mean": sum(s) / len(s)},
         }
         for (name, problem), s in scores.items()
     ]
+
+
+def update_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return the update's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
+    values = {"loss": metrics["actor/bapo/loss"], "gradient_norm": metrics["actor/grad_norm"]}
+    tokens = metrics["actor/bapo/tokens"]
+    for name in ("clip_fraction", "kl", "entropy"):
+        if tokens and f"actor/bapo/{name}_sum" in metrics:
+            values[name] = metrics[f"actor/bapo/{name}_sum"] / tokens
+    for name in (f"{kind}_x{number}" for kind in ("tv", "surrogate") for number in (1, 2, 3)):
+        if metrics.get(f"actor/bapo/{name}_count"):
+            values[name] = metrics[f"actor/bapo/{name}_sum"] / metrics[f"actor/bapo/{name}_count"]
+    return {name: float(value) for name, value in values.items()}

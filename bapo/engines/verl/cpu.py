@@ -1,34 +1,72 @@
-"""A rollout server for verl: one Hugging Face model in a Ray actor, sampled with the torch engine's sampler."""
+"""verl on CPU cores: a rollout server with a Hugging Face model, and training workers on gloo. See ``plugin.py``.
+
+The server is as strict as vLLM: a push of weights at the wrong moment fails here, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import ray
 import torch
+import torch.distributed as dist
+from verl.utils import model as verl_model
 from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.engine import EngineRegistry
+from verl.workers.engine.fsdp import transformer_impl
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
 from bapo.engines.shared.models.images import Images, reads_images
 from bapo.engines.shared.prompts import parameters_of
 from bapo.engines.shared.sampling import SamplingParameters, sample
-from bapo.engines.verl.cpu import strict
-from bapo.engines.verl.cpu.sleeping import CACHE, WEIGHTS, Sleeper
+from bapo.engines.verl.critic import CriticWorker
 from bapo.engines.verl.images import prepared
+from bapo.engines.verl.worker import MethodWorker
+
+WEIGHTS, CACHE = "weights", "kv_cache"
+
+
+class Sleeper:
+    """Tracks what a rollout engine has in memory, and fails where vLLM would not survive.
+
+    verl puts vLLM to sleep at level 2, which throws the weights away. It is woken in two steps, memory for weights and
+    then the key-value cache, with the push of weights between them. awake: parts that have memory; pushed: whether
+    weights have come since they were last thrown away.
+    """
+
+    def __init__(self) -> None:
+        self.awake, self.pushed = {WEIGHTS, CACHE}, False
+
+    def sleep(self, waiting: int) -> None:
+        assert not waiting, f"the rollout engine is to sleep while {waiting} responses are under way"
+        self.awake, self.pushed = set(), False
+
+    def wake(self, parts: Iterable[str]) -> None:
+        for part in parts:
+            assert part not in self.awake, f"the rollout engine's {part} are awake: vLLM would map them twice"
+            self.awake.add(part)
+
+    def push(self) -> None:
+        assert self.awake == {WEIGHTS}, f"weights were pushed to a rollout engine with {sorted(self.awake)} awake"
+        self.pushed = True
+
+    def generate(self) -> None:
+        assert self.pushed and self.awake == {WEIGHTS, CACHE}, "the rollout engine sleeps, or lost its weights"
 
 
 @dataclass
 class Request:
-    """One response to generate. key, prompt_key, sample: what its random numbers depend on, as in the torch engine.
-
-    images: the prompt's, prepared, where there are any.
-    """
+    """One response to generate. key, prompt_key, sample: what its random numbers depend on, as in the torch engine."""
 
     tokens: list[int]
     parameters: SamplingParameters
@@ -44,7 +82,7 @@ def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[
     together: dict[tuple[SamplingParameters, int, int], list[int]] = defaultdict(list)
     for place, request in enumerate(requests):
         together[request.parameters, request.key, request.sample].append(place)
-    answers: list[Any] = [None] * len(requests)
+    answers: dict[int, tuple[list[int], list[float]]] = {}
     for (parameters, key, number), places in together.items():
         chosen = [requests[i] for i in places]
         keys = np.array([r.prompt_key for r in chosen], dtype=np.uint64)
@@ -53,11 +91,11 @@ def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[
         for place, samples in zip(places, drawn, strict=True):
             n = int(samples.lengths[0])
             answers[place] = (samples.tokens[0, :n].tolist(), samples.logprobs[0, :n].tolist())
-    return answers
+    return [answers[place] for place in range(len(requests))]
 
 
 class Server:
-    """Ray actor: tokens in, tokens out, requests gathered into batches. As strict as vLLM about sleep."""
+    """Ray actor: tokens in, tokens out, requests gathered into batches."""
 
     def __init__(self, config: Any, model_config: Any) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
@@ -71,14 +109,12 @@ class Server:
         self.tokenizer, self.processor = self.model_config.tokenizer, self.model_config.processor
         self.version: int | None = None
         self.waiting: list[Request] = []
-        self.arrived = asyncio.Event()
-        self.busy = asyncio.Lock()
+        self.arrived, self.busy = asyncio.Event(), asyncio.Lock()
         self.sleeper, self.under_way = Sleeper(), 0
         self.loop: asyncio.Task | None = None
 
-    async def ready(self) -> bool:
+    async def ready(self) -> None:
         self.loop = self.loop or asyncio.create_task(self._serve())
-        return True
 
     async def generate(
         self,
@@ -89,41 +125,32 @@ class Server:
         **_: Any,
     ) -> TokenOutput:
         self.sleeper.generate()
-        tokens = [int(t) for t in prompt_ids]
-        p = self._checked(tokens, sampling_params)
+        prompt, p = [int(t) for t in prompt_ids], sampling_params
         parameters = parameters_of(
             self.tokenizer,
             temperature=float(p.get("temperature", 1.0)),
             top_p=float(p.get("top_p", 1.0)),
             top_k=int(p.get("top_k", -1)),
-            max_tokens=int(p["max_tokens"]),
+            max_tokens=int(p.get("max_tokens", self.config.response_length)),
             generation=self.model_config.generation_config,
         )
         ends = dict.fromkeys((*parameters.eos_ids, *map(int, p.get("stop_token_ids") or ())))
         parameters = replace(parameters, eos_ids=tuple(ends))
-        key, prompt_key, number = p["draw"]
-        result = asyncio.get_running_loop().create_future()
         images = prepared(self.processor, list(image_data or []))
-        self.waiting.append(Request(tokens, parameters, key, prompt_key, number, images, result))
+        result = asyncio.get_running_loop().create_future()
+        self.waiting.append(Request(prompt, parameters, *p["draw"], images, result))
         self.arrived.set()
         self.under_way += 1
         try:
             tokens, logprobs, version = await result
         finally:
             self.under_way -= 1
-        ended = bool(tokens) and tokens[-1] in parameters.eos_ids
         return TokenOutput(
             token_ids=tokens,
             log_probs=logprobs if p.get("logprobs") else None,
-            stop_reason="completed" if ended else "length",
+            stop_reason="completed" if tokens and tokens[-1] in parameters.eos_ids else "length",
             extra_fields={"global_steps": version},
         )
-
-    def _checked(self, prompt: list[int], parameters: dict[str, Any]) -> dict[str, Any]:
-        limit = self.config.max_model_len or self.config.prompt_length + self.config.response_length
-        p = {**parameters, "max_tokens": parameters.get("max_tokens", self.config.response_length)}
-        strict.check(prompt, p, limit, self.model.get_input_embeddings().num_embeddings)
-        return p
 
     async def _serve(self) -> None:
         while True:
@@ -153,9 +180,6 @@ class Server:
     async def set_global_steps(self, version: int) -> None:
         self.version = version
 
-    async def _nothing(self, *_: Any, **__: Any) -> None:
-        """Part of verl's interface, without a use here."""
-
     async def sleep(self) -> None:
         self.sleeper.sleep(self.under_way)
         with torch.no_grad():
@@ -164,6 +188,9 @@ class Server:
 
     async def wake_up(self, tags: list[str] | None = None) -> None:
         self.sleeper.wake(tags or [WEIGHTS, CACHE])
+
+    async def _nothing(self, *_: Any, **__: Any) -> None:
+        """Part of verl's interface, without a use here."""
 
     clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
@@ -193,7 +220,6 @@ class Adapter(BaseRollout):
         rank = int(os.environ.get("RANK", 0))
         self.replica_rank = rank // size if replica_rank == -1 else replica_rank
         self.leads = rank % size == 0
-        self.server: Any = None
 
     async def resume(self, tags: list[str]) -> None:
         await self._tell("wake_up", tags)
@@ -204,11 +230,73 @@ class Adapter(BaseRollout):
     async def _tell(self, method: str, *arguments: Any) -> None:
         """Call the server, once for all ranks that share it."""
         if self.leads:
-            self.server = self.server or ray.get_actor(server_name(self.replica_rank))
-            await getattr(self.server, method).remote(*arguments)
+            await getattr(ray.get_actor(server_name(self.replica_rank)), method).remote(*arguments)
 
     async def update_weights(
         self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: Any
     ) -> None:
         named = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
         await self._tell("load_weights", named, global_steps)
+
+
+class CPUEngine(FSDPEngineWithLMHead):
+    """One process: the module as it is. More: verl's own FSDP2 on a gloo mesh."""
+
+    def _build_fsdp_module(self, module: Any) -> Any:
+        if dist.get_world_size() == 1:
+            self._autocast_dtype, self.scaler = torch.float32, None
+            if self.engine_config.forward_only:
+                self._is_offload_param = self._is_offload_optimizer = False
+            return module
+        # verl offloads models without gradient to pinned memory, which needs an accelerator
+        original, transformer_impl.CPUOffloadPolicy = transformer_impl.CPUOffloadPolicy, lambda pin_memory=True: None
+        try:
+            return super()._build_fsdp_module(module)
+        finally:
+            transformer_impl.CPUOffloadPolicy = original
+
+
+def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+    """verl's ``load_valuehead_model``, which insists on flash attention."""
+    from transformers import AutoModelForTokenClassification
+
+    return AutoModelForTokenClassification.from_pretrained(
+        local_path, dtype=torch_dtype, config=model_config, attn_implementation="sdpa"
+    )
+
+
+class CPUValueEngine(CPUEngine, FSDPEngineWithValueHead):
+    def _build_module(self) -> Any:
+        original, verl_model.load_valuehead_model = verl_model.load_valuehead_model, load_value_model
+        try:
+            return super()._build_module()
+        finally:
+            verl_model.load_valuehead_model = original
+
+
+for _kind, _engine in (("language_model", CPUEngine), ("value_model", CPUValueEngine)):
+    for _backend in ("fsdp", "fsdp2"):
+        EngineRegistry._engines[_kind][_backend].setdefault("cpu", _engine)
+
+
+class CPUTrainingWorker(TrainingWorker):
+    def __init__(self, config: Any) -> None:
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        if not dist.is_initialized():
+            # verl would ask for "cpu:gloo,cpu:gloo", which torch refuses
+            dist.init_process_group(
+                "gloo",
+                rank=int(os.environ.get("RANK", 0)),
+                world_size=int(os.environ.get("WORLD_SIZE", 1)),
+                timeout=timedelta(seconds=600),
+                init_method=os.environ.get("DIST_INIT_METHOD"),
+            )
+        super().__init__(config)
+
+
+class CPUMethodWorker(MethodWorker, ActorRolloutRefWorker):
+    actor_worker_cls = ref_worker_cls = CPUTrainingWorker
+
+
+class CPUCriticWorker(CriticWorker, CPUTrainingWorker):
+    """On CPU cores."""

@@ -15,9 +15,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 def _device_module() -> types.ModuleType:
     """``torch.cpu`` and the functions that verl calls on ``torch.cuda``, without effect."""
     module = types.ModuleType("bapo_torch_cpu")
-    for name in dir(torch.cpu):
-        if not name.startswith("__"):
-            setattr(module, name, getattr(torch.cpu, name))
+    vars(module).update({name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")})
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
         setattr(module, name, lambda *_, **__: 0)
     for name in ("empty_cache", "reset_peak_memory_stats", "ipc_collect"):

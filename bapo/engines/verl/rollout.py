@@ -1,0 +1,182 @@
+"""A rollout on verl: prompts as rows to submit, the sampling of one response, and the wait for finished prompts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import ray
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.utils import tensordict_utils as tu
+from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.profiler import simple_timer
+
+from bapo import seeds
+from bapo.algorithm.rollouts import Prompt
+from bapo.engines.shared.models import chats
+from bapo.engines.shared.prompts import PromptStream
+from bapo.engines.verl import images
+from bapo.engines.verl.plugin import CPU_ROLLOUT
+from bapo.tasks.base import Problem
+
+#: seconds between two looks at TransferQueue (verl: 2) and between two looks at the workers
+POLL, LOOK = 0.05, 5.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt's place in verl's training set."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The beginning of a response: its tokens so far, the log-probability of each, its number in the group."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    number: int
+
+
+class PromptSource:
+    """verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows to submit."""
+
+    def __init__(self, dataset: Any, problems: Sequence[Problem], seed: int) -> None:
+        """problems: those of the file that the dataset was made from, in its order."""
+        self.dataset, self.seed = dataset, seed
+        self.ground_truths = [p.ground_truth for p in problems]
+        prompts = [Prompt(p.id, Row(i)) for i, p in enumerate(problems)]
+        self.by_id = {p.id: p for p in prompts}
+        self.stream = PromptStream(prompts, seed)
+
+    def batch(
+        self,
+        prompts: list[Prompt],
+        group_size: int,
+        step: int,
+        purpose: tuple[object, ...],
+        max_tokens: int | None = None,
+        beginnings: list[Beginning] | None = None,
+    ) -> TensorDict:
+        """Return rows for verl's agent loop, one a prompt, with the torch engine's keys of random numbers.
+
+        max_tokens: new tokens that a response may take; None: as many as sampling.max_response_tokens leaves.
+        beginnings: for rows of one response that is under way.
+        """
+        columns = collate_fn([self.dataset[p.row.index] for p in prompts])
+        count = len(prompts)
+        # no "_" in it: verl makes row keys of it, {uid}_{session}_{index}
+        columns["uid"] = np.array([uuid4().hex for _ in prompts], dtype=object)
+        columns["draw_key"] = np.array([seeds.key64(self.seed, *purpose, step)] * count, dtype=object)
+        columns["prompt_key"] = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=object)
+        columns["__rollout_n__"] = np.array([group_size] * count, dtype=object)
+        begun = [{}] * count if beginnings is None else [vars(b) for b in beginnings]
+        columns["part"] = np.array([{"max_tokens": max_tokens, **b} for b in begun], dtype=object)
+        rows = tu.get_tensordict(columns)
+        tu.assign_non_tensor_data(rows, "global_steps", step)
+        return rows
+
+
+class SeededSingleTurn(AgentLoopBase):
+    """Samples one response to one prompt, from its beginning or from where an earlier step cut it off.
+
+    ``draw_key`` and ``part`` come with the prompt (see :meth:`PromptSource.batch`); validation prompts have none, and
+    use one key for every step, so that changes of their accuracy come from the policy. Only the CPU rollout reads keys.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        chats.prepare(self.tokenizer, self.config.bapo.config)
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+        longest = self.rollout_config.response_length
+        prompt_ids, pictures = await self.loop.run_in_executor(
+            None, images.encode, self.tokenizer, self.processor, row["raw_prompt"]
+        )
+        if not 0 < len(prompt_ids) <= self.rollout_config.prompt_length:
+            raise ValueError(
+                f"problem {row['extra_info']['id']} has {len(prompt_ids)} prompt tokens, allowed are 1 to "
+                f"{self.rollout_config.prompt_length}; raise sampling.max_prompt_tokens (prompts are never truncated)"
+            )
+        part = row.get("part") or {}
+        begun, logprobs = list(part.get("tokens", ())), list(part.get("logprobs", ()))
+        parameters = self._seeded(sampling_params, row)
+        if begun or part.get("max_tokens"):
+            left = longest - len(begun)
+            parameters["max_tokens"] = min(left, part.get("max_tokens") or left)
+        metrics: dict[str, Any] = {}
+        with simple_timer("generate_sequences", metrics):
+            output = await self.server_manager.generate(
+                request_id=uuid4().hex,
+                prompt_ids=[*prompt_ids, *begun],
+                sampling_params=parameters,
+                image_data=pictures or None,
+            )
+        metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
+        tokens = images.ended([*begun, *output.token_ids][:longest], self.processor, self.tokenizer)
+        return AgentLoopOutput(
+            prompt_ids=prompt_ids,
+            response_ids=tokens,
+            response_mask=[1] * len(tokens),
+            response_logprobs=[*logprobs, *output.log_probs][: len(tokens)] if output.log_probs else None,
+            multi_modal_data={"images": pictures} if pictures else {},
+            num_turns=2,
+            metrics=AgentLoopMetrics(**metrics),
+            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
+        )
+
+    def _seeded(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+        parameters = dict(sampling_params)
+        if ends := chats.more_ends(self.tokenizer):
+            parameters["stop_token_ids"] = list(ends)
+        if self.rollout_config.name == CPU_ROLLOUT:
+            key = row.get("draw_key") or seeds.key64(self.config.bapo.config.seed, "probe", row["data_source"], 0)
+            prompt_key = int(row.get("prompt_key") or seeds.key64(row["extra_info"]["id"]))
+            number = int((row.get("part") or {}).get("number", row["session_id"]))
+            parameters["draw"] = (int(key), prompt_key, number)
+        return parameters
+
+
+class MethodReplayBuffer(ReplayBuffer):
+    """verl's replay buffer: hands every training batch to the method, and notices when a worker has died.
+
+    ``build_batch`` gets the fresh groups, with rewards, and returns the batch to train on; ``asked`` says how many
+    prompts the method drew for this step, whatever verl's own batch size is.
+    """
+
+    def __init__(
+        self, build_batch: Callable[[KVBatchMeta], tuple[KVBatchMeta, dict]], asked: Callable[[], int]
+    ) -> None:
+        super().__init__("sync", {}, None, "drop", {}, poll_interval=POLL)
+        self.build_batch, self.asked = build_batch, asked
+        self.watched: list[Any] = []
+        self._looked = time.monotonic()
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
+        if partition_id != "train":
+            return self.collect(global_steps, partition_id, batch_size)
+        meta, metrics = self.collect(global_steps, partition_id, self.asked())
+        batch, more = self.build_batch(meta)
+        return batch, {**metrics, **more}
+
+    def collect(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:
+        """Wait for ``batch_size`` prompts of a partition to be finished."""
+        return super().sample(global_steps=global_steps, partition_id=partition_id, batch_size=batch_size)
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
+        if time.monotonic() - self._looked > LOOK:
+            self._looked = time.monotonic()
+            # raises RayActorError, with the reason, where one has died: its prompts would stay "running" for ever
+            ready, _ = ray.wait(
+                [w.__ray_ready__.remote() for w in self.watched], num_returns=len(self.watched), timeout=1
+            )
+            ray.get(ready)
+        return super()._wait_for_next_poll(partition_id, last_debug_time)
