@@ -9,6 +9,7 @@ import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,13 @@ from analysis.products import FIRST_LOOK
 from bapo import __version__
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.gpu import allocation
-from bapo.store import provenance
 from bapo.store.files import SUMMARY, read_json
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from bapo.experiments.schema import Config
 
 OVERRIDES = """\
-Configuration: Hydra overrides, for example
+Configuration, for example
   scale=laptop|smoke|paper   task=countdown   model=...   method=bapo   seed=1
   method.v=2   train.steps=50   tracking=none   paths.results=/other/disk/results
 `--cfg job` prints the resolved configuration (with engine=verl: verl's own) and does nothing else."""
@@ -39,16 +39,17 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Namespace], int], text: str, **options: Any) -> ArgumentParser:
+    def command(name: str, run: Callable[[Namespace], int] | str, text: str, **options: Any) -> ArgumentParser:
+        """run: a function, or MODULE:FUNCTION, which is called with the command's words."""
         sub = commands.add_parser(name, help=text, description=text, **options)
-        sub.set_defaults(run=run)
+        sub.set_defaults(run=_call(run) if isinstance(run, str) else run)
         return sub
 
-    def job(name: str, work: Callable[[DictConfig, Namespace], None], needed: str, text: str) -> ArgumentParser:
+    def job(name: str, work: Callable[[Config, Namespace], None], needed: str, text: str) -> ArgumentParser:
         """needed: the function of bapo/plan/resources.py that says what it takes."""
         sub = command(name, _job, text, epilog=OVERRIDES, formatter_class=RawDescriptionHelpFormatter)
         sub.set_defaults(work=work, needed=needed)
-        sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="Hydra overrides")
+        sub.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="any key of the configuration")
         sub.add_argument("--cfg", choices=["job"], help="print the resolved configuration and stop")
         return sub
 
@@ -61,48 +62,82 @@ def _parser() -> ArgumentParser:
     what.add_argument("--base", action="store_true", help="evaluate the base model instead of a trained run")
     text = "evaluate the base model and every kept checkpoint of the run, evaluation.curve_samples per problem"
     what.add_argument("--curve", action="store_true", help=text)
-    what.add_argument("--checkpoint", metavar="FOLDER", help="a checkpoint folder instead of the run's last")
-    text = "where to write (default: in the run's folder, eval/ or curve/)"
-    sub.add_argument("--out", metavar="FOLDER", help=text)
+    what.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="a checkpoint instead of the run's last")
+    sub.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: in the run's folder)")
     sub = command("demo", _demo, "Show four rows of Table 1 with one seed, and a picture of them, in minutes.")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
-    sub = command("grade", _grade, "Grade the responses in a JSONL file; print one JSON verdict per line.")
+    text = "Grade the responses in a JSONL file; print one JSON verdict per line."
+    sub = command("grade", _grade, text)
     sub.add_argument("--task", required=True, help="countdown, geometry, mathematics or a project's")
-    sub.add_argument(
-        "file",
-        metavar="FILE.jsonl",
-        help="each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
-        "'response'}, where gold is a text or a list of texts, any of which is right; geometry also takes 'choices', a "
-        "list of texts",
-    )
+    text = "each line for countdown: {'numbers', 'target', 'response'}; for geometry and mathematics: {'gold', "
+    text += "'response'}, where gold is a text or a list of texts, any of which is right; geometry takes 'choices', too"
+    sub.add_argument("file", metavar="FILE.jsonl", help=text)
     sub = command("sweep", _sweep, "Work on a slot of a study of a method's parameters, or collect its trials.")
     sub.add_argument("name", help="a file in experiments/sweep/ and one of its tasks, as in free_countdown")
     sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
     text = "0 to trials - 1; after a kill -9 the same command continues it. Without it trials.json is written"
     sub.add_argument("--slot", type=int, help=text)
-    sub = command("init", _init, "Write a project of your own: a task, a method and a study to begin with.")
-    sub.add_argument("folder", metavar="FOLDER", help="a new folder")
+    text = "Write a project of your own: a task, a method and a study to begin with."
+    command("init", "bapo.init:main", text).add_argument("folder", type=Path, metavar="FOLDER", help="a new folder")
     command("methods", _methods, "List the methods.")
-    sub = command("migrate", _migrate, "Give results of before 2026-11-25 the identities that the same runs have now.")
+    text = "Give results of before 2026-11-25 the identities that the same runs have now."
+    sub = command("migrate", "bapo.migrate:main", text)
     sub.add_argument("folder", metavar="FOLDER", nargs="?", default="results", help="of results (default: results)")
-    sub = command("plan", _plan, "Estimate what a target of the workflow will cost, before anything runs.")
+    text = "Estimate what a target of the workflow will cost, before anything runs."
+    sub = command("plan", "bapo.plan.text:main", text)
     sub.add_argument("target", metavar="TARGET", help="a target of Snakemake: table1, figures, all, runs_figure6, ...")
     sub.add_argument("--config", nargs="*", default=[], metavar="KEY=VALUE", help="the workflow's --config")
     text = "Try vLLM, training, resuming and evaluation with a tiny model, in minutes."
-    sub = command("gpu-check", _gpu_check, text)
+    sub = command("gpu-check", "bapo.gpucheck.command:main", text)
     sub.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: on CPU cores, with vLLM's build")
-    sub.add_argument("--keep", metavar="FOLDER", help="where logs and results stay (else removed if all is fine)")
+    text = "where logs and results stay (else removed if all is fine)"
+    sub.add_argument("--keep", type=Path, metavar="FOLDER", help=text)
     sub.add_argument("--limit", type=float, metavar="SECONDS", help="that one of its jobs may take (half an hour)")
-    sub = command("provenance", _provenance, "Print what made a result, as JSON.")
+    sub = command("provenance", "bapo.store.provenance:main", "Print what made a result, as JSON.")
     sub.add_argument("file", metavar="FILE", help="a file of a run or of the problems, a table, a figure or the report")
     for name, text in OF_ANALYSIS.items():
         commands.add_parser(name, help=text, add_help=False)
     return parser
 
 
+def _call(place: str) -> Callable[[Namespace], int]:
+    """Return what calls MODULE:FUNCTION with a command's words. No command imports what another needs."""
+
+    def run(arguments: Namespace) -> int:
+        module, _, function = place.partition(":")
+        words = {key: value for key, value in vars(arguments).items() if key not in ("command", "run")}
+        return getattr(import_module(module), function)(**words) or 0
+
+    return run
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return status
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted; run the same command again to resume from the last checkpoint", file=sys.stderr)
+        return 130
+    except (Interrupted, JobFailed) as error:
+        print(error, file=sys.stderr)
+        return 130 if isinstance(error, Interrupted) else 1
+    except BrokenPipeError:  # the reader of `bapo ... | head` has seen enough; what is left has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        place = error.filename or "disk"
+        print(f"error: {place}: no space left; free some, then run the same command again to resume", file=sys.stderr)
+        return 1
+
+
+def _run(words: list[str]) -> int:
     if words and words[0] in OF_ANALYSIS:  # what the analysis does is handed on: the package knows of it only here
         from analysis.__main__ import main as analysis
 
@@ -114,23 +149,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:
         arguments.overrides = [*arguments.overrides, *rest]
-    try:
-        return arguments.run(arguments)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted; run the same command again to resume from the last checkpoint", file=sys.stderr)
-        return 130
-    except (Interrupted, JobFailed) as error:
-        print(error, file=sys.stderr)
-        return 130 if isinstance(error, Interrupted) else 1
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        place = error.filename or "disk"
-        print(f"error: {place}: no space left; free some, then run the same command again to resume", file=sys.stderr)
-        return 1
+    return arguments.run(arguments)
 
 
 def _job(arguments: Namespace) -> int:
@@ -153,7 +172,7 @@ def _job(arguments: Namespace) -> int:
     return 0
 
 
-def _own_gpus(config: DictConfig, needed: str) -> AbstractContextManager[None]:
+def _own_gpus(config: Config, needed: str) -> AbstractContextManager[None]:
     """Hold the GPUs that a job needs, before anything of it starts CUDA."""
     from bapo.gpu.environment import own_gpus
     from bapo.plan import resources
@@ -170,19 +189,19 @@ def _sweep(arguments: Namespace) -> int:
         return sweeps.run(arguments)
 
 
-def _data(config: DictConfig, _: Namespace) -> None:
+def _data(config: Config, _: Namespace) -> None:
     from bapo.tasks.job import make_data
 
     make_data(config, lambda line: print(line, file=sys.stderr))
 
 
-def _base(config: DictConfig, _: Namespace) -> None:
+def _base(config: Config, _: Namespace) -> None:
     from bapo.engines.torch.base import train_base
 
     train_base(config)
 
 
-def _train(config: DictConfig, _: Namespace) -> None:
+def _train(config: Config, _: Namespace) -> None:
     from bapo import engines
 
     summary = engines.train(config)
@@ -194,15 +213,14 @@ def _train(config: DictConfig, _: Namespace) -> None:
     )
 
 
-def _evaluate(config: DictConfig, arguments: Namespace) -> None:
+def _evaluate(config: Config, arguments: Namespace) -> None:
     from bapo.engines.shared.models import pretrained
     from bapo.evaluation import curve, run
     from bapo.experiments.places import base_directory
 
-    out = Path(arguments.out) if arguments.out else None
-    checkpoint: Path | str
-    if arguments.checkpoint:
-        home = checkpoint = Path(arguments.checkpoint)
+    out, checkpoint = arguments.out, arguments.checkpoint
+    if checkpoint:
+        home = checkpoint
     elif arguments.base:
         home, checkpoint = base_directory(config), pretrained.start_of(config)
     else:
@@ -221,7 +239,7 @@ def _evaluate(config: DictConfig, arguments: Namespace) -> None:
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
 
 
-def _trained_run(config: DictConfig) -> tuple[Path, dict[str, Any]]:
+def _trained_run(config: Config) -> tuple[Path, dict[str, Any]]:
     """Return the folder and summary of the configured run. Raises UserError unless it is finished and that very run."""
     from bapo.experiments import budgets
     from bapo.experiments.places import run_directory
@@ -248,39 +266,6 @@ def _demo(arguments: Namespace) -> int:
     words = [sys.executable, "-m", "snakemake", "--snakefile", str(suite / "Snakefile"), FIRST_LOOK]
     words += ["--workflow-profile", str(suite / "workflows" / "profiles" / "default")]
     os.execv(words[0], [*words, *(["--config", *arguments.config] if arguments.config else [])])
-
-
-def _plan(arguments: Namespace) -> int:
-    from bapo.plan import text
-
-    return text.main(arguments.target, arguments.config)
-
-
-def _gpu_check(arguments: Namespace) -> int:
-    from bapo.gpucheck import command
-
-    return command.main(arguments.device, Path(arguments.keep) if arguments.keep else None, arguments.limit)
-
-
-def _provenance(arguments: Namespace) -> int:
-    provenance.main(arguments.file)
-    return 0
-
-
-def _init(arguments: Namespace) -> int:
-    from bapo import init
-
-    folder = Path(arguments.folder)
-    for file in init.write(folder):
-        print(f"  {file}")
-    print(f"Now: cd {folder} && snakemake --cores all --config scale=smoke", file=sys.stderr)
-    return 0
-
-
-def _migrate(arguments: Namespace) -> int:
-    from bapo import migrate
-
-    return migrate.main(arguments.folder)
 
 
 def _methods(_: Namespace) -> int:

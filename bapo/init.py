@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 from bapo.errors import UserError
@@ -21,3 +22,10 @@ def write(folder: Path) -> list[str]:
     except OSError as error:
         raise UserError(f"{folder}: cannot be written ({error.strerror or error}); name another folder") from None
     return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+def main(folder: Path) -> None:
+    """Write the project and say what to do next."""
+    for file in write(folder):
+        print(f"  {file}")
+    print(f"Now: cd {folder} && snakemake --cores all --config scale=smoke", file=sys.stderr)

@@ -162,8 +162,7 @@ def settings_of(words: Iterable[str]) -> Settings:
     return read_settings(values)
 
 
-def main(target: str, words: Sequence[str]) -> int:
-    """Print the plan."""
-    settings = settings_of(words)
-    print(as_text(target, settings, jobs(target, settings, words)), end="")
-    return 0
+def main(target: str, config: Sequence[str]) -> None:
+    """Print the plan. config: words of ``--config``."""
+    settings = settings_of(config)
+    print(as_text(target, settings, jobs(target, settings, config)), end="")
