@@ -83,47 +83,47 @@ def _with(stem: str, suffixes: Sequence[str]) -> list[str]:
 
 #: a table's name is also its command of ``python -m analysis``
 TABLES = _named(
-    Product(MAIN, "accuracy on every benchmark", "tables.table1.files", partial=True),
+    Product(MAIN, "accuracy on every benchmark", "tables.table1", partial=True),
     Product("table2", "computational overhead", "tables.table2"),
     Product("table3", "hyper-parameters as used", "tables.table3"),
     Product("table4", "data sets as loaded", "tables.table4"),
     Product(
         "checkpoint_choice",
         "Checkpoint choice: last, best on validation, best on test",
-        "tables.checkpoint_choice.files",
+        "beyond.checkpoints",
         curves=True,
         partial=True,
     ),
-    Product("variance", "Variance: problems, seeds, samples and checkpoints", "tables.variance", curves=True),
-    Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "tables.theory.monitor", partial=True),
-    Product("regimes", "Difficulty regimes", "tables.regimes.files"),
-    Product(TUNING, "Hyper-parameters on held-out problems", "tables.tuning"),
+    Product("variance", "Variance: problems, seeds, samples and checkpoints", "beyond.variance", curves=True),
+    Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "beyond.theory"),
+    Product("regimes", "Difficulty regimes", "beyond.regimes"),
+    Product(TUNING, "Hyper-parameters on held-out problems", "beyond.tuning"),
 )
 #: tables that no study names: every study's comparison, and two of MAIN's runs with files of other names
 OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
     Product(FIRST_LOOK, "First look", "tables.first_look", partial=True),
-    Product(SO_FAR, "The rows of Table 1 that can be made already", "tables.table1.so_far", partial=True),
+    Product(SO_FAR, "The rows of Table 1 that can be made already", "tables.so_far", partial=True),
 )
 #: figures, the paper's in its order
 FIGURES = _named(
-    Product("figure1_accuracy_groups", "Accuracy groups before and after GRPO", "figures.accuracy_groups"),
-    Product("figure4_training_curves", "Training curves", "figures.training_curves"),
-    Product("figure5_test_curves", "Test curves of BAPO and its mini test", "figures.test_curves", curves=True),
+    Product("figure1_accuracy_groups", "Accuracy groups before and after GRPO", "figures.bins"),
+    Product("figure4_training_curves", "Training curves", "figures.curves"),
+    Product("figure5_test_curves", "Test curves of BAPO and its mini test", "figures.curves", curves=True),
     Product("figure6_ablations", "Ablations of BAPO", "figures.ablations"),
-    Product("figure7_tracking", "Tracking of accuracy bins, mathematics", "figures.tracking"),
-    Product("figure8_batch_composition", "Batch composition, mathematics", "figures.batch_composition"),
-    Product("figure9_cumulative_rollouts", "Cumulative rollouts", "figures.cumulative_rollouts"),
-    Product("figure10_online_filters", "Online filters", "figures.online_filters"),
-    Product("figure11_dynamics", "Reward, entropy and response length", "figures.dynamics"),
-    Product("figure12_test_curves", "Test curves", "figures.test_curves", curves=True),
-    Product("figure13_tracking", "Tracking of accuracy bins, Countdown and geometry", "figures.tracking"),
-    Product("figure14_batch_composition", "Batch composition, all tasks", "figures.batch_composition"),
-    Product("figure15_migration", "Migration between accuracy bins", "figures.migration"),
-    Product("figure16_ppo", "PPO against BA-PPO", "figures.test_curves", curves=True),
-    Product("training_curves", "Training curves", "figures.training_curves"),
-    Product("x2_admission", "X2's admission against sampling alone", "figures.x2_admission"),
-    Product("drift", "Accuracy against drift from the rollout policy", "figures.drift"),
+    Product("figure7_tracking", "Tracking of accuracy bins, mathematics", "figures.bins"),
+    Product("figure8_batch_composition", "Batch composition, mathematics", "figures.batch"),
+    Product("figure9_cumulative_rollouts", "Cumulative rollouts", "figures.curves"),
+    Product("figure10_online_filters", "Online filters", "figures.ablations"),
+    Product("figure11_dynamics", "Reward, entropy and response length", "figures.curves"),
+    Product("figure12_test_curves", "Test curves", "figures.curves", curves=True),
+    Product("figure13_tracking", "Tracking of accuracy bins, Countdown and geometry", "figures.bins"),
+    Product("figure14_batch_composition", "Batch composition, all tasks", "figures.batch"),
+    Product("figure15_migration", "Migration between accuracy bins", "figures.bins"),
+    Product("figure16_ppo", "PPO against BA-PPO", "figures.curves", curves=True),
+    Product("training_curves", "Training curves", "figures.curves"),
+    Product("x2_admission", "X2's admission against sampling alone", "beyond.admission"),
+    Product("drift", "Accuracy against drift from the rollout policy", "beyond.drift"),
 )
 
 

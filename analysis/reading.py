@@ -106,6 +106,14 @@ def config(cell: Cell, study: Study) -> dict[str, Any]:
         raise UserError(f"{cell.run / CONFIG} is damaged ({reason}); {_again(cell.run, study)}") from None
 
 
+def setting(cell: Cell, section: str, name: str, study: Study) -> Any:
+    """Return a value of a run's configuration. Raises UserError where it has none."""
+    value = config(cell, study).get(section, {}).get(name)
+    if value is None:
+        raise UserError(f"{cell.run / CONFIG} has no {section}.{name}; {_again(cell.run, study)}")
+    return value
+
+
 def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
     """0/1 outcomes of one trained model on one benchmark. Raises UserError where samples are missing or doubled."""
     folder = cell.run / "eval"

@@ -68,7 +68,6 @@ ARROWS = {
     "analysis.__main__": READ_A_RUN | {"analysis"},
     "analysis.audit": READ_A_RUN | {"bapo.algorithm"},
     "analysis.beyond": READ_A_RUN | {"bapo.algorithm"},
-    "analysis.tables.theory": READ_A_RUN | {"bapo.algorithm"},
 }
 #: packages that only engines, evaluation and tasks may load
 HEAVY = {"torch", "transformers", "verl", "ray", "vllm", "lm_eval"}

@@ -10,19 +10,21 @@ share rests on the fit too: a grid and a start that favour no p.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import reading
+from analysis import reading, style
 from analysis.statistics import Estimate
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from analysis.study import Block, Study
 
@@ -33,6 +35,11 @@ ROUNDS = 200
 FEWEST = 128
 #: resamplings of prompts and seeds behind an interval
 DRAWS = 200
+#: share of re-evaluated prompts -> (column of the figure's data, colour, marker, shift in rows)
+SHOWN = {
+    "admitted as X2": ("admitted", style.VERMILLION, "o", -0.14),
+    "expected of the unchanged policy": ("expected", style.GREY, "s", 0.14),
+}
 COLUMNS = ("step", "prompt_id", "origin", "version", "generated_step", "rewards")
 
 
@@ -245,3 +252,59 @@ def _admission(
         *(Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True)),
         by_seed=tuple(float((admitted - chance) / count) for count, admitted, chance in own.values()),
     )
+
+
+# ------------------------------------------------------------------------------------------------ the figure
+
+
+def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Return the figure and its data, in percent."""
+    import pandas as pd
+
+    reading.require_runs(study)
+    rows = []
+    for block in study.blocks:
+        for method in block.methods:
+            if runs := of_method(block, method, study):
+                where = [block.title] if len(study.blocks) > 1 else []
+                title = "\n".join([*textwrap.wrap(block.plain_title(method), 33), *where])
+                names = block.keys(method) | {"title": title}
+                rows += [names | _row(a, next(iter(runs.values())).size) for a in admissions(runs)]
+    if not rows:
+        return style.nothing("No run of this study re-evaluates a stored prompt, so there is no X2 to show.")
+    frame = pd.DataFrame(rows)
+    kinds, titles = list(dict.fromkeys(frame["stored"])), list(dict.fromkeys(frame["title"]))
+    caption = (
+        "Share of the re-evaluated prompts that eq. 6 admits, by what the stored group showed, and the share that the "
+        "policy that stored them would show if it were only sampled again: from the distribution of success rates of "
+        "its fresh groups. Bars: 95% interval, bootstrap over prompts and training seeds, t with S - 1 degrees of "
+        f"freedom. {study.note}"
+    )
+    fig, panels = style.grid(caption, len(kinds), len(kinds), 0.3 * (len(titles) + 2), sharey=True)
+    for axes, kind in zip(panels, kinds, strict=True):
+        here = frame[frame["stored"] == kind]
+        for label, (column, colour, marker, shift) in SHOWN.items():
+            places = [titles.index(t) + shift for t in here["title"]]
+            spread = [here[column] - here[f"{column}_low"].clip(lower=0), here[f"{column}_high"] - here[column]]
+            look: dict[str, Any] = {"color": colour, "capsize": 2, "markersize": 4, "linewidth": 1.2, "label": label}
+            axes.errorbar(here[column], places, xerr=spread, fmt=marker, **look)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("% of re-evaluations")
+        style.title(axes, f"stored at {kind}" if kind != "all" else "all")
+    panels[0].set_ylim(len(titles) - 0.5, -0.5)
+    panels[0].set_yticks(range(len(titles)), titles, fontsize=7)
+    style.legend(fig, panels)
+    return fig, frame.assign(title=frame["title"].str.replace("\n", " "))
+
+
+def _row(a: Admission, size: int) -> dict[str, object]:
+    row: dict[str, object] = {
+        "stored": "all" if a.stored is None else f"{a.stored}/{size}",
+        "reevaluations": a.count,
+        "prompts": a.prompts,
+        "seeds": len(a.seeds),
+    }
+    for name in ("admitted", "expected", "difference"):
+        e = getattr(a, name)
+        row |= {name: 100 * e.mean, f"{name}_low": 100 * e.low, f"{name}_high": 100 * e.high}
+    return row | {f"difference_seed_{s}": 100 * d for s, d in zip(a.seeds, a.by_seed, strict=True)}

@@ -1,77 +1,123 @@
-"""BAPO's ablations: the periods v and m, the parts X2 and X3, fixed against adaptive thresholds (Figure 6)."""
+"""BAPO's variants: curves and, at the end of training, test accuracy (the paper's Figures 6 and 10)."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from analysis import reading, style
-from analysis.figures import common, final_accuracy
-from analysis.study import Block, Study
+import numpy as np
+
+from analysis import probes, reading, style
+from analysis.figures import frames
+from analysis.figures.curves import lines
+from analysis.statistics import SeedMean, mean_over_seeds
+from analysis.study import Base, Block, Cell, Study
+from bapo.store.files import SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMN = "reward_mean"
-#: the paper's three columns: title, the methods beside BAPO, how BAPO is called there
+#: Figure 6's columns: title, the methods beside BAPO, how BAPO is called there
 COLUMNS = (
     ("periods v and m", re.compile(r"bapo\+[vm]\d+"), "v = {v}, m = {m}"),
     ("parts of the buffer", re.compile(r"bapo_without_x[23]"), "BAPO"),
     ("thresholds of X3", re.compile(r"bapo\+fixed_\w+"), "adaptive"),
 )
-CURVES, ROW, GAP = 1.75, 0.34, 0.7  # inches: the curves, a method in the panel of accuracies, between two blocks
-BETWEEN = 0.62
+#: Figure 10's methods
+FILTERS = ("bapo+gaussian", "bapo+uniform", "bapo")
+WORDS = (
+    "Test accuracy: the last checkpoint, mean over benchmarks and seeds, small dots: each seed, 95% interval for new "
+    "problems and new seeds; dotted: the base model. "
+)
+ACCURACY = "test_accuracy"
 
 
 def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw above training reward, a column an ablation, and below the test accuracy of the methods evaluated."""
+    names = [m for b in study.blocks for m in b.methods if m == "bapo" or any(c.fullmatch(m) for _, c, _ in COLUMNS)]
+    study = frames.part(study, methods=names)
+    curves, window = frames.smoothed(study, ["reward_mean"])
+    ends = {b: accuracies(b, study) for b in study.blocks}
+    frame = _joined([part for b in study.blocks for part in (_of(curves, b), accuracy_rows(b, ends[b]))])
+    caption = (
+        f"Above: mean reward of the fresh rollouts at each step, mean over {frames.seed_words(study.blocks)}"
+        f"{frames.averaged(window)}; band: lowest to highest seed. v: steps between two refreshes of the rollout "
+        "policy, whose reward this is; m: between two re-evaluations. "
+        f"{WORDS if any(ends.values()) else ''}{study.note}"
+    )
+    across = len(COLUMNS)
+    fig, panels = style.grid(caption, 2 * across * len(study.blocks), across, 1.9)
+    for i, block in enumerate(study.blocks):
+        above, under = panels[2 * across * i :][:across], panels[2 * across * i + across :][:across]
+        for upper, lower, (name, _, _), labels in zip(above, under, COLUMNS, _labels(block, study), strict=True):
+            upper.set_visible(bool(labels))
+            lower.set_visible(bool(labels))
+            lines(upper, _of(curves, block), block, "smoothed", labels)
+            style.title(upper, f"{name}\n{block.title}")
+            dots(lower, block, ends[block], labels)
+        style.same_scale([axes for axes in above if axes.get_visible()])
+        above[0].set_ylabel("mean reward")
+    return fig, frame
+
+
+def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Draw a row a model: accuracy of held-out problems along training, gradient norm, test accuracy at the end."""
+    study = frames.part(study, methods=FILTERS)
+    norms, window = frames.smoothed(study, ["gradient_norm"])
+    ends = {b: accuracies(b, study) for b in study.blocks}
+    parts, samples = [], 0
+    for block in study.blocks:
+        for m in block.methods:
+            found = probes.read(block, m, study, "probe")
+            samples = samples or found.samples
+            values = np.stack([correct.mean(axis=1) / found.samples for correct in found.correct])
+            columns = {"value": values, "smoothed": values}
+            parts.append(frames.by_seed(block, m, np.array(found.steps), columns, measure="held_out_accuracy"))
+            parts.append(frames.of(_of(norms, block), method=m))
+        parts.append(accuracy_rows(block, ends[block]))
+    frame = _joined(parts)
+    caption = (
+        f"Left: share of correct answers to held-out problems, {samples} samples each; star: BAPO's best step by that "
+        "measure, which flatters it, as the best of several always does. Middle: norm of the gradient"
+        f"{frames.averaged(window)}. Mean over {frames.seed_words(study.blocks)}, band: lowest to highest seed. "
+        f"{WORDS if any(ends.values()) else ''}{study.note}"
+    )
+    fig, panels = style.grid(caption, 3 * len(study.blocks), 3)
+    for i, block in enumerate(study.blocks):
+        left, middle, right = panels[3 * i : 3 * i + 3]
+        labels = {m: "range (BAPO)" if m == "bapo" else frames.short(block.plain_title(m)) for m in block.methods}
+        held_out = frames.of(_of(frame, block), measure="held_out_accuracy")
+        lines(left, held_out.assign(value=100 * held_out["value"]), block, "value", labels)
+        if "bapo" in block.methods:
+            mean = 100 * frames.wide(frames.of(held_out, method="bapo"), "value").mean(axis=1)
+            star = {"markersize": 11, "markeredgecolor": "white", "zorder": 6}
+            left.plot(mean.idxmax(), mean.max(), "*", color=style.method_line("bapo")["color"], **star)
+        lines(middle, _of(norms, block), block, "smoothed", labels)
+        middle.set_ylim(0, None)
+        dots(right, block, ends[block], labels)
+        for axes, name in ((left, "held-out problems, correct (%)"), (middle, "gradient norm")):
+            style.title(axes, f"{block.title}\n{name}")
+    return fig, frame
+
+
+def _of(frame: pd.DataFrame, block: Block) -> pd.DataFrame:
+    return frames.of(frame, task=block.task, model=block.model)
+
+
+def _joined(parts: list[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
-    names = [m for b in study.blocks for m in b.methods if m == "bapo" or any(c.fullmatch(m) for _, c, _ in COLUMNS)]
-    study = common.part(study, methods=names)
-    data = {
-        (b, m): common.series(reading.steps(b, m, study, [COLUMN]), COLUMN) for b in study.blocks for m in b.methods
-    }
-    accuracies = {b: final_accuracy.accuracies(b, study) for b in study.blocks}
-    window = common.window_of(max(len(steps) for steps, _ in data.values()))
-    caption = (
-        f"Above: mean reward of the fresh rollouts at each step, mean over {common.seed_words(study.blocks)}"
-        f"{common.averaged(window)}; band: lowest to highest seed. v: steps between two refreshes of the rollout "
-        "policy, whose reward this is; m: between two re-evaluations. "
-        f"{final_accuracy.WORDS if any(accuracies.values()) else ''}{study.note}"
-    )
-    lines = max(len(labels) for b in study.blocks for labels in _labels(b, study))
-    below, top = style.caption_height(caption) + 0.5, 0.62
-    block_height = CURVES + BETWEEN + lines * ROW
-    fig = style.figure(top + len(study.blocks) * block_height + (len(study.blocks) - 1) * (GAP + top) + below)
-    outer = fig.add_gridspec(len(study.blocks), 1, hspace=(GAP + top) / block_height)
-    rows = []
-    for slot, block in zip(outer, study.blocks, strict=True):
-        inner = slot.subgridspec(
-            2,
-            len(COLUMNS),
-            height_ratios=(CURVES, lines * ROW),
-            wspace=0.14,
-            hspace=2 * BETWEEN / (CURVES + lines * ROW),
-        )
-        grid = [[fig.add_subplot(inner[i, j]) for j in range(len(COLUMNS))] for i in (0, 1)]
-        _block(grid, block, _labels(block, study), data, accuracies[block], window)
-        for m in block.methods:
-            steps, values = data[block, m]
-            columns = {"value": values, "smoothed": style.smooth(values, window)}
-            rows.append(common.by_seed(block, m, steps, columns, measure=COLUMN))
-        rows.append(final_accuracy.frame(block, accuracies[block]))
-    style.margins(fig, left=0.55, right=0.15, top=top, bottom=below)
-    style.caption(fig, caption)
-    return fig, pd.concat(rows, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
+    return pd.concat(parts, ignore_index=True).astype({"seed": "Int64", "step": "Int64"})
 
 
 def _labels(block: Block, study: Study) -> list[dict[str, str]]:
-    """Return the methods of each column with what they are called in it."""
+    """Return the methods of each column of Figure 6 with what they are called in it."""
     columns = []
     for _, chosen, bapo in COLUMNS:
-        labels = {m: common.short(block.plain_title(m)) for m in block.methods if chosen.fullmatch(m)}
+        labels = {m: frames.short(block.plain_title(m)) for m in block.methods if chosen.fullmatch(m)}
         if "bapo" in block.methods:
             method = reading.config(block.methods["bapo"][0], study).get("method", {})
             labels["bapo"] = bapo.format(**method) if {"v", "m"} <= set(method) else "BAPO"
@@ -81,24 +127,52 @@ def _labels(block: Block, study: Study) -> list[dict[str, str]]:
     return columns
 
 
-def _block(grid, block: Block, columns: list[dict[str, str]], data: dict, accuracies: dict, window: int) -> None:
-    order = list(block.methods)
-    for j, ((title, _, _), labels) in enumerate(zip(COLUMNS, columns, strict=True)):
-        above, under = grid[0][j], grid[1][j]
-        if not labels:
-            above.set_visible(False)
-            under.set_visible(False)
+# ------------------------------------------------------------------------------------------------ test accuracy
+
+
+def accuracies(block: Block, study: Study) -> dict[str, SeedMean]:
+    """Return the average over benchmarks of "base" and of each method all of whose runs have been evaluated."""
+    groups: dict[str, tuple[Cell | Base, ...]] = dict(block.methods)
+    if block.base:
+        groups["base"] = (block.base,)
+    return {
+        name: mean_over_seeds(*(reading.evaluations(cells, b, study).correct for b, _ in block.benchmarks))
+        for name, cells in groups.items()
+        if all((c.run / "eval" / SUMMARY).exists() for c in cells)
+    }
+
+
+def accuracy_rows(block: Block, ends: Mapping[str, SeedMean]) -> pd.DataFrame:
+    """Return a row a seed, and one a method with the interval, whose seed is empty. Fractions."""
+    import pandas as pd
+
+    rows = []
+    for name, accuracy in ends.items():
+        same = {**block.keys(name), "measure": ACCURACY}
+        if name != "base":
+            seeds = [c.seed for c in block.methods[name]]
+            rows += [same | {"seed": s, "value": v} for s, v in zip(seeds, accuracy.seed_means, strict=True)]
+        estimate = accuracy.tested
+        rows.append(same | {"value": estimate.mean, "low": estimate.low, "high": estimate.high})
+    return pd.DataFrame(rows)
+
+
+def dots(axes: Axes, block: Block, ends: Mapping[str, SeedMean], labels: Mapping[str, str]) -> None:
+    """Draw the accuracy of each method of ``labels`` in percent, from the top; its name has the colour of its curve."""
+    colours = {m: style.method_line(m, i)["color"] for i, m in enumerate(block.methods)}
+    for row, method in enumerate(labels):
+        if method not in ends:
+            axes.text(0.5, row, "not evaluated", transform=axes.get_yaxis_transform(), fontsize=6.5, va="center")
             continue
-        for m in labels:
-            steps, values = data[block, m]
-            common.curve(above, m, order.index(m), steps, style.smooth(values, window))
-            common.tidy_steps(above, int(steps[-1]))
-        above.set_title(title, loc="left", fontsize=8, pad=4)
-        above.set_xlabel("training step", labelpad=1)
-        above.tick_params(labelleft=j == 0)
-        final_accuracy.panel(under, block, accuracies, labels)
-        under.set_xlim(*final_accuracy.limits(accuracies))
-    shown = [axes for axes in grid[0] if axes.get_visible()]
-    common.same_scale(shown)
-    shown[0].set_ylabel("mean reward")
-    style.row_title(shown[0], block.title, 0.28)
+        estimate, seeds = ends[method].tested, np.multiply(100, ends[method].seed_means)
+        axes.plot([100 * estimate.low, 100 * estimate.high], [row, row], color=colours[method], linewidth=1.2)
+        axes.plot(seeds, [row + 0.2] * len(seeds), ".", color=colours[method], markersize=2.5)
+        axes.plot(100 * estimate.mean, row, "o", color=colours[method], markersize=4)
+    if "base" in ends:
+        axes.axvline(100 * ends["base"].mean, color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
+    axes.set_ylim(len(labels) - 0.5, -0.5)
+    axes.set_yticks(range(len(labels)), list(labels.values()), fontsize=7)
+    for tick, method in zip(axes.get_yticklabels(), labels, strict=True):
+        tick.set_color(colours[method])
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("test accuracy (%)")

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from analysis import reading, results, statistics, text
+from analysis.beyond import bases
 from analysis.page import Page, Table, at_scale
 from analysis.products import compared_file
 from analysis.results import AVERAGE, Result
 from analysis.study import Block, Study
-from analysis.tables import pooled
-from analysis.tables import table3 as hyperparameters
+from analysis.tables import table3
 
 #: sections of a configuration in which a method or variant may differ from the reference
 COMPARED = ("method", "train", "sampling", "probe")
@@ -109,7 +109,7 @@ def changes(block: Block, study: Study) -> dict[str, tuple[str, ...]]:
     A method with another algorithm than the reference's differs in more than options can say: "another algorithm".
     Only options that both have are compared; a budget is compared in whole.
     """
-    configurations = hyperparameters.configurations(block, study)
+    configurations = table3.configurations(block, study)
     if study.reference not in configurations:
         return dict.fromkeys(configurations, ())
     ours = next(iter(configurations[study.reference].values()))
@@ -120,9 +120,9 @@ def changes(block: Block, study: Study) -> dict[str, tuple[str, ...]]:
         if theirs.get("method.algorithm") != ours.get("method.algorithm"):
             listed.append("another algorithm")
         for key in ours:
-            named = key in hyperparameters.NAMES or key == "method.algorithm"
+            named = key in table3.NAMES or key == "method.algorithm"
             if key.split(".")[0] in COMPARED and not named and key in theirs and theirs[key] != ours[key]:
-                values = hyperparameters.shown(ours[key]), hyperparameters.shown(theirs[key])
+                values = table3.shown(ours[key]), table3.shown(theirs[key])
                 listed.append(f"{key.removeprefix('method.')}: {values[0]} -> {values[1]}")
         changed[method] = tuple(listed)
     return changed
@@ -249,10 +249,10 @@ def write(study: Study, out: Path) -> list[Path]:
     import pandas as pd
 
     blocks = [compare(block, study) for block in study.blocks]
-    kinds = [same for same in pooled.groups(blocks, study) if pooled.methods(same)]
-    rows = [row for c in blocks for row in long_rows(c)] + [row for same in kinds for row in pooled.long_rows(same)]
+    kinds = [same for same in bases.groups(blocks, study) if bases.methods(same)]
+    rows = [row for c in blocks for row in long_rows(c)] + [row for same in kinds for row in bases.long_rows(same)]
     frame = pd.DataFrame(rows)
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
-    tables = [*map(table, blocks), *map(pooled.table, kinds)]
+    tables = [*map(table, blocks), *map(bases.table, kinds)]
     page = Page(heading, tables, notes(study, bool(kinds)))
     return page.write(out, compared_file(study.name), frame)

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from analysis import reading, results, style, text
-from analysis.figures import common
+from analysis import results, style, text
+from analysis.figures import curves, frames
 from analysis.page import Page, Table, at_scale
 from analysis.products import FIRST_LOOK, MAIN
 from analysis.results import AVERAGE, BASE, Comparison, Result
 from analysis.study import Block, Study, evaluated, plain, workflow_command
 from bapo.experiments import order
 from bapo.store.files import atomic, write_text
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 MARKDOWN, PICTURE = f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"
 CAPTION = (
@@ -117,33 +114,23 @@ def _rest(study: Study) -> str:
 
 
 def _draw(block: Block, rows: Sequence[Result], study: Study, path: Path) -> None:
+    study = replace(study, blocks=(block,))
     with style.settings():
-        steps = {m: reading.steps(block, m, study, ["reward_mean"]) for m in block.methods}
-        last = max(int(frame["step"].max()) for frame in steps.values())
-        window = common.window_of(last)
-        words = CAPTION.format(window=common.averaged(window))
-        fig, grid = style.panels(words, (1, 2), panel=1.9, gap=0, top=0.35, left=0.85, wspace=0.3)
-        bars, curves = grid[0]
-        _accuracies(bars, rows)
-        for index, (method, frame) in enumerate(steps.items()):
-            at, values = common.series(frame, "reward_mean")
-            common.curve(curves, method, index, at, style.smooth(values, window), block.plain_title(method))
-        common.tidy_steps(curves, last)
-        curves.set_xlabel("training step")
-        curves.set_ylabel("mean reward")
-        curves.set_title("While they trained", loc="left")
+        frame, window = frames.smoothed(study, ["reward_mean"])
+        fig, [bars, rewards] = style.grid(CAPTION.format(window=frames.averaged(window)), 2, 2, 2.2)
+        for y, row in enumerate(rows):
+            estimate = row.mean(AVERAGE).problems
+            colour = style.GREY if row.is_base else style.method_line(row.method, y)["color"]
+            bars.barh(y, 100 * estimate.mean, color=colour, height=0.6)
+            error: dict[str, Any] = {"color": style.BLACK, "capsize": 2, "linewidth": 1}
+            bars.errorbar(100 * estimate.mean, y, xerr=100 * estimate.half_width, **error)
+        bars.set_yticks(range(len(rows)), [_name(row) for row in rows])
+        bars.invert_yaxis()
+        bars.grid(axis="y", visible=False)
+        bars.set_xlabel("test accuracy (%)")
+        style.title(bars, "Accuracy after training")
+        curves.lines(rewards, frame, block, "smoothed")
+        rewards.set_ylabel("mean reward")
+        style.title(rewards, "While they trained")
         with atomic(path) as temporary:
             fig.savefig(temporary, format="png", metadata={"Software": None})
-
-
-def _accuracies(axes: Axes, rows: Sequence[Result]) -> None:
-    for y, row in enumerate(rows):
-        estimate = row.mean(AVERAGE).problems
-        colour = style.GREY if row.is_base else style.method_line(row.method, y)["color"]
-        axes.barh(y, 100 * estimate.mean, color=colour, height=0.6)
-        axes.errorbar(100 * estimate.mean, y, xerr=100 * estimate.half_width, color=style.BLACK, capsize=2, linewidth=1)
-    axes.set_yticks(range(len(rows)), [_name(row) for row in rows])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.set_xlabel("test accuracy (%)")
-    axes.set_title("Accuracy after training", loc="left")

@@ -150,7 +150,7 @@ def _beside_the_paper(
 # ------------------------------------------------------------------------------------------------ files
 
 
-def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
+def long_rows(block: Block, study: Study) -> list[dict[str, str | float | None]]:
     """Return one row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
 
     def everything(method: str) -> dict[str, Cost]:
@@ -183,7 +183,8 @@ def long_rows(block: Block, study: Study) -> list[dict[str, object]]:
 
 def reference_note(study: Study) -> str:
     """Return which methods' costs hold a reference model's forward pass; "" where all or none of them do."""
-    paying, others = {}, {}
+    paying: dict[str, bool] = {}
+    others: dict[str, bool] = {}
     for block in study.blocks:
         for method, cells in block.methods.items():
             kept = paying if has_reference_pass(reading.config(cells[0], study)) else others

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis import probes
-from analysis.figures.probed import chance_words
+from analysis.figures.bins import chance_words
 from analysis.probes import Probes
 
 IDS = ("a", "b", "c", "d")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.late import LATE
 
+from analysis.beyond.variance import components
 from analysis.statistics import power, seeds_needed
-from analysis.variance import components
 
 if LATE:
     from scipy import stats

@@ -1,246 +1,375 @@
-"""The figures: the numbers behind each, recomputed from the run directories."""
+"""The figures: the data behind each against the runs' own tables, what is drawn of it, layout, files and errors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
-from support import figure_studies
-from support.figure_studies import NAMES, THREE, figure, rewrite_steps, run_of, write_all, write_figure6
-from support.run_directories import write_study
+from support.runs import rewrite
+from support.simulated import MODEL, PROBED, STEPS, write_simulated
 
-from analysis import products, style
-from analysis.figures import common, probed
+from analysis import figures, products, reading, statistics, style
+from analysis.__main__ import main
+from analysis.figures import bins, frames
 from analysis.study import Study, load
-from bapo.store.files import read_json, read_table
+from bapo.errors import UserError
+from bapo.store.files import read_json, read_table, write_json
+
+KINDS = ("pdf", "png", "svg", "csv")
+#: figure -> the study that it is drawn from
+NAMES = {name: study for name, study in products.studies_of_figures("laptop").items()}
+COUNTDOWN, MATHEMATICS = ("countdown", MODEL), ("mathematics", MODEL)
+Drawn = Callable[[str], tuple[Any, pd.DataFrame]]
+
+
+def draw(name: str, study: Study) -> tuple[Any, pd.DataFrame]:
+    with style.settings():
+        return figures.function(name)(study)
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return write_all(tmp_path_factory.getbasetemp())
+def drawn(simulated: dict[str, Path]) -> Drawn:
+    """Return what draws a figure of the simulated studies, once."""
+    kept: dict[str, tuple[Any, pd.DataFrame]] = {}
+
+    def once(name: str) -> tuple[Any, pd.DataFrame]:
+        if name not in kept:
+            kept[name] = draw(name, load(simulated[NAMES[name]]))
+        return kept[name]
+
+    return once
 
 
 @pytest.fixture(scope="module")
-def studies(files: dict[str, Path]) -> dict[str, Study]:
-    return {name: load(path) for name, path in files.items()}
+def run_of(simulated: dict[str, Path]) -> Callable[..., Path]:
+    home = simulated["table1"].parents[1]
+    return lambda task, method, seed: home / task / MODEL / method / f"seed{seed}"
 
 
-@pytest.fixture(scope="module")
-def drawn(files: dict[str, Path]) -> dict[str, tuple[Any, pd.DataFrame]]:
-    studies = products.drawn_by(products.figures_of, "laptop")
-    return {name: figure_studies.drawn(name, files[studies[name]]) for name in NAMES}
+def probe(run: Path, probed: str = "train") -> pd.DataFrame:
+    """Return correct answers, rows prompts, columns steps."""
+    rows = read_table(run / "probe.parquet").query("set == @probed")
+    return rows.pivot(index="prompt_id", columns="step", values="correct")
 
 
-def probe(run: Path, probed_set: str = "train") -> pd.DataFrame:
-    """Correct answers, rows prompts, columns steps."""
-    return (
-        read_table(run / "probe.parquet")
-        .query("set == @probed_set")
-        .pivot(index="prompt_id", columns="step", values="correct")
-    )
+def caption(fig: Any) -> str:
+    return " ".join(fig.get_supxlabel().split())
 
 
 # ------------------------------------------------------------------------------------------------ pure parts
 
 
 def test_smooth_by_hand() -> None:
-    assert style.smooth(np.array([0.0, 3, 6, 9]), 3).tolist() == [1.5, 3, 6, 7.5]  # shorter at the ends
-    assert style.smooth(np.array([[1.0, 5], [2, 4]]), 1).tolist() == [[1, 5], [2, 4]]
-    assert style.smooth(np.array([1.0, 2, 3]), 99).tolist() == [2, 2, 2]
+    assert frames.smooth(np.array([0.0, 3, 6, 9]), 3).tolist() == [1.5, 3, 6, 7.5]  # shorter at the ends
+    assert frames.smooth(np.array([[1.0, 5], [2, 4]]), 1).tolist() == [[1, 5], [2, 4]]
+    assert frames.smooth(np.array([1.0, 2, 3]), 99).tolist() == [2, 2, 2]
 
 
 def test_spaced_steps() -> None:
-    assert probed.spaced([0, 25, 50, 75, 100], 4) == [0, 25, 75, 100]
-    assert probed.spaced([0, 118, 236, 354, 471], 4) == [0, 118, 354, 471]
-    assert probed.spaced([100, 0], 4) == [0, 100]
+    assert bins.spaced([0, 25, 50, 75, 100], 4) == [0, 25, 75, 100]
+    assert bins.spaced([0, 118, 236, 354, 471], 4) == [0, 118, 354, 471]
+    assert bins.spaced([100, 0], 4) == [0, 100]
 
 
 def test_variants_are_called_by_what_they_change() -> None:
     titles = ("BAPO, v = 10", "BAPO without X2", "BAPO (mini test)", "BAPO", "GRPO (v = 5)")
-    assert [common.short(t) for t in titles] == ["v = 10", "without X2", "mini test", "BAPO", "GRPO (v = 5)"]
+    assert [frames.short(t) for t in titles] == ["v = 10", "without X2", "mini test", "BAPO", "GRPO (v = 5)"]
+
+
+def test_every_method_has_a_look_of_its_own() -> None:
+    looks = [str(look) for look in style.METHODS.values()]
+    unknown = [str(tuple(style.method_line("gspo", i).values())) for i in range(9)]
+    assert len(set(looks)) == len(looks) and len(set(unknown)) == 9 and not set(unknown) & set(looks)
 
 
 # ------------------------------------------------------------------------------------------------ the data behind
 
 
-def test_1_accuracy_groups_before_and_after(studies: dict, drawn: dict) -> None:
-    fig, frame = drawn["figure1_accuracy_groups"]
-    assert set(frame.task) == {"mathematics"} and set(frame.method) == {"grpo"} and set(frame.step) == {0, 20}
-    assert (frame.groupby(["seed", "step"]).prompts.sum() == 60).all()
-    wide = probe(run_of(studies["table1"], "mathematics", "grpo", 2))
+def test_1_groups_before_and_after(run_of: Callable[..., Path], drawn: Drawn) -> None:
+    frame = drawn("figure1_accuracy_groups")[1]
+    assert set(frame.task) == {"mathematics"} and set(frame.method) == {"grpo"} and set(frame.step) == {0, STEPS}
+    own, other = (probe(run_of("mathematics", "grpo", seed)) for seed in (2, 1))
     mine = frame.query("seed == 2")
-    for step in (0, 20):
-        assert mine[mine.step == step].prompts.tolist() == [(wide[step] == c).sum() for c in range(9)]
-    differences = [abs((wide[0] == c).sum() - (wide[20] == c).sum()) for c in range(9)]
-    assert mine.moved_within_run.iloc[0] == pytest.approx(sum(differences) / 2 / 60)
-    other = probe(run_of(studies["table1"], "mathematics", "grpo", 1))  # the base of seed 1 against both of seed 2
-    across = {
-        step: sum(abs((other[0] == c).sum() - (wide[step] == c).sum()) for c in range(9)) / 2 / 60 for step in wide
-    }
-    assert mine.moved_across_seeds.iloc[0] == pytest.approx(across[20])
-    assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx(across[0])
-    assert 0 < across[0] < across[20]
-    mean = {column: frame.groupby("seed")[column].first().mean() for column in frame.columns if "_" in column}
-    detail = [t.get_text() for t in fig.axes[0].texts if t.get_text().startswith("moved")]
-    assert detail == [
-        f"moved within a run: {mean['moved_within_run']:.0%}   across seeds: {mean['moved_across_seeds']:.0%}   "
-        f"unchanged base: {mean['unchanged_base_across_seeds']:.0%}"
-    ]
+    for step in (0, STEPS):
+        assert mine[mine.step == step].prompts.tolist() == [(own[step] == c).sum() for c in range(9)]
+
+    def moved(start: pd.Series, end: pd.Series) -> float:
+        return sum(abs((start == c).sum() - (end == c).sum()) for c in range(9)) / 2 / PROBED
+
+    assert mine.moved_within_run.iloc[0] == pytest.approx(moved(own[0], own[STEPS]))
+    assert mine.moved_across_seeds.iloc[0] == pytest.approx(moved(other[0], own[STEPS]))
+    assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx(moved(other[0], own[0]))
 
 
-def test_4_training_curves_hold_every_seed(studies: dict, drawn: dict) -> None:
-    frame = drawn["figure4_training_curves"][1]
-    for block in studies["table1"].blocks:
-        seeds = frame[frame.task == block.task].groupby("method").seed.nunique()
-        assert seeds.to_dict() == dict.fromkeys(block.methods, 2)
-    mine = frame.query("task == 'mathematics' and method == 'repo' and seed == 2")
-    raw = read_table(run_of(studies["table1"], "mathematics", "repo", 2) / "steps.parquet").reward_mean
+def test_4_training_curves_hold_every_seed(run_of: Callable[..., Path], drawn: Drawn) -> None:
+    frame = drawn("figure4_training_curves")[1]
+    mine = frame.query("task == 'countdown' and method == 'repo' and seed == 2")
+    raw = read_table(run_of("countdown", "repo", 2) / "steps.parquet").reward_mean
     assert mine.reward_mean.tolist() == raw.tolist()
-    assert mine.smoothed.tolist() == pytest.approx(raw.rolling(3, center=True, min_periods=1).mean().tolist())
+    assert mine.smoothed.tolist() == raw.rolling(1, center=True, min_periods=1).mean().tolist()
+    assert frame.groupby(["task", "method"]).seed.nunique().eq(2).all()
 
 
-def test_6_ablations_hold_rewards_and_test_accuracy(studies: dict, drawn: dict) -> None:
-    fig, frame = drawn["figure6_ablations"]
-    run = run_of(studies["figure6"], "countdown", "bapo+v10", 2)
+def test_6_ablations_hold_rewards_and_test_accuracy(run_of: Callable[..., Path], drawn: Drawn) -> None:
+    fig, frame = drawn("figure6_ablations")
+    run = run_of("countdown", "bapo+v10", 2)
     mine = frame.query("method == 'bapo+v10' and seed == 2")
-    assert (
-        mine.query("measure == 'reward_mean'").value.tolist() == read_table(run / "steps.parquet").reward_mean.tolist()
-    )
+    rewards = mine.query("measure == 'reward_mean'").value.tolist()
+    assert rewards == read_table(run / "steps.parquet").reward_mean.tolist()
     by_hand = np.mean([read_table(run / "eval" / f"{name}.parquet").correct.mean() for name in ("cd34", "cd4")])
     assert mine.query("measure == 'test_accuracy'").value.item() == pytest.approx(by_hand)
     accuracy = frame.query("method == 'bapo+v10' and measure == 'test_accuracy'")
     mean = accuracy[accuracy.seed.isna()].iloc[0]
-    assert (
-        mean.value == pytest.approx(accuracy.value[accuracy.seed.notna()].mean()) and mean.low < mean.value < mean.high
-    )
-    shown = [[t.get_text() for t in axes.texts if t.get_text()] for axes in fig.axes[3:]]
-    assert [sorted(set(s)) for s in shown] == [
+    assert mean.value == pytest.approx(accuracy.value[accuracy.seed.notna()].mean())
+    assert mean.low < mean.value < mean.high
+    labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in fig.axes[3:]]
+    assert [sorted(each) for each in labels] == [
         ["m = 1", "v = 10", "v = 5, m = 5"],
         ["BAPO", "without X2", "without X3"],
         ["adaptive", "c2 = 0, c3 = 0.25"],
     ]
 
 
-def test_6_ablations_without_evaluations(tmp_path: Path) -> None:
-    study = load(write_figure6(tmp_path, ("bapo+m1", "bapo")))
-    (run_of(study, "countdown", "bapo+m1", 2) / "eval" / "summary.json").unlink()
-    fig, frame = figure("figure6_ablations", study)
-    accuracy = frame[frame.measure == "test_accuracy"]
-    assert set(accuracy.method) == {"bapo", "base"}
+def test_6_without_evaluations(tmp_path: Path) -> None:
+    study = load(write_simulated(tmp_path, "figure6", {COUNTDOWN: ("bapo+m1", "bapo")}))
+    (study.blocks[0].methods["bapo+m1"][1].run / "eval" / "summary.json").unlink()
+    fig, frame = draw("figure6_ablations", study)
+    assert set(frame[frame.measure == "test_accuracy"].method) == {"bapo", "base"}
     assert [t.get_text() for axes in fig.axes for t in axes.texts].count("not evaluated") == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "tasks"), [("figure7_tracking", {"mathematics"}), ("figure13_tracking", {"countdown", "geometry"})]
-)
-def test_7_and_13_tracking_counts_and_improvement(name: str, tasks: set[str], studies: dict, drawn: dict) -> None:
-    frame = drawn[name][1]
-    assert set(frame.task) == tasks and set(frame.method) == set(THREE)
-    assert (frame.groupby(["task", "method", "seed", "step"]).prompts.sum() == 60).all()
-    task = min(tasks)
-    wide = probe(run_of(studies["table1"], task, "grpo", 1))
-    mine = frame.query("task == @task and method == 'grpo' and seed == 1 and step == 20")
-    assert mine.query("correct == 0").prompts.item() == (wide[20] == 0).sum()
-    assert mine.improved_within_run.iloc[0] == pytest.approx((wide[20][wide[0] == 0] > 0).mean())
-    hard = probe(run_of(studies["table1"], task, "grpo", 2))[0] == 0  # seed 2 chooses, seed 1 answers
-    assert mine.improved_across_seeds.iloc[0] == pytest.approx((wide[20][hard] > 0).mean())
+@pytest.mark.parametrize(("name", "task"), [("figure7_tracking", "mathematics"), ("figure13_tracking", "countdown")])
+def test_7_and_13_counts_and_improvement(name: str, task: str, run_of: Callable[..., Path], drawn: Drawn) -> None:
+    frame = drawn(name)[1]
+    assert set(frame.task) == {task} and set(frame.method) == {"grpo", "dapo", "bapo"}
+    assert (frame.groupby(["method", "seed", "step"]).prompts.sum() == PROBED).all()
+    wide, other = (probe(run_of(task, "bapo", seed)) for seed in (1, 2))
+    mine = frame.query("method == 'bapo' and seed == 1 and step == @STEPS")
+    assert mine.query("correct == 0").prompts.item() == (wide[STEPS] == 0).sum()
+    assert mine.improved_within_run.iloc[0] == pytest.approx((wide[STEPS][wide[0] == 0] > 0).mean())
+    hard = other[0] == 0  # seed 2 chooses, seed 1 answers
+    assert mine.improved_across_seeds.iloc[0] == pytest.approx((wide[STEPS][hard] > 0).mean())
     assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx((wide[0][hard] > 0).mean())
     # within a run nothing has improved at step 0, whatever sampling would show; across seeds it shows
-    assert (frame[frame.step == 0].improved_within_run == 0).all()
-    assert 0 < mine.unchanged_base_across_seeds.iloc[0] < mine.improved_across_seeds.iloc[0]
+    assert (frame[frame.step == 0].improved_within_run == 0).all() and mine.unchanged_base_across_seeds.iloc[0] > 0
 
 
-def test_8_batch_composition_is_x1_x2_x3(drawn: dict) -> None:
-    fig, frame = drawn["figure8_batch_composition"]
-    assert frame.method.unique().tolist() == ["bapo", "bapo_without_x2", "bapo_without_x3"]
-    assert set(frame.task) == {"mathematics"} and set(frame.batch_size) == {16}
-    assert (frame.x1 + frame.x2 + frame.x3 == frame.batch_groups).all()
-    assert frame[frame.method == "bapo_without_x2"].x2.sum() == 0
-    # what is drawn: parts stacked to the mean batch, the red line at B
-    axes = fig.axes[0]
-    tops = axes.patches[-1].get_data().values
-    assert tops == pytest.approx(frame[frame.method == "bapo"].groupby("step").batch_groups.mean().to_numpy())
-    assert list(axes.lines[0].get_ydata()) == [16, 16]
+def test_8_and_14_batches_are_x1_x2_x3(drawn: Drawn) -> None:
+    fig, frame = drawn("figure14_batch_composition")
+    assert set(frame.method) == {"bapo"} and frame.task.unique().tolist() == ["mathematics", "countdown"]
+    size, first = frame.batch_size.iloc[0], frame[frame.task == "mathematics"]
+    tops = fig.axes[0].patches[-1].get_data().values  # parts stacked, the red line at B
+    assert tops == pytest.approx(first.groupby("step")[["x1", "x2", "x3"]].mean().sum(axis=1).to_numpy())
+    assert list(fig.axes[0].lines[0].get_ydata()) == [size, size]
+    assert set(drawn("figure8_batch_composition")[1].task) == {"mathematics"}
 
 
-def test_14_batch_composition_of_every_task(drawn: dict) -> None:
-    fig, frame = drawn["figure14_batch_composition"]
-    assert set(frame.method) == {"bapo"} and frame.task.unique().tolist() == ["mathematics", "countdown", "geometry"]
-    assert [axes.get_title(loc="left") for axes in fig.axes] == ["Mathematics", "Countdown", "Visual geometry"]
-
-
-def test_9_cumulative_rollouts_are_the_ledgers_sums(studies: dict, drawn: dict) -> None:
-    frame = drawn["figure9_cumulative_rollouts"][1]
-    ends = frame[frame.step == 20].set_index(["task", "method", "seed"]).cumulative_rollouts
-    assert len(ends) == 3 * 3 * 2 and set(frame.method) == set(THREE)
+def test_9_cumulative_rollouts_are_the_ledgers_sums(run_of: Callable[..., Path], drawn: Drawn) -> None:
+    frame = drawn("figure9_cumulative_rollouts")[1]
+    ends = frame[frame.step == STEPS].set_index(["task", "method", "seed"]).cumulative_rollouts
+    assert len(ends) == 2 * 3 * 2
     for (task, method, seed), total in ends.items():
-        assert total == read_json(run_of(studies["table1"], task, method, seed) / "summary.json")["totals"]["rollouts"]
+        assert total == read_json(run_of(task, method, seed) / "summary.json")["totals"]["rollouts"]
 
 
-def test_10_filters_hold_held_out_accuracy_and_gradient_norm(studies: dict, drawn: dict) -> None:
-    fig, frame = drawn["figure10_online_filters"]
-    wide = probe(run_of(studies["figure10"], "mathematics", "bapo+uniform", 1), "probe")
+def test_10_filters_hold_held_out_accuracy_and_gradient_norm(run_of: Callable[..., Path], drawn: Drawn) -> None:
+    fig, frame = drawn("figure10_online_filters")
+    wide = probe(run_of("mathematics", "bapo+uniform", 1), "probe")
     mine = frame.query("method == 'bapo+uniform' and seed == 1")
     found = mine.query("measure == 'held_out_accuracy'").set_index("step").value
-    assert found.to_dict() == pytest.approx({step: wide[step].mean() / 8 for step in (0, 5, 10, 15, 20)})
-    assert mine.query("measure == 'gradient_norm'").value.tolist() == [0.5] * 20
+    assert found.to_dict() == pytest.approx({step: wide[step].mean() / 8 for step in wide})
+    raw = read_table(run_of("mathematics", "bapo+uniform", 1) / "steps.parquet").gradient_norm
+    assert mine.query("measure == 'gradient_norm'").value.tolist() == raw.tolist()
     best = frame.query("method == 'bapo' and measure == 'held_out_accuracy'").groupby("step").value.mean()
     (star,) = [line for line in fig.axes[0].lines if line.get_marker() == "*"]
     assert star.get_xdata() == [best.idxmax()] and star.get_ydata() == pytest.approx([100 * best.max()])
 
 
-def test_11_dynamics_are_the_recorded_measures(studies: dict, drawn: dict) -> None:
-    frame = drawn["figure11_dynamics"][1]
-    raw = read_table(run_of(studies["table1"], "geometry", "dapo", 2) / "steps.parquet")
-    mine = frame.query("task == 'geometry' and method == 'dapo' and seed == 2")
-    for measure in ("reward_mean", "entropy", "response_length"):
-        assert mine[mine.measure == measure].value.tolist() == raw[measure].tolist()
+def test_11_dynamics_are_the_recorded_measures(tmp_path: Path) -> None:
+    study = load(write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo", "dapo", "bapo")}, (1,)))
+    run = study.blocks[0].methods["dapo"][0].run
+    steps = read_table(run / "steps.parquet")
+    rewrite(run, steps=steps.assign(entropy=np.nan))
+    fig, frame = draw("figure11_dynamics", study)
+    mine = frame[frame.method == "dapo"]
+    for measure in ("reward_mean", "response_length"):
+        assert mine[mine.measure == measure].value.tolist() == steps[measure].tolist()
+    assert "Not recorded: entropy of DAPO." in caption(fig) and "entropy" not in set(mine.measure)
 
 
-def test_11_says_what_was_not_recorded(tmp_path: Path) -> None:
-    study = load(write_study(tmp_path, THREE, (1,), problems=2, samples=2))
-    rewrite_steps(run_of(study, "countdown", "dapo", 1), entropy=np.nan)
-    fig, frame = figure("figure11_dynamics", study)
-    assert "Not recorded: entropy of DAPO." in style.said(fig)
-    assert frame.query("task == 'countdown' and measure == 'entropy'").method.unique().tolist() == ["grpo", "bapo"]
-
-
-def test_15_migration_starts_from_the_other_seeds_base(studies: dict, drawn: dict) -> None:
-    fig, frame = drawn["figure15_migration"]
+def test_15_migration_starts_from_the_other_seeds_base(run_of: Callable[..., Path], drawn: Drawn) -> None:
+    fig, frame = drawn("figure15_migration")
     frame = frame.query("task == 'countdown'")
-    assert set(frame.method) == {"bapo"} and sorted(frame.step.unique()) == [0, 5, 15, 20]
-    assert frame.groupby(["compared", "step"]).prompts.sum().tolist() == pytest.approx([60] * 8)
-    a, b = (probe(run_of(studies["table1"], "countdown", "bapo", k)) for k in (1, 2))
+    assert frame.groupby(["compared", "step"]).prompts.sum().tolist() == pytest.approx([PROBED] * 8)
+    a, b = (probe(run_of("countdown", "bapo", k)) for k in (1, 2))
     own, across = (frame[frame.compared == compared] for compared in ("within a run", "across seeds"))
 
     def cell(table: pd.DataFrame, step: int) -> float:
         return table.query("step == @step and initial == 0 and current == 1").prompts.item()
 
     def below(table: pd.DataFrame) -> list[float]:
-        return table.groupby("step").share_below_diagonal.first()[[0, 20]].tolist()
+        return table.groupby("step").share_below_diagonal.first()[[0, STEPS]].tolist()
 
     # the paper's: both bins from one run, in which the base never leaves the diagonal
-    start = own[own.step == 0]
-    assert start[start.initial != start.current].prompts.sum() == 0
-    assert cell(own, 20) == sum(((w[0] == 0) & (w[20] == 1)).sum() for w in (a, b)) / 2
-    assert below(own) == pytest.approx([0, sum((w[20] < w[0]).sum() for w in (a, b)) / 120])
+    assert own.query("step == 0 and initial != current").prompts.sum() == 0
+    assert cell(own, STEPS) == sum(((w[0] == 0) & (w[STEPS] == 1)).sum() for w in (a, b)) / 2
+    assert below(own) == pytest.approx([0, sum((w[STEPS] < w[0]).sum() for w in (a, b)) / 2 / PROBED])
     # what is drawn: rows from the other seed's base, also for the unchanged base
-    for step in (0, 20):
+    for step in (0, STEPS):
         assert cell(across, step) == (((b[0] == 0) & (a[step] == 1)).sum() + ((a[0] == 0) & (b[step] == 1)).sum()) / 2
-    expected = [((a[step] < b[0]).sum() + (b[step] < a[0]).sum()) / 120 for step in (0, 20)]
+    expected = [((a[step] < b[0]).sum() + (b[step] < a[0]).sum()) / 2 / PROBED for step in (0, STEPS)]
     assert below(across) == pytest.approx(expected)
-    titles = [axes.get_title(loc="left") for axes in fig.axes[4:8]]
-    assert titles == ["unchanged base", "step 5", "step 15", "step 20"]
-    assert f"below diagonal: {expected[0]:.1%}" in [t.get_text() for t in fig.axes[4].texts]
-    assert "ANOTHER seed's probe" in style.said(fig) and "no fair chance level" not in style.said(fig).lower()
+    assert fig.axes[4].get_title(loc="left") == f"Countdown\nbelow diagonal: {expected[0]:.1%}"
+    assert "ANOTHER seed's probe" in caption(fig)
 
 
-def test_15_with_one_seed_is_the_papers_count(tmp_path: Path) -> None:
-    study = load(write_study(tmp_path, ("bapo",), (1,), problems=2, samples=2))
-    fig, frame = figure("figure15_migration", study)
-    assert set(frame.compared) == {"within a run"} and (frame.prompts == frame.prompts.round()).all()
-    assert fig.axes[0].get_title(loc="left") == "step 0 (base)"
-    assert "There is no fair chance level here (one seed:" in style.said(fig)
+def test_a_curve_is_the_tables_counts(run_of: Callable[..., Path], simulated: dict[str, Path], drawn: Drawn) -> None:
+    study = load(simulated["table1"])
+    cells = next(b for b in study.blocks if b.task == "countdown").methods["dapo"]
+    curve = reading.curves(cells, "cd4", study)
+    for seed, cell in enumerate(cells):
+        for row in read_table(cell.run / "curve" / "cd4.parquet").sample(20, random_state=1).itertuples():
+            where = curve.steps.index(row.step), curve.problems.index(row.problem_id)
+            assert curve.correct[seed][where] == row.correct
+    fig, frame = drawn("figure12_test_curves")
+    own = frame.query("method == 'dapo' and benchmark == 'cd4'")
+    np.testing.assert_allclose(own["accuracy"], 100 * curve.correct.mean(axis=(0, 2)) / 8)
+    np.testing.assert_allclose(own["seed_2"], 100 * curve.correct[1].mean(axis=1) / 8)
+    interval = statistics.clustered(100 * curve.accuracy[:, 3].mean(axis=0))  # by problem, seeds averaged
+    assert (own["low"].iloc[3], own["high"].iloc[3]) == pytest.approx((interval.low, interval.high))
+    lines = {line.get_label(): line.get_xydata() for line in fig.axes[1].lines}
+    np.testing.assert_allclose(lines["DAPO"], own[["step", "accuracy"]])
+
+
+def test_5_has_the_papers_pairs_and_16_a_star_at_the_highest_point(drawn: Drawn) -> None:
+    fig, frame = drawn("figure5_test_curves")
+    shown = [axes for axes in fig.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left") for axes in shown] == [""] * 3 and len({axes.get_ylim() for axes in shown}) == 1
+    assert set(frame["benchmark"]) == {"steps_5"} and not frame.duplicated(["method", "step"]).any()
+    fig, frame = drawn("figure16_ppo")
+    stars = [line.get_xydata()[0].tolist() for line in fig.axes[0].lines if line.get_marker() == "*"]
+    for (step, height), method in zip(stars, ("ppo", "ba_ppo"), strict=True):
+        own = frame[frame["method"] == method]
+        best = own.loc[own["accuracy"].idxmax()]
+        assert (step, height) == (best["step"], pytest.approx(best["accuracy"])) and best["highest"]
+
+
+def test_seeds_are_compared_at_the_steps_that_all_have(tmp_path: Path) -> None:
+    study = load(write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo",)}, curves=("grpo",)))
+    first, second = study.blocks[0].methods["grpo"]
+    table = read_table(second.run / "curve" / "cd4.parquet")
+    rewrite(second.run / "curve", cd4=table[table["step"] != 6])
+    assert reading.curves((first, second), "cd4", study).steps == (0, 3, 9, 12)
+    for broken, message in (
+        (table[table["problem_id"] != "p01"], "grpo/seed2/curve/cd4.parquet"),
+        (table.iloc[1:], "grpo/seed2/curve/cd4.parquet"),
+    ):
+        rewrite(second.run / "curve", cd4=broken)
+        with pytest.raises(UserError, match=message):
+            reading.curves((first, second), "cd4", study)
+
+
+# ------------------------------------------------------------------------------------------------ layout
+
+
+def texts_of(fig: Any) -> list[tuple[str, Any]]:
+    """Return (words, box in pixels) of every text that is seen after drawing."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    canvas = FigureCanvasAgg(fig)
+    with style.settings():
+        canvas.draw()
+    beyond = set()  # labels of ticks outside the axis limits exist and are not drawn
+    for axis in (a for axes in fig.axes for a in (axes.xaxis, axes.yaxis)):
+        low, high = sorted(axis.get_view_interval())
+        beyond |= {id(t.label1) for t in axis.get_major_ticks() if not low <= t.get_loc() <= high}
+    shown = [t for t in fig.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in beyond]
+    shown = [t for t in shown if t.axes is None or t.axes.get_visible()]
+    return [(t.get_text(), Text.get_window_extent(t, canvas.get_renderer())) for t in shown]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_is_cut_off_or_overlaps_and_the_caption_is_whole(name: str, drawn: Drawn) -> None:
+    fig, _ = drawn(name)
+    width, height = fig.get_size_inches() * fig.dpi
+    found = texts_of(fig)
+    assert len(found) > 8
+    for words, box in found:
+        assert box.x0 >= -1 and box.y0 >= -1 and box.x1 <= width + 1 and box.y1 <= height + 1, words
+    for (a, x), (b, y) in combinations(found, 2):
+        across, along = min(x.x1, y.x1) - max(x.x0, y.x0), min(x.y1, y.y1) - max(x.y0, y.y0)
+        assert across <= 1 or along <= 2, (a, b)  # pixels: ink boxes of neighbouring lines may touch
+    assert "2 seeds" in caption(fig) and caption(fig).endswith("it shows nothing.")
+
+
+# ------------------------------------------------------------------------------------------------ files, errors
+
+
+def test_files_open_everywhere_and_have_the_same_bytes_again(simulated: dict[str, Path], tmp_path: Path) -> None:
+    for out in ("a", "b"):
+        assert main(["figures", "--study", str(simulated["figure10"]), "--out", str(tmp_path / out)]) == 0
+    name = "figure10_online_filters"
+    assert {p.name for p in (tmp_path / "a").iterdir() if p.is_file()} == {f"{name}.{kind}" for kind in KINDS}
+    for kind in KINDS:
+        assert (tmp_path / "a" / f"{name}.{kind}").read_bytes() == (tmp_path / "b" / f"{name}.{kind}").read_bytes()
+    root = ElementTree.parse(tmp_path / "a" / f"{name}.svg").getroot()
+    assert [e for e in root.iter("{http://www.w3.org/2000/svg}text")] == []  # letters are paths: no font is needed
+    names = {"dc": "http://purl.org/dc/elements/1.1/", "cc": "http://creativecommons.org/ns#"}
+    title, words, date = (root.findtext(f".//cc:Work/dc:{f}", None, names) for f in ("title", "description", "date"))
+    assert title == "Figure 10: Online filters" and date is None and words and words.endswith("it shows nothing.")
+
+
+def test_one_seed_knows_no_chance_and_two_models_stand_apart(tmp_path: Path) -> None:
+    parts = {COUNTDOWN: ("grpo", "bapo"), ("countdown", "other"): ("grpo",)}
+    study = load(write_simulated(tmp_path, "table1", parts, (1,), curves=("grpo", "bapo")))
+    data = {name: draw(name, study) for name in NAMES}  # a study with few of the methods: all figures are drawn
+    for name in ("figure4_training_curves", "figure9_cumulative_rollouts", "figure7_tracking"):
+        assert data[name][1].groupby("model").method.nunique().to_dict() == {MODEL: 2, "other": 1}
+    for name in ("figure15_migration", "figure8_batch_composition"):
+        assert set(data[name][1].model) == {MODEL}
+    for name in ("figure1_accuracy_groups", "figure7_tracking", "figure15_migration"):
+        assert "There is no fair chance level here (one seed:" in caption(data[name][0])
+    assert data["figure7_tracking"][1].unchanged_base_across_seeds.isna().all()
+    assert set(data["figure15_migration"][1].compared) == {"within a run"}
+
+
+def test_a_method_that_the_study_does_not_have(tmp_path: Path) -> None:
+    study = load(write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo",)}, (1,)))
+    with pytest.raises(UserError, match=r"method bapo: .* grpo"):
+        figures.draw("figure15_migration", study, tmp_path, "bapo")
+    with pytest.raises(UserError, match="curves"):
+        draw("figure12_test_curves", study)
+
+
+def test_missing_and_damaged_runs_are_named_with_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo", "bapo"), MATHEMATICS: ("grpo",)})
+    write_json(file, read_json(file) | {"config": ["scale=smoke"]})
+    runs = [tmp_path / "countdown" / MODEL / place for place in ("grpo/seed1", "grpo/seed2", "bapo/seed2")]
+    for run in runs:
+        (run / "summary.json").unlink()
+    out = ["--study", str(file), "--out", str(tmp_path / "out")]
+    assert main(["figure", "figure13_tracking", *out]) == 2
+    said = capsys.readouterr().err
+    assert "3 of the 4 runs" in said and f"{runs[0].parent}/{{seed1,seed2}}" in said and str(runs[2]) in said
+    assert "`snakemake --cores all runs_table1 --config scale=smoke`" in said and not (tmp_path / "out").exists()
+    assert main(["figure", "figure7_tracking", *out]) == 0  # mathematics is there
+    path = tmp_path / "mathematics" / MODEL / "grpo" / "seed1" / "steps.parquet"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert main(["figure", "figure1_accuracy_groups", *out]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_unknown_figure_lists_the_names(simulated: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["figure", "figure4", "--study", str(simulated["table1"]), "--out", "x"])
+    assert "figure4_training_curves" in capsys.readouterr().err
+    assert figures.of_study("") == figures.of_study("table1") and figures.of_study("figure6") == ["figure6_ablations"]

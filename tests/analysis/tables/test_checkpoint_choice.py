@@ -12,9 +12,9 @@ import pytest
 from support.run_directories import write_study
 
 from analysis.__main__ import main
+from analysis.beyond import checkpoints as choice
+from analysis.beyond import checkpoints as words
 from analysis.study import load
-from analysis.tables.checkpoint_choice import files as words
-from analysis.tables.checkpoint_choice import numbers as choice
 from bapo.errors import UserError
 
 STEPS = (25, 50, 75)

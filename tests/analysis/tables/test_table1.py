@@ -22,7 +22,7 @@ from analysis import paper, statistics
 from analysis.__main__ import main
 from analysis.results import Result, compare, marks
 from analysis.study import load
-from analysis.tables.table1 import files as table1
+from analysis.tables import table1
 from bapo.engines.shared.records import group_rows
 from bapo.errors import UserError
 from bapo.experiments.settings import Settings, read_settings

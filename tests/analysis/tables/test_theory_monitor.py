@@ -12,8 +12,7 @@ import pytest
 from support.table_runs import place, write_run, write_study
 
 from analysis.__main__ import main
-from analysis.tables.theory import monitor as theory_monitor
-from analysis.tables.theory.monitor import BIAS, Constants, Silence, step_terms
+from analysis.beyond.theory import BIAS, Constants, step_terms
 from bapo.algorithm import theory
 
 NAN = math.nan
@@ -74,14 +73,6 @@ def test_constants_of_a_configuration() -> None:
     assert found == Constants(8, pytest.approx(2.023716, abs=1e-6))
     assert Constants.of({"method": {"algorithm": "grpo"}, "train": {"group_size": 8}}) is None
     assert math.isnan(Constants.of({"method": {"c1": 0.9}, "train": {"group_size": 8}}).k2)  # nothing is admitted
-
-
-def test_silence() -> None:
-    found = theory_monitor.silence(pd.Series([0.1, 0.0, -0.2, NAN]))
-    assert found == Silence(steps=4, unknown=1, not_positive=2) and found.share == 0.75
-
-
-# ------------------------------------------------------------------------------------------------ the theory
 
 
 def test_the_ceiling_of_one_subset() -> None:

@@ -12,8 +12,8 @@ import yaml
 from support.table_runs import place, write_run, write_study
 
 from analysis.__main__ import main
+from analysis.beyond import tuning
 from analysis.study import load
-from analysis.tables import tuning
 from bapo.store.files import CONFIG, PROBE, SUMMARY, TABLES, fingerprints, read_json, write_json, write_parquet
 
 # ------------------------------------------------------------------------------------------------ the choice

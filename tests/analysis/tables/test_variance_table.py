@@ -10,9 +10,9 @@ import pytest
 from support.run_directories import write_study
 
 from analysis import reading, statistics
+from analysis.beyond import variance
+from analysis.beyond.variance import components, contributions
 from analysis.study import load
-from analysis.tables import variance
-from analysis.variance import components, contributions
 
 
 def test_one_benchmark_is_split_as_its_components_say() -> None:

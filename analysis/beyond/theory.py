@@ -22,15 +22,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import reading, text
+from analysis import reading, style, text
+from analysis.figures import frames
 from analysis.page import Page, Table, at_scale
-from analysis.reading import require_runs
 from analysis.study import Block, Study
 from bapo.algorithm import theory
 from bapo.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 PARTS = (1, 2, 3)
 COLUMNS = ["staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k") for i in PARTS)]
@@ -40,6 +41,14 @@ FORMS = {
     "ceiling_repaired": "repaired, its largest value",
     "bound_printed": "as printed, estimated",
     "bound_repaired": "repaired, estimated",
+}
+#: column -> its label, colour and dash in the figure
+TV_LOOKS = {f"tv_{part}": (*look, "-") for part, look in style.PARTS.items()}
+BOUND_LOOKS = {
+    "ceiling_printed": ("as printed, largest value", style.BLACK, "-"),
+    "ceiling_repaired": ("repaired, largest value", style.PURPLE, "-"),
+    "bound_printed": ("as printed, estimated", style.BLACK, (0, (4, 1.2))),
+    "bound_repaired": ("repaired, estimated", style.PURPLE, (0, (4, 1.2))),
 }
 BIAS = (
     "TV is estimated by the mean of |pi/alpha - 1| / 2 over the responses of the step's mini-batches, each at the "
@@ -126,52 +135,28 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
     return every[[*names, *(c for c in every if c not in names)]]
 
 
-# ------------------------------------------------------------------------------------------------ how often
+# ------------------------------------------------------------------------------------------------ the table
 
 
-@dataclass(frozen=True)
-class Silence:
-    """How often one form of the bound says nothing. steps: all; unknown: NaN (an empty batch, or a term is missing)."""
-
-    steps: int
-    unknown: int
-    not_positive: int
-
-    @property
-    def share(self) -> float:
-        """Return the share of steps in which the bound promises no improvement: not positive, or not known."""
-        return (self.unknown + self.not_positive) / self.steps if self.steps else math.nan
-
-
-def silence(values: pd.Series) -> Silence:
-    unknown = int(values.isna().sum())
-    return Silence(len(values), unknown, int((values <= 0).sum()))
-
-
-def _silent(silence: Silence) -> str:
-    if silence.unknown == silence.steps:
+def _silent(values: pd.Series) -> str:
+    """Say in how many steps the bound promises no improvement: not positive, or not known."""
+    steps, unknown, not_positive = len(values), int(values.isna().sum()), int((values <= 0).sum())
+    if unknown == steps:
         return "not recorded"
-    detail = f", {silence.unknown} unknown" if silence.unknown else ""
-    return f"{100 * silence.share:.1f}% ({silence.not_positive} of {silence.steps} steps not positive{detail})"
+    detail = f", {unknown} unknown" if unknown else ""
+    return f"{100 * (unknown + not_positive) / steps:.1f}% ({not_positive} of {steps} steps not positive{detail})"
 
 
-def _distances(frame: pd.DataFrame) -> list[str]:
-    """Median and 95th percentile of each TV, over the steps that have it."""
-    cells = []
-    for i in PARTS:
-        values = frame[f"tv_x{i}"].dropna()
-        cells.append(
-            f"{values.median():.3f} ({values.quantile(0.95):.3f}; {len(values)})" if len(values) else text.MISSING
-        )
-    return cells
-
-
-def _constants(frame: pd.DataFrame) -> list[str]:
+def _terms(frame: pd.DataFrame) -> list[str]:
+    """Return the range of each constant, and median and 95th percentile of each TV over the steps that have it."""
     cells = []
     for name in ("k1", "k2", "k2_repaired", "k3"):
         values = frame[name].dropna()
         ends = [f"{v:.2f}" for v in (values.min(), values.max())] if len(values) else [text.MISSING]
         cells.append(" to ".join(dict.fromkeys(ends)))
+    for i in PARTS:
+        tv = frame[f"tv_x{i}"].dropna()
+        cells.append(f"{tv.median():.3f} ({tv.quantile(0.95):.3f}; {len(tv)})" if len(tv) else text.MISSING)
     return cells
 
 
@@ -180,8 +165,8 @@ def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
     terms, silent = [], []
     for block, method, frame in frames:
         name = f"{block.title}, {block.method_title(method).lstrip('+')}"
-        terms.append([name, *_constants(frame), *_distances(frame)])
-        silent.append([name, *(_silent(silence(frame[form])) for form in FORMS)])
+        terms.append([name, *_terms(frame)])
+        silent.append([name, *(_silent(frame[form]) for form in FORMS)])
     header = ["Runs", "K1", "K2", "K2, worst case", "K3", "TV to X1's policy", "TV to X2's policy", "TV to X3's policy"]
     below = [
         "TV: median over steps and seeds (95th percentile; number of steps with such samples).",
@@ -215,21 +200,50 @@ def notes(study: Study, frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> li
 
 
 def write(study: Study, out: Path) -> list[Path]:
-    """theory_monitor.csv, .md, .tex and a figure, theory_monitor.pdf, .png and .svg, of the study's BAPO runs.
+    """Write theory_monitor.csv, .md, .tex, .pdf, .png and .svg of the study's BAPO runs.
 
     Raises UserError where runs are missing or none is BAPO's.
     """
     import pandas as pd
 
-    from analysis.tables.theory import figure as theory_figure
-
-    require_runs(study)
     methods = [(b, m) for b in study.blocks for m in (["bapo"] if "bapo" in b.methods else b.methods)]
-    frames = [(b, m, f) for b, m in methods if (f := monitor(b, m, study)) is not None]
-    if not frames:
+    shown = [(b, m, f) for b, m in methods if (f := monitor(b, m, study)) is not None]
+    if not shown:
         raise UserError("the theory monitor needs a run of BAPO (a method with the option c1); the study has none")
-    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables(frames), notes(study, frames))
-    every = pd.concat([f for _, _, f in frames], ignore_index=True)
-    figures = theory_figure.write(frames, every, study.note, out)
+    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables(shown), notes(study, shown))
+    every = pd.concat([f for _, _, f in shown], ignore_index=True)
     paths = page.write(out, "theory_monitor", every)
-    return paths + [p for p in figures if p.suffix != ".csv"]
+    with style.settings():
+        title = "The bound of Theorem 3.2 along training"
+        drawn = style.save(_figure(shown, study), every, out, "theory_monitor", title)
+    return paths + [p for p in drawn if p not in paths]
+
+
+# ------------------------------------------------------------------------------------------------ the figure
+
+
+def _figure(shown: Sequence[tuple[Block, str, pd.DataFrame]], study: Study) -> Figure:
+    """Draw distances, and the forms of the bound, along training; a row a task."""
+    last = max(int(frame["step"].max()) for _, _, frame in shown)
+    window = frames.window_of(last)
+    caption = (
+        "Left: total-variation distance of the trained policy to the policies that wrote the batch, estimated from "
+        "sampled ratios (biased: theory_monitor.md). Right: the lower bound of Theorem 3.2, which promises an "
+        "improvement only above 0. Largest value: whatever the policy gains. "
+        f"Mean over {frames.seed_words([b for b, _, _ in shown], [m for _, m, _ in shown])}"
+        f"{frames.averaged(window)}. {study.note}"
+    )
+    fig, panels = style.grid(caption, 2 * len(shown), 2)
+    for (block, method, frame), left, right in zip(shown, panels[::2], panels[1::2], strict=True):
+        for axes, columns in ((left, TV_LOOKS), (right, BOUND_LOOKS)):
+            for column, (label, colour, dash) in columns.items():
+                values = frame.groupby("step")[column].mean().dropna()  # over seeds
+                axes.plot(values.index, frames.smooth(values, window), label=label, color=colour, linestyle=dash)
+            style.step_axis(axes, last)
+        right.axhline(0, color="#444444", linewidth=0.8)
+        style.title(left, f"{block.plain_title(method)}: {block.title}")
+        left.set_ylabel("TV (estimated)")
+        right.set_ylabel("bound")
+        left.set_ylim(bottom=0)
+    style.legend(fig, panels[:2], 4)
+    return fig

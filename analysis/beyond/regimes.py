@@ -7,17 +7,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import reading, results, statistics, text
+from analysis import reading, results, statistics, style, text
 from analysis.page import Page, Table, at_scale
 from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from analysis.tables.comparison import seeds_of
-from analysis.tables.regimes import figure as regimes_figure
 from bapo.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 SUBJECT = "bapo"
 #: what both runs have the same of -> (the method that ends with it, the totals of summary.json that it sums)
@@ -27,6 +30,8 @@ BUDGETS = {
     "updates": (f"{SUBJECT}+updates", ("updates",)),
     "compute": (f"{SUBJECT}+compute", ("forward_flops", "backward_flops")),
 }
+#: verdict -> (colour, marker)
+LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot tell": (style.GREY, "s")}
 #: fewer seeds than this leave the interval wide; said below the table
 ENOUGH_SEEDS = 5
 
@@ -239,4 +244,32 @@ def write(study: Study, out: Path) -> list[Path]:
     table = Table(f"{names[0]} minus {names[1]}, average accuracy", header, cells, "lr" + "l" * len(BUDGETS), said)
     data = frame(regimes)
     page = Page(at_scale("Difficulty regimes", study.scale), [table], notes(study, regimes))
-    return page.write(out, "regimes", data) + regimes_figure.write(data, names, study.note, out)
+    with style.settings():
+        fig = _figure(data, names, study.note)
+        drawn = style.save(fig, data, out, "regimes_figure", f"{names[0]} minus {names[1]} by difficulty")
+    return page.write(out, "regimes", data) + drawn
+
+
+def _figure(frame: pd.DataFrame, names: tuple[str, str], note: str) -> Figure:
+    """Draw the difference against how hard the training prompts are, a panel a budget."""
+    budgets = list(dict.fromkeys(frame["equal"]))
+    caption = (
+        f"{names[0]} minus {names[1]} in points of average accuracy, against the share of training prompts without a "
+        "correct answer before training: one point a base model, bar: 95% interval over problems and seeds, seeds "
+        f"paired; better and worse: after Holm's correction. {note}"
+    )
+    fig, panels = style.grid(caption, len(budgets), max(2, len(budgets)), sharey=True)
+    for axes, budget in zip(panels, budgets, strict=True):
+        axes.axhline(0, color="#444444", linewidth=0.8)
+        for verdict, (colour, marker) in LOOKS.items():
+            here = frame[(frame["equal"] == budget) & (frame["verdict"] == verdict)]
+            spread = [here["difference"] - here["low"], here["high"] - here["difference"]]
+            look: dict[str, Any] = {"color": colour, "capsize": 2, "markersize": 5, "linewidth": 1.2, "label": verdict}
+            if len(here):
+                axes.errorbar(100 * here["share_at_zero"], here["difference"], yerr=spread, fmt=marker, **look)
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("share at 0/8 (%)")
+        style.title(axes, f"equal {budget}")
+    panels[0].set_ylabel("difference (points)")
+    style.legend(fig, panels)
+    return fig

@@ -9,8 +9,7 @@ from analysis.page import Page, at_scale
 from analysis.products import SO_FAR
 from analysis.results import Result
 from analysis.study import Block, Study, evaluated
-from analysis.tables.table1.files import page_table, parts
-from analysis.tables.table1.numbers import Section
+from analysis.tables.table1 import Section, page_table, parts
 from bapo.store.files import write_text
 
 

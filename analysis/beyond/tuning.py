@@ -113,7 +113,7 @@ class Tuned:
         """Return "smallest" or "largest" where the chosen learning rate is the end of those tried, else ""."""
         rates = sorted({c.rate for c in self.candidates.values() if c.rate is not None})
         ends = {rates[0]: "smallest", rates[-1]: "largest"} if len(rates) > 1 else {}
-        return ends.get(self.choice.rate, "")
+        return ends.get(self.choice.rate or 0.0, "")
 
 
 def tune(block: Block, study: Study) -> list[Tuned]:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from analysis import reading, results, style, text
-from analysis.figures.common import legend_above, same_scale, seed_words
+from analysis.figures import frames
 from analysis.results import AVERAGE
 from bapo.store.files import STEPS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from analysis.study import Block, Study
 
 DRIFT = "tv_x1"
-PANEL = 2.4
 LOOKS = (
     (style.SKY, "v"),
     (style.BLUE, "o"),
@@ -40,26 +39,32 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
         return style.nothing(f"No run of this study has a partner of {study.reference} with the same seed.")
     curves = sorted(set(zip(frame["rate"], frame["steps"], strict=True)))
     longer = len({steps for _, steps in curves}) > 1
-    looks = {
-        (rate, steps): (*LOOKS[i % len(LOOKS)], f"rate {rate:g}" + (f", {steps} steps" if longer else ""))
-        for i, (rate, steps) in enumerate(curves)
-    }
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
     caption = (
         "Average accuracy of the last checkpoint minus that of the reference's run of the same seed (and learning "
         "rate and steps, where the study has one), against the total variation between the policy and its rollout "
         f"policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% "
         "interval over problems and training seeds, seeds paired. Lines join the runs of one learning rate and number "
-        f"of steps; {seed_words(study.blocks)}. {study.note}"
+        f"of steps; {frames.seed_words(study.blocks)}. {study.note}"
     )
-    fig, [panels] = style.panels(caption, (1, len(places)), PANEL, 0, top=0.95, left=0.6, wspace=0.2)
+    fig, panels = style.grid(caption, len(places), max(2, min(3, len(places))), 2.4)
     for axes, (task, model, family) in zip(panels, places, strict=True):
-        here = frame[(frame["task"] == task) & (frame["model"] == model) & (frame["family"] == family)]
-        _panel(axes, here, looks)
-        axes.set_title(here["family_title"].iloc[0], loc="left")
-    same_scale(panels)
+        here = frames.of(frame, task=task, model=model, family=family)
+        axes.axhline(0, color="#444444", linewidth=0.8)
+        for (colour, marker), (rate, steps) in zip(itertools.cycle(LOOKS), curves):
+            runs = frames.of(here, rate=rate, steps=steps)
+            axes.scatter(runs["drift"], runs["difference"], s=6, color=colour, alpha=0.5, linewidths=0)
+            means = runs.groupby("method")[["drift", "mean", "mean_low", "mean_high"]].mean().sort_values("drift")
+            spread = [means["mean"] - means["mean_low"], means["mean_high"] - means["mean"]]
+            look: dict[str, Any] = {"color": colour, "capsize": 2, "markersize": 4.5, "linewidth": 1.1}
+            label = f"rate {rate:g}" + (f", {steps} steps" if longer else "")
+            axes.errorbar(means["drift"], means["mean"], yerr=spread, fmt=f"{marker}-", label=label, **look)
+        axes.set_xlim(left=0)
+        axes.set_xlabel("total variation from the rollout policy")
+        style.title(axes, here["family_title"].iloc[0])
+    style.same_scale(panels)
     panels[0].set_ylabel("minus the reference (points)")
-    legend_above(fig, panels, ncols=3)
+    style.legend(fig, panels)
     return fig, frame.assign(family_title=frame["family_title"].str.replace("\n", ", "))
 
 
@@ -115,18 +120,3 @@ def _rows(block: Block, study: Study) -> list[dict[str, Any]]:
                 }
             )
     return rows
-
-
-def _panel(axes: Axes, rows: pd.DataFrame, looks: dict[tuple[float, int], tuple[str, str, str]]) -> None:
-    """Draw one method's runs, a curve a learning rate and number of steps."""
-    axes.axhline(0, color="#444444", linewidth=0.8)
-    for curve, runs in rows.groupby(["rate", "steps"]):
-        colour, marker, label = looks[curve]
-        axes.scatter(runs["drift"], runs["difference"], s=6, color=colour, alpha=0.5, linewidths=0)
-        means = runs.groupby("method").agg({k: "mean" for k in ("drift", "mean", "mean_low", "mean_high")})
-        means = means.sort_values("drift")
-        spread = [means["mean"] - means["mean_low"], means["mean_high"] - means["mean"]]
-        look = {"color": colour, "capsize": 2, "markersize": 4.5, "linewidth": 1.1, "label": label}
-        axes.errorbar(means["drift"], means["mean"], yerr=spread, fmt=f"{marker}-", **look)
-    axes.set_xlim(left=0)
-    axes.set_xlabel("total variation from the rollout policy")

@@ -1,14 +1,19 @@
-"""What Table 1 shows, in sentences: BAPO's claims, what the baselines learn, and how to read the numbers."""
+"""What Table 1 shows, in sentences: BAPO's claims, what the baselines learn, what is replayed, how to read it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import numpy as np
 
-from analysis import results, text
+from analysis import reading, results, text
 from analysis.results import AVERAGE, Comparison
-from analysis.study import Study
-from analysis.tables.table1 import replay
-from analysis.tables.table1.numbers import Section
+from analysis.study import Block, Cell, Study
+from bapo.store.files import GROUPS
+
+if TYPE_CHECKING:
+    from analysis.tables.table1 import Section
 
 #: (a, b): the comparisons that the paper's claims rest on, one sentence each below the table
 CLAIMS = (("bapo", "grpo"), ("bapo", "dapo"))
@@ -18,8 +23,7 @@ LEARNERS = ("grpo", "dapo")
 
 def sentences(section: Section) -> list[str]:
     """Return everything that is said below a part of the table about one block."""
-    titles = [(r.method, r.title) for r in section.rows]
-    return claim_sentences(section) + learning_sentences(section) + replay.sentences(section.replays, titles)
+    return claim_sentences(section) + learning_sentences(section) + replay_sentences(section)
 
 
 def _interval(c: Comparison) -> str:
@@ -75,6 +79,55 @@ def learning_sentences(section: Section) -> list[str]:
         amount = f"{text.signed(gains[0])} to {text.signed(gains[-1])}" if len(gains) > 1 else text.signed(gains[0])
         lines.append(f"{row.title.lstrip('+')} minus base, Avg, over its seeds: {amount} points.")
     return lines
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Means over seeds. steps: in which some response was brought back; of: all steps; share: of the responses trained
+    on, those that were stored before the step or are an expert's.
+    """
+
+    steps: float
+    of: float
+    share: float
+
+
+def replays(block: Block, study: Study) -> dict[str, Replay]:
+    """Return it for every method that is off policy, none replayed included, and for any other that replays.
+
+    A run without recorded groups (an imported one) says nothing.
+    """
+    found = {}
+    for method, cells in block.methods.items():
+        seeds = [seed for cell in cells if (seed := _of_seed(cell, study))]
+        if seeds and (cells[0].kind == "off" or any(seed.share for seed in seeds)):
+            found[method] = Replay(*np.mean([(s.steps, s.of, s.share) for s in seeds], axis=0).tolist())
+    return found
+
+
+def _of_seed(cell: Cell, study: Study) -> Replay | None:
+    groups = reading.table(cell, GROUPS, study)
+    if groups.empty or "replayed" not in groups:
+        return None
+    trained = groups[groups["used"]]
+    steps = trained.loc[trained["replayed"] > 0, "step"].nunique()
+    share = trained["replayed"].sum() / max(1, trained["rewards"].map(len).sum())
+    return Replay(steps, reading.summary(cell.run, study)["steps"], float(share))
+
+
+def replay_sentences(section: Section) -> list[str]:
+    """Say it in a sentence, or in none where there is no such method."""
+    parts = [
+        f"{row.title.lstrip('+')} {100 * r.share:.1f}% ({r.steps:.0f} of {r.of:.0f} steps)"
+        for row in section.rows
+        if (r := section.replays.get(row.method))
+    ]
+    if not parts:
+        return []
+    return [
+        "Replayed responses, stored before the step or an expert's, as a share of all that were trained on, and the "
+        f"steps that had any: {', '.join(parts)}. The rest was sampled in the step itself."
+    ]
 
 
 def tuned_sentence(sections: list[Section]) -> str:

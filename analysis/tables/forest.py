@@ -3,7 +3,7 @@
 Each set of base models is a set of rows. To draw the sets of several runs together, give the data behind their plots;
 of two rows for the same set and task the later file's is drawn:
 
-    python -m analysis.tables.table1.forest FOREST.csv ... OUT
+    python -m analysis.tables.forest FOREST.csv ... OUT
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analysis import style, text
-from analysis.figures.common import legend_above
 from analysis.results import AVERAGE, BASE
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ PANELS = {
     ("points", "low", "high"): "points of average accuracy",
     ("share", "share_low", "share_high"): "% of what GRPO gains over its base model",
 }
-LINE, GAP = 0.095, 0.1  # inches: a row, and what is left between two tasks
 
 
 def data(averages: pd.DataFrame, differences: pd.DataFrame) -> pd.DataFrame:
@@ -90,17 +88,15 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], strict=True)))
     orders = [places.index(place) for place in zip(frame["task"], frame["model"], strict=True)]
     rows = frame.assign(place=orders, order=frame["set"].map(sets.index)).sort_values(["place", "order"])
-    rows["y"] = GAP + LINE * np.arange(len(rows)) + GAP * rows["place"]
+    rows["y"] = np.arange(len(rows)) + 1.0 * rows["place"]  # a free line between two tasks
     seeds = frame["seeds"].dropna().astype(int)
     caption = (
         f"BAPO minus GRPO, {text.counted(seeds, 'seed')}. Bars: 95% interval for new problems"
         f"{' and new training seeds' if seeds.min() > 1 else ''}. Crosses: the paper. {note}"
     )
-    end = rows["y"].max() + LINE + GAP
     models = Counter(task for task, _ in places)
     names = [f"{task.capitalize()}\n{model}" if models[task] > 1 else task.capitalize() for task, model in places]
-    left = 1.2 if max(models.values()) > 1 else 0.85
-    fig, [panels] = style.panels(caption, (1, len(PANELS)), end, 0, top=0.3, left=left, wspace=0.06)
+    fig, panels = style.grid(caption, len(PANELS), len(PANELS), 0.4 + 0.12 * rows["y"].max())
     for axes, (columns, title) in zip(panels, PANELS.items(), strict=True):
         axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
         for name in sets:
@@ -109,13 +105,13 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
             colour, marker = looks[name]
             look = {"color": colour, "markersize": 4, "markeredgewidth": 1.3, "linewidth": 1.2, "label": name}
             axes.errorbar(value, here["y"], xerr=[value - low, high - value], fmt=marker, **look)
-        axes.set_ylim(end - LINE, GAP - LINE)
+        axes.invert_yaxis()
         axes.set_yticks([])
-        axes.grid(axis="y", visible=False)
         axes.set_xlabel(title)
     panels[0].set_yticks(rows.groupby("place")["y"].mean(), names)
     panels[0].tick_params(axis="y", length=0)
-    legend_above(fig, panels, left=left)
+    panels[0].grid(axis="y", visible=False)
+    style.legend(fig, panels)
     return fig
 
 

@@ -1,0 +1,74 @@
+"""What BAPO's training batches are made of: X1, X2 and X3 of equation 5 (the paper's Figures 8 and 14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analysis import reading, style
+from analysis.figures import frames
+from analysis.study import Block, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = ["x1", "x2", "x3", "batch_groups"]
+#: Figure 8 shows the ablations beside BAPO
+VARIANTS = ("bapo", "bapo_without_x2", "bapo_without_x3")
+
+
+def figure8_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Draw BAPO and its ablations on mathematics side by side."""
+    study = frames.part(study, ("mathematics",), VARIANTS)
+    order = {m: i for i, m in enumerate(VARIANTS)}
+    panels = [(b, m) for b in study.blocks for m in sorted(b.methods, key=lambda m: order.get(m, len(order)))]
+    return _draw(study, panels)
+
+
+def figure14_batch_composition(study: Study) -> tuple[Figure, pd.DataFrame]:
+    """Draw BAPO on every task, side by side."""
+    study = frames.part(study, methods=("bapo",))
+    return _draw(study, [(b, m) for b in study.blocks for m in b.methods])
+
+
+def _draw(study: Study, panels: Sequence[tuple[Block, str]]) -> tuple[Figure, pd.DataFrame]:
+    """Draw a panel for every (block, method): groups in the batch of each step; red: the batch size B."""
+    import pandas as pd
+
+    parts = []
+    for block, method in panels:
+        size = reading.setting(block.methods[method][0], "train", "batch_size", study)
+        frame = reading.steps(block, method, study, COLUMNS)
+        parts.append(frame.assign(task=block.task, model=block.model, method=method, batch_size=size))
+    caption = (
+        f"Prompt groups in the training batch of each step, stacked, mean over {frames.seed_words(study.blocks)}; red "
+        "line: the configured batch B, which GRPO always fills. Percentages: mean share of B over the run. "
+        f"{study.note}"
+    )
+    fig, grid = style.grid(caption, len(panels), 3, sharey=True)
+    for axes, (block, method), frame in zip(grid, panels, parts, strict=True):
+        _panel(axes, frame, f"{block.plain_title(method)}: {block.task_title}\n{block.model_title}")
+    grid[0].set_ylabel("groups in the batch")
+    style.legend(fig, grid)
+    return fig, pd.concat(parts, ignore_index=True)
+
+
+def _panel(axes: Axes, frame: pd.DataFrame, title: str) -> None:
+    size = int(frame["batch_size"].iloc[0])
+    mean = frame.groupby("step")[COLUMNS].mean()
+    steps, bottom = mean.index.to_numpy(), np.zeros(len(mean))
+    edges = np.append(steps - 0.5, steps[-1] + 0.5)
+    for part, (label, colour) in style.PARTS.items():  # stairs: thousands of bars would make a slow and heavy SVG
+        height = bottom + mean[part].to_numpy()
+        axes.stairs(height, edges, baseline=bottom, fill=True, color=colour, label=label, linewidth=0)
+        bottom = height
+    axes.axhline(size, color="#CC0000", linewidth=1.4, label="batch size $B$")
+    shares = "  ".join(f"$X_{p[1]}$ {mean[p].mean() / size:.0%}" for p in style.PARTS) + f"  of $B$ = {size}"
+    style.title(axes, f"{title}\n{shares}")
+    style.step_axis(axes, int(steps[-1]))
+    axes.set_xlim(edges[0], edges[-1])
+    axes.grid(axis="x", visible=False)

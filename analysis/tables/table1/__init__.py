@@ -1,1 +1,0 @@
-"""Table 1: numbers, layout, text and files. Imports from ``bapo`` only ``store.files``."""

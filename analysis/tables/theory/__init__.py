@@ -1,1 +1,0 @@
-"""The theory monitor: table and figure. Imports from ``bapo`` only the theory's equations and errors."""
