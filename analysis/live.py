@@ -22,8 +22,8 @@ from rich.text import Text
 from snakemake.logging import LogEvent
 
 from analysis import text
-from analysis.left import Left, Times, content_of, left, took
 from analysis.products import FIRST_LOOK
+from analysis.watch import Left, Times, content_of, left, took
 
 #: seconds between two lines where a line cannot be drawn again, and between two pages of Table 1 so far
 INTERVAL, PAGES = 60.0, 30.0

@@ -1,7 +1,7 @@
 """The ledger of claims: every quantitative sentence of the paper, a query over run directories, and a verdict.
 
 An entry of ``analysis/claims/*.yaml`` names a sentence, a query and a rule (``docs/claims.md``). entries.py reads and
-checks them; accuracy.py, probes.py, training.py and bound.py hold the queries; verdicts.py turns an estimate and its
+checks them; queries/ measures; verdicts.py turns an estimate and its
 interval into a verdict; ledger.py puts the lines together, writers.py writes them.
 """
 

@@ -18,9 +18,8 @@ from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
 from support.shared_results import write_results
 
 from analysis import live, text
-from analysis.left import Times, left
 from analysis.live import Job, Jobs, Line, SoFar
-from analysis.watch import is_running, last_line, rows_of, table
+from analysis.watch import Times, is_running, last_line, left, rows_of, table
 from bapo.errors import UserError
 from bapo.store.files import write_json
 from bapo.store.lock import locked

@@ -1,3 +1,3 @@
 """The queries, registered by name as their modules are imported."""
 
-from analysis.claims.queries import accuracy, bound, probes, training  # noqa: F401
+from analysis.claims.queries import accuracy, probes, training  # noqa: F401
