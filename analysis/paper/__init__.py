@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from bapo import validate
 from bapo.errors import UserError, unknown
@@ -141,35 +141,25 @@ class Table(BaseModel):
 # ------------------------------------------------------------------------------------------------ statements
 
 
-def _ascending(ends: tuple[float, float]) -> tuple[float, float]:
-    if ends[0] >= ends[1]:
-        raise ValueError("must be low, high")
-    return ends
+class Stated(Strict):
+    """A number that the paper states of two rows. column: default the average."""
 
-
-class Gain(Strict):
-    """A stated average relative gain of one row over another in the average column, in percent."""
-
-    stated: float
-    of: str
-    over: str
-    where: str
-
-
-class GainRange(Strict):
-    """The smallest and the largest stated gain in points, over all blocks. column: default the average."""
-
-    stated: Annotated[tuple[float, float], AfterValidator(_ascending)]
     of: str
     over: str
     where: str
     column: str = ""
 
 
-class Ratio(Gain):
-    """A stated quotient of two rows in one column."""
+class Gain(Stated):
+    """A relative gain in percent, or a quotient of two rows in one column."""
 
-    column: str
+    stated: float
+
+
+class GainRange(Stated):
+    """The smallest and the largest gain in points, over all blocks."""
+
+    stated: tuple[float, float]
 
 
 class Budget(Strict):
@@ -232,7 +222,7 @@ class Setup(Strict):
     borrowed: str = ""
     gains: list[Gain] = []
     gain_ranges: list[GainRange] = []
-    ratios: list[Ratio] = []
+    ratios: list[Gain] = []
     budgets: list[Budget] = []
     same: list[Same] = []
     sums: list[Sum] = []
@@ -297,15 +287,14 @@ def load(file: Path) -> Published:
     setup: Setup = validate.read(Setup, validate.parse_yaml(file), file)
     published = Published(_blocks(file.parent / setup.table), setup)
     blocks, columns = published.blocks, {name for block in published.blocks for name in block.columns}
-    stated: list[Gain | GainRange] = [*setup.gains, *setup.gain_ranges, *setup.ratios]
+    stated: list[Stated] = [*setup.gains, *setup.gain_ranges, *setup.ratios]
     named: Mapping[str, tuple[Iterable[str], Iterable[str]]] = {
         "runs": (columns, setup.runs if isinstance(setup.runs, dict) else ()),
         "problems": (columns, setup.problems),
         "average": (columns, [setup.average]),
         "averaged": (columns, setup.averaged),
         "lower_is_better": (columns, setup.lower_is_better),
-        "ratios": (columns, [entry.column for entry in setup.ratios]),
-        "gain_ranges": (columns, [entry.column for entry in setup.gain_ranges]),
+        "gains, gain_ranges or ratios": (columns, [entry.column for entry in stated]),
         "budgets": (columns, [entry.column for entry in setup.budgets]),
         "budgets.model": ([block.key for block in blocks], [entry.model for entry in setup.budgets]),
         "of, over, rows or proposed": (
