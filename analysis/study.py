@@ -6,22 +6,26 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import ConfigDict, Field
 
 from bapo import validate
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
-from bapo.validate import NOT_EMPTY, REQUIRED, setting, wrong
+from bapo.validate import wrong
 
 #: the paper's row order; a method that it does not name comes before BAPO's own variants
 ORDER = ("grpo", "dapo", "mopps", "grpo_v5", "repo", "remix")
 LAST = ("bapo_without_x2", "bapo_without_x3", "bapo")
+STRICT = ConfigDict(extra="forbid")  # a field that does not exist is a mistake
 
 
 @dataclass(frozen=True)
 class Cell:
     """One training run."""
 
+    __pydantic_config__ = STRICT
     task: str
     model: str
     method: str
@@ -39,6 +43,7 @@ class Cell:
 class Base:
     """The model that a block's methods start from. run: the folder that holds its eval/."""
 
+    __pydantic_config__ = STRICT
     task: str
     model: str
     run: Path
@@ -50,11 +55,11 @@ class Base:
 class StudyFile:
     """The fields of a study file, which the workflow writes as JSON."""
 
-    cells: tuple[Cell, ...] = setting(REQUIRED, NOT_EMPTY)
+    __pydantic_config__ = STRICT
+    cells: Annotated[tuple[Cell, ...], Field(min_length=1)]
     bases: tuple[Base, ...] = ()
-    benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = setting(
-        {}
-    )  # task -> name, title[, the paper's name] of each
+    #: task -> name, title[, the paper's name] of each
+    benchmarks: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
     scale: str = ""
     note: str = ""
     name: str = ""  # of experiments/study/; "" where another program wrote the file
@@ -63,7 +68,7 @@ class StudyFile:
     config: tuple[str, ...] | None = None  # what the workflow was given after --config
     curves: tuple[str, ...] = ()  # methods whose kept checkpoints were all evaluated
     #: of a study that chooses: task -> method -> the variants that the setting names for it
-    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = setting({})
+    chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def read_file(path: Path) -> StudyFile:

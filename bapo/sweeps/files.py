@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose
 from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import file_of, options
 from bapo.experiments.settings import Settings
-from bapo.validate import DISTINCT, NOT_EMPTY, ONE, REQUIRED, parse_yaml, read, setting, wrong
+from bapo.experiments.studies import Part, Some
+from bapo.validate import parse_yaml, read, wrong
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -23,27 +26,31 @@ if TYPE_CHECKING:
 METHOD = "method"
 
 
-@dataclass(kw_only=True)
-class At:
+def _distinct(seeds: list[int]) -> list[int]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("must name each once")
+    return seeds
+
+
+class At(Part):
     """A sweep at one scale."""
 
-    seeds: list[int] = setting(REQUIRED, NOT_EMPTY, DISTINCT)
-    trials: int | None = setting(None, ONE)  # of a free search; a grid has one per combination
+    seeds: Annotated[Some[int], AfterValidator(_distinct)]
+    trials: Annotated[int, Field(ge=1)] | None = None  # of a free search; a grid has one per combination
     tasks: list[str] | None = None  # None: all of the file's
 
 
-@dataclass(kw_only=True)
-class SweepFile:
+class SweepFile(Part):
     """The fields of ``experiments/sweep/<name>.yaml``."""
 
-    title: str = setting()
-    tasks: list[str] = setting(REQUIRED, NOT_EMPTY)
+    title: str
+    tasks: Some[str]
     method: str = "bapo"
     reference: str = "grpo"  # the method whose accuracy the region must exceed
-    named: list[str] = field(default_factory=list)  # methods that equal some of the trials, whose runs are used
-    space: dict[str, dict[str, Any]] = setting(REQUIRED, NOT_EMPTY)  # key of the configuration -> distribution
-    start: dict[str, Any] = field(default_factory=dict)  # parameters of a free search's first trial
-    scales: dict[str, At] = setting()
+    named: list[str] = Field(default_factory=list)  # methods that equal some of the trials, whose runs are used
+    space: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]  # key of the configuration -> distribution
+    start: dict[str, Any] = Field(default_factory=dict)  # parameters of a free search's first trial
+    scales: dict[str, At]
 
 
 @dataclass(kw_only=True)
