@@ -205,20 +205,14 @@ def _study(sweep: Sweep) -> optuna.Study:
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    space = {p["name"]: _distribution(p["distribution"]) for p in sweep.content["parameters"]}
+    space = {
+        p["name"]: optuna.distributions.json_to_distribution(p["distribution"]) for p in sweep.content["parameters"]
+    }
     study = optuna.create_study(direction="maximize")
     for t in sweep.complete:
         value = 100 * t.estimate.mean
         study.add_trial(optuna.trial.create_trial(params=dict(t.row["drawn"]), distributions=space, value=value))
     return study
-
-
-def _distribution(said: str | Mapping[str, Any]) -> Any:
-    import json
-
-    from optuna.distributions import json_to_distribution
-
-    return json_to_distribution(said if isinstance(said, str) else json.dumps(said))
 
 
 def importances(sweep: Sweep) -> dict[str, float]:
