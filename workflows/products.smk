@@ -67,8 +67,8 @@ def shown_on_page():
 
 
 def analysis_identity(wildcards):
-    """Tables and figures take seconds: they are made again when any file of the analysis changes."""
-    return identity.code_identity("analysis")
+    """Tables and figures take seconds: they are made again when any file of the suite changes."""
+    return identity.code_identity()
 
 
 @cache
@@ -76,7 +76,7 @@ def analysis_identity(wildcards):
 def comparison_identity_of(study):
     figures = products.compared_with(study)
     code = [code_digest_of(figure) for figure in products.own_figures(study)]
-    return identity.digest([identity.code_identity("analysis"), *figures, *code])
+    return identity.digest([identity.code_identity(), *figures, *code])
 
 
 def comparison_identity(wildcards):

@@ -6,7 +6,6 @@ identity stands at the keys: bapo/experiments/schema.py. Names, paths, tracking 
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
@@ -44,10 +43,9 @@ def _numbers(node: Any) -> Any:
 
 def meaning(node: BaseModel, identity: str) -> dict[str, Any]:
     """Return the values of a part of the configuration that belong to an identity: "data", "documents", "run", ..."""
-    values = (
-        (name, getattr(node, name)) for name, only in _marks(type(node)).items() if only is None or identity in only
-    )
-    return {k: meaning(v, identity) if isinstance(v, BaseModel) else plain(v) for k, v in values}
+    names = (name for name, only in _marks(type(node)).items() if only is None or identity in only)
+    values = {name: getattr(node, name) for name in names}
+    return {k: meaning(v, identity) if isinstance(v, BaseModel) else plain(v) for k, v in values.items()}
 
 
 @cache
@@ -181,16 +179,8 @@ def files_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
 
 
 @cache
-def code_identity(package: str) -> str:
-    """Identify the code and the YAML files of a package beside this one, with every module here that it imports."""
+def code_identity() -> str:
+    """Identify the code and the YAML files of the suite: tables and figures take seconds, and are made anew with it."""
     root = Path(__file__).resolve().parents[2]
-    files = {*(root / package).rglob("*.py"), *(root / package).rglob("*.yaml")}
-    waiting = [file for file in files if file.suffix == ".py"]
-    while waiting:
-        names = project.imported_names(ast.parse(waiting.pop().read_bytes()))
-        # where the suite is installed, all other packages lie beside it
-        ours = [root / name.replace(".", "/") for name in names if name.partition(".")[0] in ("bapo", "analysis")]
-        found = {file for path in ours for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists()}
-        waiting += found - files
-        files |= found
-    return digest([file.read_text(encoding="utf-8") for file in sorted(files)])
+    files = (path for package in ("analysis", "bapo") for path in sorted((root / package).rglob("*")))
+    return digest([sha256(path) for path in files if path.suffix in (".py", ".yaml")])

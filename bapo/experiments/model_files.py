@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
 from bapo.store.files import SUMMARY, read_json
+from bapo.validate import wrong
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 #: the key of CONFIG that holds the number of positions, by family
@@ -49,14 +49,10 @@ class Facts:
 
 def name_of(path: str) -> str:
     """Name a model for results' folders by its path, so that two paths have two names."""
-    if Path(path).is_dir():
-        whole = Path(path).resolve()
-        return f"hf-{_plain(whole.name)}-{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}"
-    return "hf-" + "--".join(_plain(part) for part in path.split("/"))
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", text)
+    whole = Path(path).resolve()
+    parts = [whole.name] if Path(path).is_dir() else path.split("/")
+    name = "hf-" + "--".join(re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in parts)
+    return f"{name}-{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}" if Path(path).is_dir() else name
 
 
 def derive(config: DictConfig) -> None:
@@ -65,7 +61,9 @@ def derive(config: DictConfig) -> None:
     if not model.from_files:
         return
     if not model.path:
-        raise UserError("model.path has no value: name a folder, or a model on the hub: model=hf model.path=OWNER/NAME")
+        raise wrong(
+            None, "model.path", None, "has no value: name a folder, or a model on the hub: model.path=OWNER/NAME"
+        )
     if OmegaConf.is_missing(model, "name"):
         model.name = name_of(model.path)
     model.title = model.title or Path(model.path).name
@@ -100,29 +98,26 @@ def fill(config: Config) -> Config:
 
 def read(folder: Path) -> Facts:
     """Read what the files in ``folder`` say. Raises UserError naming file, field and cure."""
-    content = _json(folder / CONFIG)
-    if content is None:
-        raise UserError(f"{folder / CONFIG}: missing: model.path must name a model in Hugging Face's format")
+    if not (folder / CONFIG).is_file():
+        raise wrong(folder / CONFIG, "", None, "missing: model.path must name a model in Hugging Face's format")
+    content, tokenizer, generation = (_json(folder / name) for name in (CONFIG, TOKENIZER, GENERATION))
     if "quantization_config" in content:
-        raise UserError(
-            f"{folder / CONFIG}: quantization_config: quantised weights cannot be trained; take the original model"
-        )
-    if not isinstance(content.get("model_type"), str):
-        raise UserError(f"{folder / CONFIG}: model_type has no value; get the model again")
-    text = content["text_config"] if isinstance(content.get("text_config"), Mapping) else content
-    tokenizer, generation = _json(folder / TOKENIZER) or {}, _json(folder / GENERATION) or {}
-    ends = [e for source in (generation, text, content) for e in _ids(source.get("eos_token_id"))]
-    tied = content.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+        cure = "quantised weights cannot be trained; take the original model"
+        raise wrong(folder / CONFIG, "quantization_config", None, cure)
+    if not content.get("model_type"):
+        raise wrong(folder / CONFIG, "model_type", None, "has no value; get the model again")
+    text = content.get("text_config") or content
+    named = [source.get("eos_token_id") for source in (generation, text, content)]
+    ends = [end for given in named for end in (given if isinstance(given, list) else [given]) if isinstance(end, int)]
     return Facts(
         kind=content["model_type"],
         architectures=tuple(content.get("architectures") or ()),
-        parameters=_parameters(folder, bool(tied)),
-        positions=next((n for key in _POSITIONS if isinstance(n := text.get(key), int)), None),
-        vocabulary=next((n for part in (text, content) if isinstance(n := part.get("vocab_size"), int)), None),
+        parameters=_parameters(folder, content.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
+        positions=next((text[key] for key in _POSITIONS if text.get(key)), None),
+        vocabulary=text.get("vocab_size", content.get("vocab_size")),
         ends=tuple(dict.fromkeys(ends)),
         end_token=bool(tokenizer.get("eos_token")),
-        template=bool(tokenizer.get("chat_template"))
-        or any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")),
+        template=bool(tokenizer.get("chat_template")) or any(folder.glob("chat_template.j*")),
         images="vision_config" in content,
     )
 
@@ -130,53 +125,39 @@ def read(folder: Path) -> Facts:
 def require(config: Config, folder: Path, facts: Facts) -> None:
     """Raise UserError where what a model says of itself does not fit the run: file, field and cure."""
     if not facts.template and config.data.chat_template != "plain":
-        raise UserError(
-            f"{folder / TOKENIZER}: chat_template has no value, and the prompts are conversations; take an "
-            "instruction-tuned model, add one to the file, or set data.chat_template=plain for prompts to be continued"
+        cure = (
+            "has no value, and the prompts are conversations; take an instruction-tuned model, add one to the file, or "
+            "set data.chat_template=plain for prompts to be continued"
         )
+        raise wrong(folder / TOKENIZER, "chat_template", None, cure)
     if not (facts.ends or facts.end_token or config.sampling.stop_tokens):
-        raise UserError(
-            f"{folder / GENERATION}: eos_token_id has no value, nor has eos_token in {TOKENIZER}: no response would "
-            "ever end; name the token in sampling.stop_tokens"
-        )
-    beyond = [end for end in facts.ends if facts.vocabulary is not None and not 0 <= end < facts.vocabulary]
-    if beyond:
-        raise UserError(
-            f"{folder / GENERATION}: eos_token_id={beyond[0]}, but {CONFIG} has vocab_size={facts.vocabulary}; get the "
-            "model again, or correct the files"
-        )
+        cure = f"has no value, nor has eos_token in {TOKENIZER}: no response would ever end; name the token in "
+        raise wrong(folder / GENERATION, "eos_token_id", None, f"{cure}sampling.stop_tokens")
+    for end in facts.ends:
+        if facts.vocabulary is not None and not 0 <= end < facts.vocabulary:
+            cure = f"but {CONFIG} has vocab_size={facts.vocabulary}; get the model again"
+            raise UserError(f"{folder / GENERATION}: eos_token_id={end}, {cure}")
 
 
-def _ids(value: Any) -> list[int]:
-    return [i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int)]
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    """Return the object of a file, None where there is no file."""
-    if not path.is_file():
-        return None
+def _json(path: Path) -> dict[str, Any]:
+    """Return the object of a file, {} where there is no file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not readable as JSON ({error}); get the model again") from None
-    if not isinstance(content, dict):
-        raise UserError(f"{path}: must be a JSON object; get the model again")
-    return content
+        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return dict(content)
+    except (ValueError, TypeError) as error:
+        raise wrong(path, "", None, f"must be a JSON object ({error}); get the model again") from None
 
 
 def _parameters(folder: Path, tied: bool) -> int | None:
     """Count the weights by the headers of their files. tied: the head is the embeddings; some files hold both."""
-    shapes: dict[str, list[int]] = {}
-    for file in sorted(folder.glob("*.safetensors")):
+    from safetensors import SafetensorError, safe_open
+
+    count = 0
+    for file in folder.glob("*.safetensors"):
         try:
-            with file.open("rb") as handle:
-                length = int.from_bytes(handle.read(8), "little")
-                if not 2 <= length <= 100_000_000:
-                    raise ValueError("its header is broken")
-                header = json.loads(handle.read(length))
-            shapes |= {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{file}: not a safetensors file ({error}); get the model again") from None
-    if tied:
-        shapes.pop("lm_head.weight", None)
-    return sum(math.prod(shape) for shape in shapes.values()) or None
+            with safe_open(file, "np") as weights:
+                names = (name for name in weights.keys() if not (tied and name == "lm_head.weight"))  # noqa: SIM118
+                count += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
+        except SafetensorError as error:
+            raise wrong(file, "", None, f"not a safetensors file ({error}); get the model again") from None
+    return count or None

@@ -112,7 +112,7 @@ def test_it_trains_and_is_evaluated_on_a_cpu(tiny: Path, tmp_path: Path, capsys:
         (
             "tokenizer_config.json",
             {"chat_template": None},
-            r"tokenizer_config\.json: chat_template has no value.*plain",
+            r"tokenizer_config\.json: chat_template: has no value.*plain",
         ),
         (
             "config.json",
@@ -124,7 +124,7 @@ def test_it_trains_and_is_evaluated_on_a_cpu(tiny: Path, tmp_path: Path, capsys:
             {"model_type": "novel"},
             r"config\.json: model_type=novel is no causal language model that tra",
         ),
-        ("config.json", {"model_type": None}, r"config\.json: model_type has no value; get the model again"),
+        ("config.json", {"model_type": None}, r"config\.json: model_type: has no value; get the model again"),
         (
             "config.json",
             {"quantization_config": {"bits": 4}},
@@ -153,7 +153,7 @@ def test_a_model_that_never_ends_is_refused(changed: Callable[..., Path], tmp_pa
         content = json.loads((folder / name).read_text(encoding="utf-8"))
         (folder / name).write_text(json.dumps({k: v for k, v in content.items() if k != "eos_token_id"}))
     with pytest.raises(
-        UserError, match=r"generation_config\.json: eos_token_id has no value, .* sampling\.stop_tokens"
+        UserError, match=r"generation_config\.json: eos_token_id: has no value, .* sampling\.stop_tokens"
     ):
         train_base(config_of(folder, tmp_path))
 
@@ -165,7 +165,7 @@ def test_broken_folders_are_named(tiny: Path, changed: Callable[..., Path], tmp_
     (folder / "model.safetensors").write_bytes(b"\xff" * 64)
     with pytest.raises(UserError, match=r"model\.safetensors: not a safetensors file"):
         config_of(folder, tmp_path)
-    with pytest.raises(UserError, match=r"model\.path has no value: name a folder, or a model on the hub"):
+    with pytest.raises(UserError, match=r"model\.path: has no value: name a folder, or a model on the hub"):
         compose_config([*RUN, "model=hf"])
     with pytest.raises(
         UserError, match=r"model=hf: a study needs a name for its folder; .*experiments/model/NAME\.yaml"
