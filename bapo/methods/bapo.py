@@ -94,8 +94,7 @@ class BAPO(Method):
         if step % c.m or not len(self.bad):
             return [], []
         entries = self.bad.oldest(c.max_reevaluated or max(1, self.batch_size // 2))
-        regenerated = sampler.regenerate([e.prompt for e in entries], policy=c.x2_policy)
-        groups = [group.as_origin(REEVALUATED) for group in regenerated]
+        groups = [g.as_origin(REEVALUATED) for g in sampler.regenerate([e.prompt for e in entries], policy=c.x2_policy)]
         for entry, group in zip(entries, groups, strict=True):
             if above(group.mean, c.c1):
                 self.bad.discard(entry.key)
@@ -128,9 +127,8 @@ class BAPO(Method):
     def thresholds(self, fresh: Groups) -> tuple[float, float]:
         """Update r_tot and return (c2, c3) of this step (eq. 8)."""
         c, mean = self.config, sum(g.mean for g in fresh) / len(fresh)
-        self.average_reward = average = next_average_reward(
-            self.average_reward, mean, c.average_reward, c.average_decay
-        )
+        average = next_average_reward(self.average_reward, mean, c.average_reward, c.average_decay)
+        self.average_reward = average
         c2, c3 = (linear_threshold(average, low, high, c.threshold_direction) for low, high in (c.c2_range, c.c3_range))
         return c2, c3
 
