@@ -53,13 +53,6 @@ class Deadline:
             self._end = time.monotonic() + self.seconds
         return self._end - time.monotonic()
 
-    def extend(self, seconds: float) -> None:
-        if self._end is not None:
-            self._end += seconds
-
-    def half_spent(self) -> bool:
-        return self.left() < self.seconds / 2
-
 
 @dataclass
 class _Checker:
@@ -83,17 +76,15 @@ class Pool:
         self._helper: subprocess.Popen[bytes] | None = None
         self._server: Connection | None = None
 
-    def judge(self, gold: str, answer: str, deadline: Deadline | None = None) -> str:
+    def judge(self, gold: str, answer: str) -> str:
         """Return EQUAL, DIFFERENT, UNREADABLE or TIME_LIMIT (CPU time or memory), whatever the machine's load.
 
-        Raises Overloaded past the deadline (without one, past that of :func:`one_verdict`, else ``wall_seconds``), and
-        UserError where no process can start.
+        Raises Overloaded past the deadline of :func:`one_verdict`, else ``wall_seconds``; UserError where no process
+        starts.
         """
-        deadline = deadline or getattr(_VERDICT, "deadline", None) or Deadline(self.wall_seconds)
+        deadline = getattr(_VERDICT, "deadline", None) or Deadline(self.wall_seconds)
         for attempt in (1, 2):
-            begin = time.monotonic()
-            self.warm()
-            deadline.extend(time.monotonic() - begin)
+            self.warm()  # before the clock starts
             if not self._slots.acquire(timeout=max(deadline.left(), 0.0)):
                 raise Overloaded
             try:
@@ -102,8 +93,6 @@ class Pool:
                 self.close()
                 if attempt == 2:
                     raise UserError(f"the grader's helper process ends at once; check that {_CURE}") from None
-                if deadline.half_spent():
-                    raise Overloaded from None
             finally:
                 self._slots.release()
         raise AssertionError
@@ -143,7 +132,7 @@ class Pool:
 
     def _judge(self, gold: str, answer: str, deadline: Deadline) -> str:
         for attempt in (1, 2):
-            if deadline.left() <= 0 or (attempt == 2 and deadline.half_spent()):
+            if deadline.left() <= 0:
                 raise Overloaded
             checker = self._take(fresh=attempt == 2)
             late, outcome = False, None

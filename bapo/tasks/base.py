@@ -53,7 +53,6 @@ class Task:
     roles: ClassVar[Mapping[str, str]] = {}  #: stand-in's test split -> the paper's, whose column of Table 1 it takes
     revision: ClassVar[int] = 0  #: of a task in a package of the user's: raised when its code changes what a run means
     images: ClassVar[bool] = False  #: whether its problems show images
-    fields: ClassVar[tuple[str, ...]]  #: required in every line given to ``python -m bapo grade``
 
     def lacks(self, method: str) -> UserError:
         """Return the error of a class without a method that is needed."""
@@ -119,5 +118,5 @@ class Task:
         return None
 
     def grade_line(self, line: Mapping[str, Any]) -> Verdict:
-        """Grade one line of a file of responses. Raises UserError naming the field that is missing or wrong."""
+        """Grade one line of a file of responses. Raises UserError naming a wrong field, KeyError for a missing one."""
         raise self.lacks("grade_line")

@@ -17,7 +17,6 @@ from bapo.tasks.real import RealTask, read_truth
 class BoxedTask(RealTask, GeneratedTask):
     """A task of two formats: "chain", graded by its last number, and "boxed", graded as the paper's sets are."""
 
-    fields = ("gold", "response")
     prompts: ClassVar[Collection[str]] = ("chain",)
     no_number, wrong_number = "no-answer", "wrong-answer"  #: reasons of verdicts on chains
     gold_chain: ClassVar[str] = "= {}"  #: the shortest chain that ends in a number

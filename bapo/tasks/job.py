@@ -91,7 +91,7 @@ def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Any) -> 
     problems: (id, ground truth); where: the file or set, for the message. Returns the number of gold responses; zero
     where the task knows none. Raises UserError listing the problems whose gold is not accepted.
     """
-    graded, refused = 0, []
+    graded, refused, problems = 0, [], list(problems)
     for row, (name, truth) in enumerate(problems):
         try:
             responses = task.gold_responses(truth)
@@ -104,7 +104,8 @@ def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Any) -> 
     if refused:
         more = f" and {len(refused) - LISTED} more" if len(refused) > LISTED else ""
         raise UserError(
-            f"{where}: the grader does not accept the gold answer of {len(refused)} problems: "
+            f"{where}: the grader does not accept the gold answer of {len(refused)} of {len(problems)} "
+            f"problems: "
             f"{', '.join(refused[:LISTED])}{more}; correct or remove these rows"
         )
     return graded

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -50,7 +49,6 @@ class RowsTask(RealTask):
     exact (the same words) or choice (a letter); answer_in: a key of PLACES.
     """
 
-    fields = ("gold", "response")
     answers: Literal["mathematics", "exact", "choice"] = "exact"
     answer_in: Literal["box", "tag", "last-line", "all"] = "box"
 
@@ -114,12 +112,10 @@ class RowsTask(RealTask):
         prompts = {**PROMPTS, "plain": "{images}{problem}"}
         if "{problem}" in prompt:
             try:
-                places = {field for _, field, _, _ in string.Formatter().parse(prompt) if field is not None}
-            except ValueError as error:
-                raise wrong(None, "data.prompt", None, f"{error}; write {{{{ and }}}} for braces that stay") from None
-            if others := ", ".join(f"{{{field}}}" for field in sorted(places - {"problem", "images"})):
+                prompt.format(problem="", images="")
+            except (KeyError, IndexError, ValueError) as error:
                 cure = "only {problem} and {images} can be filled in, and braces that stay are written {{ and }}"
-                raise wrong(None, "data.prompt", None, f"has a place {others}; {cure}")
+                raise wrong(None, "data.prompt", prompt, f"{error!r}: {cure}") from None
             prompts[prompt] = prompt
         return prompts
 

@@ -23,6 +23,8 @@ from bapo.store.files import sha256
 from bapo.validate import plain, read, wrong
 
 Count = Annotated[int, Field(ge=0)]
+#: of files that hold a set
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv")
 
 
 class Source(Node):
@@ -95,7 +97,9 @@ def find(entry: Source, data_folder: str | None) -> Opened:
         if entry.file and (folder / entry.file).is_file():
             rows = entry.rows if entry.file_rows is None else entry.file_rows
             return Opened([folder / entry.file], rows, {**columns, **entry.file_columns}, "paths.data_folder", folder)
-        opened = Opened(_files(entry, folder / entry.name), entry.rows, columns, "paths.data_folder", folder)
+        named = [path for suffix in SUFFIXES if (path := folder / f"{entry.name}{suffix}").is_file()]
+        found = named[:1] or _files(entry, folder / entry.name)
+        opened = Opened(found, entry.rows, columns, "paths.data_folder", folder)
     elif home.is_dir():  # a repository that somebody has downloaded
         opened = Opened(_files(entry, home), entry.rows, columns, entry.name, home, own=True)
     else:
@@ -103,7 +107,8 @@ def find(entry: Source, data_folder: str | None) -> Opened:
         opened = Opened(_files(entry, home), entry.rows, columns, f"{entry.repository}@{home.name}", home)
     if not opened.files:
         there = ", ".join(sorted(p.relative_to(opened.root).as_posix() for p in opened.root.rglob("*") if p.is_file()))
-        wanted = " or ".join([*([entry.file] if data_folder and entry.file else []), *_patterns(entry)])
+        local = [entry.file or f"{entry.name}{SUFFIXES[0]}"] if data_folder else []
+        wanted = " or ".join([*local, *_patterns(entry)])
         cure = f"no file {wanted} in {opened.root}, which has {there[:500] or 'no file'}; correct files or repository"
         raise wrong(None, entry.where, None, cure)
     return opened

@@ -328,7 +328,9 @@ def test_gold_against_gold_is_checked_and_named(world: World, tmp_path: Path) ->
     countdown, path = tasks.get("countdown"), tmp_path / "own.parquet"
     targets = [6, 77, 5, 99, *range(1000, 1020)]  # 1 + 2 + 3 and 2 * 3 - 1 are two of them
     write_problems(path, [Problem(f"p{t}", "x", truth(t)) for t in targets], "countdown", "planning", "own")
-    message = r"own\.parquet: .* gold answer of 22 problems: row 1 \(p77: no expression.*row 3 \(p99.* and 12 more;"
+    message = (
+        r"own\.parquet: .* gold answer of 22 of 24 problems: row 1 \(p77: no expression.*row 3 \(p99.* and 12 more;"
+    )
     with pytest.raises(UserError, match=message):
         Benchmark("own", path, countdown, max_tokens=4)
     assert len(Benchmark("own", path, countdown, max_tokens=4, check_golds=False).problems) == 24

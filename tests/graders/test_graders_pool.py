@@ -118,19 +118,6 @@ def test_a_checker_killed_by_others_gives_no_verdict(made: Pool) -> None:
     assert made.judge(*ROOT) == EQUAL
 
 
-def test_no_second_attempt_when_half_of_the_time_is_spent(made: Pool) -> None:
-    deadline = pool.Deadline(60.0)
-    assert deadline.left() > 55 and not deadline.half_spent()
-    deadline.extend(-31)
-    _end(made._idle[0])
-    assert _gone(made._idle[0].pid)
-    with pytest.raises(pool.Overloaded):
-        made.judge(*ROOT, deadline)
-    deadline.extend(-30)
-    with pytest.raises(pool.Overloaded):
-        made.judge(*ROOT, deadline)
-
-
 def test_the_wait_for_a_checker_is_limited(made: Pool) -> None:
     made.wall_seconds = 0.2
     for _ in range(made.workers):
@@ -189,17 +176,6 @@ def test_threads_share_a_pool(made: Pool) -> None:
     assert 1 <= len(made._idle) <= 2
 
 
-def test_no_signal_of_this_process_is_touched() -> None:
-    handlers = {s: signal.getsignal(s) for s in (signal.SIGALRM, signal.SIGCHLD, signal.SIGPROF)}
-    signal.setitimer(signal.ITIMER_REAL, 1000)
-    try:
-        assert mathematics.judge(r"\sqrt{3}\sqrt{5}", (r"\sqrt{15}",)).correct
-        assert signal.getitimer(signal.ITIMER_REAL)[0] > 900
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    assert handlers == {s: signal.getsignal(s) for s in handlers}
-
-
 def _in_child(queue: multiprocessing.Queue) -> None:
     mathematics.outcome_of.cache_clear()
     before = pool.shared()._helper
@@ -254,42 +230,28 @@ def test_a_helper_that_cannot_start_is_a_user_error(monkeypatch: pytest.MonkeyPa
 NASTY = {
     "a tower": r"9^{9^{9^9}}",
     "a factorial": "10000000!",
-    "another": r"(10^8)!",
-    "a large power": "10^{99999999999}",
     "a binomial": r"\binom{10^9}{10^8}",
     "a sum": r"\sum_{n=1}^{10^9}\frac{1}{n^2}",
     "a polynomial": "(x+y+z+1)^{300}",
     "an integral": r"\int_0^1 e^{-x^2}\sin(x^3)\,dx",
-    "a gamma": r"\Gamma(10^{7})",
     "braces": "{" * 300 + "1" + "}" * 300,
-    "brackets": "(" * 200 + "1" + ")" * 200,
-    "open": "{" * 400,
     "fractions": r"\frac{1}{" * 30 + "2" + "}" * 30,
-    "roots": r"\sqrt{" * 38 + "2" + "}" * 38,
-    "long sum": "+".join(map(str, range(120))),
     "symbols": "+".join(f"x_{{{i}}}" for i in range(60)),
     "nested functions": r"\sin(" * 30 + "x" + ")" * 30,
     "matrix": r"\begin{pmatrix}" + r"\\".join(["&".join(["x+1"] * 6)] * 8) + r"\end{pmatrix}",
     "list": ",".join(rf"\sqrt{{{k}}}" for k in range(2, 60)),
-    "plus-minus": r"\pm" * 60,
     "digits": "9" * 499,
-    "decimals": "0." + "1" * 480,
     "null bytes": "\x00\x00",
-    "unicode": "数学答案是九",
     "zero": r"\frac{1}{0}",
     "infinity": r"\tan(\pi/2)",
     "backslashes": "\\" * 399 + " 9",
     "equals": "=" * 300,
-    "relations": "<" * 300,
     "commas": "," * 400,
-    "text": r"\text{" * 60 + "a" + "}" * 60,
     "spaces": "-" + " " * 400 + "-",
-    "carets": "2^" * 90 + "2",
     "units": r"9 \text{ x } " * 30,
     "colons": "9:" * 150 + "9",
     "surrogate": "\ud800",
     "degrees apart": r"5^\circ " + r"^\circ " * 40 + "x",
-    "metres apart": "7" + r"\text{m} " * 40 + "+x",
     "many percent": "6" + "%" * 490,
     "blanks": " " * 900 + r"\text{" + " " * 900,
     "sets": r"\{" * 120 + "1" + r"\}" * 120,

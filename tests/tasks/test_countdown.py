@@ -150,17 +150,12 @@ def test_wrong_generator_parameters_are_named(options, named):
 # ------------------------------------------------------------------------------------------------ splits
 
 
-def test_shares_are_whole_and_cd4_has_four_numbers_only():
-    for shares in countdown_problems.SHARES.values():
-        assert sum(shares.values()) == pytest.approx(1)
-    assert countdown_problems.SHARES[3]["cd4"] == 0
-
-
 def test_owner_depends_on_the_multiset_and_target_alone():
     for numbers, target in [((3, 4, 7, 12), 24), ((5, 5, 9), 19), ((1, 2, 3), 10)]:
         owners = {countdown_problems.owner(p, target) for p in itertools.permutations(numbers)}
         assert len(owners) == 1
     assert countdown_problems.problem_id((12, 3, 7, 4), 24) == "countdown:3-4-7-12:24"
+    assert all(sum(shares.values()) == pytest.approx(1) for shares in countdown_problems.SHARES.values())
     # fixed for ever: another hash would move test problems into the training of older checkpoints
     drawn = [countdown_problems.owner((a, b, a + b), 10 + a) for a in range(1, 7) for b in range(1, 7)]
     assert Counter(drawn) == {"base": 25, "train": 8, "probe": 3}
@@ -190,8 +185,8 @@ def test_three_number_problems_suffice_for_the_laptop():
     assert owners["train"] >= 500 and owners["probe"] >= 128 and owners["cd34"] >= 200
 
 
-def test_splits_are_disjoint_and_without_repeats(data):
-    folder, _ = data
+def test_splits_are_disjoint_solvable_and_without_repeats(data):
+    folder, counts = data
     seen = {}
     for split in ("train", "probe", "cd34", "cd4"):
         problems = files.read_problems(folder / f"{split}.parquet")
@@ -203,6 +198,9 @@ def test_splits_are_disjoint_and_without_repeats(data):
             assert parts(problem.id) == (sorted(truth["numbers"]), truth["target"])
             assert problem.prompt == f"{' '.join(map(str, truth['numbers']))} : {truth['target']} ="
             assert truth["format"] == "chain"
+            chain = solve_chain(truth["numbers"], truth["target"], value_max=60)  # solvable within the bounds
+            assert countdown.verify(chain, problem.ground_truth).correct, problem
+        assert counts[split]["three_numbers"] == (0 if split == "cd4" else SIZES[split] // 2)
         seen[split] = set(ids)
     seen["base"] = {row["id"] for row in documents()}
     for one, other in itertools.combinations(seen, 2):
@@ -210,25 +208,6 @@ def test_splits_are_disjoint_and_without_repeats(data):
     # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
     for split, ids in seen.items():
         assert {countdown_problems.owner(*parts(identity)) for identity in ids} == {split}
-
-
-def test_number_counts_of_the_splits(data):
-    _, counts = data
-    assert counts["train"] == {"problems": 300, "three_numbers": 150}
-    assert counts["probe"] == {"problems": 64, "three_numbers": 32}
-    assert counts["cd34"] == {"problems": 100, "three_numbers": 50}
-    assert counts["cd4"] == {"problems": 100, "three_numbers": 0}
-    _, counts = base_documents(configuration())
-    assert (counts["documents"], counts["three_numbers"]) == (6000, 2400)
-
-
-def test_problems_are_solvable_within_the_bounds(data):
-    folder, _ = data
-    for split in ("train", "probe", "cd34", "cd4"):
-        for problem in files.read_problems(folder / f"{split}.parquet"):
-            numbers, target = parts(problem.id)
-            chain = solve_chain(numbers, target, value_max=60)
-            assert countdown.verify(chain, problem.ground_truth).correct, problem
 
 
 def test_base_documents_are_true_chains_and_half_of_them_miss_their_target():
@@ -241,7 +220,7 @@ def test_base_documents_are_true_chains_and_half_of_them_miss_their_target():
         verdict = grammar.verify_chain(row["response"], numbers, target)
         assert verdict.correct or verdict.reason == "wrong-value", row
         wrong += not verdict.correct
-    assert wrong == counts["noisy"]
+    assert wrong == counts["noisy"] and (counts["documents"], counts["three_numbers"]) == (6000, 2400)
     # of 3,000 permuted targets a few per cent happen to equal the true one
     assert 2600 < wrong < 3000
 
@@ -430,6 +409,9 @@ def test_tokenizer_takes_one_token_a_word(tokenizers, which):
     assert tokenizer("12/3=4,4*7=28,28-4=24")["input_ids"] == ids
     assert tokenizer(" 12 / 3 = 4 ,\n4 * 7 = 28 , 28 - 4 = 24 ")["input_ids"] == ids
     assert tokenizer.convert_ids_to_tokens(tokenizer(prompt)["input_ids"]) == prompt.split()
+    message = [{"role": "user", "content": prompt}]
+    for generation_prompt in (False, True):  # the chat template adds nothing
+        assert tokenizer.apply_chat_template(message, add_generation_prompt=generation_prompt, tokenize=False) == prompt
     assert len(tokenizer) == 73
     assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("<pad>", 0)
     assert (tokenizer.eos_token, tokenizer.eos_token_id) == ("<eos>", 1)
@@ -454,25 +436,6 @@ def test_tokenizer_decodes_to_text_that_the_verifier_accepts(tokenizers, which):
         verdict = grammar.verify_chain(text, numbers, target)
         assert verdict == grammar.verify_chain(row["response"], numbers, target)
     assert any(grammar.verify_chain(row["response"], *parts(row["id"])).correct for row in rows)
-
-
-@pytest.mark.parametrize("which", ["built", "loaded"])
-def test_chat_template_adds_nothing(tokenizers, which):
-    tokenizer = tokenizers[which]
-    messages = [{"role": "user", "content": "3 4 7 12 : 24 ="}]
-    for generation_prompt in (False, True):
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=generation_prompt, tokenize=False)
-        assert text == "3 4 7 12 : 24 ="
-
-
-def test_only_the_chain_prompt_has_a_tokenizer():
-    for field, config in (
-        ("prompt", configuration(prompt="think-answer")),
-        ("source", configuration(source="hub")),
-        ("generator", configuration(generator={"kind": "easy"})),
-    ):
-        with pytest.raises(UserError, match=rf"data\.{field}"):
-            countdown.build_tokenizer(config)
 
 
 # ------------------------------------------------------------------------------------------------ registry

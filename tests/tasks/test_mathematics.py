@@ -17,7 +17,6 @@ from bapo.experiments import compose as configuration
 from bapo.graders.verdict import Verdict
 from bapo.tasks import files
 from bapo.tasks.boxed import chain_truth
-from bapo.tasks.job import check_golds
 from bapo.tasks.mathematics import generator as generators
 from bapo.tasks.mathematics import sums, terms
 from bapo.tasks.mathematics.generator import Tier
@@ -112,14 +111,6 @@ def test_terms_are_written_as_mathematics_is(term, text, name):
     assert terms.canonical(term) == "".join(name.split())
 
 
-def test_reordered_sums_and_products_are_one_problem():
-    for sign in "+*":
-        for a, b, c in itertools.permutations((3, 4, 25)):
-            assert terms.canonical(Node(Node(a, sign, b), sign, c)) == f"(25{sign}3{sign}4)"
-            assert terms.canonical(Node(a, sign, Node(b, sign, c))) == f"(25{sign}3{sign}4)"
-    assert terms.canonical(Node(3, "-", 4)) != terms.canonical(Node(4, "-", 3))
-
-
 # ------------------------------------------------------------------------------------------------ problems
 
 
@@ -150,15 +141,6 @@ def test_the_worked_solution_is_correct_and_any_other_answer_wrong():
             assert mathematics.verify(broken, truth) == Verdict(False, False, "no-answer"), broken
         # only the outcome is judged: a false step before a right answer is no fault
         assert mathematics.verify(f"1 + 1 = 3 , {text}", truth) == right
-
-
-def test_every_operation_and_shape_occurs():
-    signs, bracketed = Counter(), 0
-    for _, instance in drawn(300):
-        signs.update(sign for _, sign, _ in instance.plan)
-        bracketed += "(" in instance.prompt
-    assert all(signs[sign] > 0.08 * signs.total() for sign in "+-*/"), signs
-    assert 0.25 < bracketed / (300 * len(ALL_TIERS)) < 0.75
 
 
 @pytest.mark.parametrize(
@@ -253,14 +235,6 @@ def test_guessing_pays_nothing(data):
         assert sum((count / total) ** 2 for count in answers.values()) < 0.02
         assert min(answers) >= 2 and max(answers) <= 64
         assert len(answers) == min(total, 63)
-    # nor does repeating a number of the problem
-    problems = files.read_problems(folder / "train.parquet")
-    repeated = [
-        sum(n == str(json.loads(p.ground_truth)["answer"]) for n in set(_numbers(p.prompt)))
-        / len(set(_numbers(p.prompt)))
-        for p in problems
-    ]
-    assert sum(repeated) / len(repeated) < 0.03
 
 
 def test_too_many_problems_is_a_clear_error(tmp_path):
@@ -350,13 +324,6 @@ def test_a_bad_ground_truth_is_an_error(truth):
         mathematics.verify("= 17", truth)
 
 
-def test_every_gold_is_accepted(data):
-    folder, _ = data
-    for split in generators.BENCHMARKS:
-        problems = [(p.id, p.ground_truth) for p in files.read_problems(folder / f"{split}.parquet")]
-        assert check_golds(mathematics, problems, split) == SIZES[split]
-
-
 def test_boxed_ground_truths_go_to_the_grader_of_the_paper_scale():
     truth = json.dumps({"answers": ["12", r"\frac{1}{2}"], "format": "boxed"})
     assert mathematics.gold_responses(truth) == [r"\boxed{12}", r"\boxed{\frac{1}{2}}"]
@@ -364,16 +331,12 @@ def test_boxed_ground_truths_go_to_the_grader_of_the_paper_scale():
     assert mathematics.verify(r"\boxed{\frac12}", truth).correct
     assert mathematics.verify(r"\boxed{13}", truth)[:2] == (False, True)
     assert mathematics.verify("7+5=12", truth)[:2] == (False, False)
+    assert mathematics.answer("7+3=10,10*4=40") == mathematics.answer("= 040 ") == "40"
+    assert mathematics.answer("7+3=") is None and mathematics.answer("") is None
     assert mathematics.answer(r"so it is \boxed{12}") == mathematics.answer(r"\boxed{ 12 }")
     assert mathematics.grade_line({"gold": "12", "response": r"\boxed{12}"}).correct
     with pytest.raises(UserError, match="gold"):
         mathematics.grade_line({"gold": "", "response": r"\boxed{12}"})
-
-
-def test_votes_compare_the_last_number():
-    assert mathematics.answer("7+3=10,10*4=40") == mathematics.answer("= 040 ") == "40"
-    assert mathematics.answer("7+3=") is None
-    assert mathematics.answer("") is None
 
 
 # ------------------------------------------------------------------------------------------------ tokenizer

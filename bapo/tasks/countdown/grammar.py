@@ -89,53 +89,39 @@ def _tokens(text: str) -> list[int | str]:
     return tokens
 
 
-class _Parser:
-    """Recursive descent; ``output`` is the expression in postfix order."""
+#: how strongly a sign binds
+_STRENGTH = {"+": 0, "-": 0, "*": 1, "/": 1}
 
-    def __init__(self, tokens: list[int | str]) -> None:
-        self.tokens = tokens
-        self.position = 0
-        self.output: list[int | str] = []
 
-    def whole(self) -> list[int | str]:
-        if not self.tokens:
-            raise _Refused("no-answer")
-        self.expression(0)
-        if self.position < len(self.tokens):
+def _postfix(tokens: list[int | str]) -> list[int | str]:
+    """Return an expression in postfix order."""
+    if not tokens:
+        raise _Refused("no-answer")
+    rest = tokens[::-1]
+    output = _taken(rest, 0, 0)
+    if rest:
+        raise _Refused("syntax")
+    return output
+
+
+def _taken(rest: list[int | str], depth: int, least: int) -> list[int | str]:
+    """Take the longest expression whose outer signs bind at least as strongly as ``least`` off the end of ``rest``,
+    whose last token is the first one. depth: of the parentheses around it."""
+    if depth > MAX_DEPTH:
+        raise _Refused("too-deep")
+    first = rest.pop() if rest else None
+    if isinstance(first, int):
+        output: list[int | str] = [first]
+    elif first == "(":
+        output = _taken(rest, depth + 1, 0)
+        if not rest or rest.pop() != ")":
             raise _Refused("syntax")
-        return self.output
-
-    def expression(self, depth: int) -> None:
-        if depth > MAX_DEPTH:
-            raise _Refused("too-deep")
-        self.term(depth)
-        while (sign := self.peek()) in ("+", "-"):
-            self.position += 1
-            self.term(depth)
-            self.output.append(sign)
-
-    def term(self, depth: int) -> None:
-        self.factor(depth)
-        while (sign := self.peek()) in ("*", "/"):
-            self.position += 1
-            self.factor(depth)
-            self.output.append(sign)
-
-    def factor(self, depth: int) -> None:
-        token = self.peek()
-        self.position += 1
-        if isinstance(token, int):
-            self.output.append(token)
-        elif token == "(":
-            self.expression(depth + 1)
-            if self.peek() != ")":
-                raise _Refused("syntax")
-            self.position += 1
-        else:
-            raise _Refused("syntax")
-
-    def peek(self) -> int | str | None:
-        return self.tokens[self.position] if self.position < len(self.tokens) else None
+    else:
+        raise _Refused("syntax")
+    while rest and isinstance(sign := rest[-1], str) and _STRENGTH.get(sign, -1) >= least:
+        rest.pop()
+        output += [*_taken(rest, depth, _STRENGTH[sign] + 1), sign]
+    return output
 
 
 def _value(postfix: list[int | str]) -> Fraction:
@@ -156,7 +142,7 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
     Fractions on the way are allowed: 8 / (3 - 8 / 3) is 24.
     """
     try:
-        postfix = _Parser(_tokens(text)).whole()
+        postfix = _postfix(_tokens(text))
         if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
             return _INCORRECT["wrong-numbers"]
         return RIGHT if _value(postfix) == target else _INCORRECT["wrong-value"]

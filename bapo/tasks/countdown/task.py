@@ -82,7 +82,6 @@ class Countdown(GeneratedTask):
     prompts = tuple(GENERATORS)
     splits = tuple(dict.fromkeys((*SPLITS, *EASY_SPLITS)))
     benchmarks: ClassVar[Mapping[str, str]] = {"cd34": "CD-34", "cd4": "CD-4", "cd2": "CD-2", "cd3": "CD-3"}
-    fields = ("numbers", "target", "response")
 
     verify = staticmethod(grammar.verify)
 
@@ -165,11 +164,6 @@ class Countdown(GeneratedTask):
 
         Without "format": a response with <answer> is an answer, one with an equals sign a chain, else an expression.
         """
-        if not isinstance(line, Mapping):
-            raise UserError(f"a line must be a JSON object with the fields {', '.join(self.fields)}")
-        for field in self.fields:
-            if field not in line:
-                raise UserError(f"field '{field}' is missing; a line needs {', '.join(self.fields)}")
         numbers, target = grammar.check_numbers("a line to grade", line["numbers"], line["target"])
         response = line["response"]
         if not isinstance(response, str):

@@ -6,7 +6,7 @@ the operation that gives it. So every value on the way is a whole number of 1..v
 
 from __future__ import annotations
 
-import re
+import ast
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -224,7 +224,7 @@ def to_plan(term: Node | int | str, plan: Plan) -> int:
     return -len(plan)
 
 
-_TOKEN = re.compile(r"[0-9]+|[-+*/()=,x]")
+_SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
 def solve(prompt: str) -> str:
@@ -232,36 +232,29 @@ def solve(prompt: str) -> str:
 
     Raises UserError where the text is not such a problem.
     """
-    tokens = _TOKEN.findall(prompt)
+    left, sign, rest = "".join(prompt.split()).partition("=")
+    value, asks, after = rest.partition(f",{X}=")
     try:
-        if "".join(tokens) != "".join(prompt.split()):
-            raise ValueError("other characters")
-        term = _read(tokens, 0)
-        if tokens == ["="]:
-            plan: Plan = []
+        if not sign or after or (rest and not asks):
+            raise ValueError("no problem")
+        term, plan = _term(ast.parse(left, mode="eval").body), []
+        if asks:
+            plan = _undone(term, int(value))
+        else:
             to_plan(term, plan)
-            return to_chain(work(plan))
-        _, value, *rest = tokens
-        if rest == [",", X, "="]:
-            return to_chain(work(_undone(term, int(value))))
-    except (ValueError, IndexError, TypeError):
-        pass
-    raise UserError(f"'{prompt[:80]}': not a generated problem of arithmetic; make the data again")
+        return to_chain(work(plan))
+    except (SyntaxError, ValueError, KeyError, TypeError):
+        raise UserError(f"'{prompt[:80]}': not a generated problem of arithmetic; make the data again") from None
 
 
-def _read(tokens: list[str], least: int) -> Node | int | str:
-    """Take the longest term from the front whose outer signs bind at least as strongly as ``least``."""
-    first = tokens.pop(0)
-    if first == "(":
-        term = _read(tokens, 0)
-        if tokens.pop(0) != ")":
-            raise ValueError("brackets")
-    else:
-        term = X if first == X else int(first)
-    while tokens and tokens[0] in "+-*/" and (strength := int(tokens[0] in "*/")) >= least:
-        sign = tokens.pop(0)
-        term = Node(term, sign, _read(tokens, strength + 1))
-    return term
+def _term(tree: ast.expr) -> Node | int | str:
+    if isinstance(tree, ast.BinOp):
+        return Node(_term(tree.left), _SIGNS[type(tree.op)], _term(tree.right))
+    if isinstance(tree, ast.Constant) and type(tree.value) is int:
+        return tree.value
+    if isinstance(tree, ast.Name) and tree.id == X:
+        return X
+    raise ValueError("neither number, x nor operation")
 
 
 def _undone(side: Node | int | str, value: int) -> Plan:

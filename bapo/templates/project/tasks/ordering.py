@@ -35,7 +35,6 @@ class Ordering(GeneratedTask):
     benchmarks = {"ordering_test": "Ordering"}  # noqa: RUF012
     prompts = ("plain",)
     splits = tuple(SHARES)
-    fields = ("gold", "response")
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         answer = self.answer(response)
