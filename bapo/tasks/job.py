@@ -104,8 +104,7 @@ def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Any) -> 
     if refused:
         more = f" and {len(refused) - LISTED} more" if len(refused) > LISTED else ""
         raise UserError(
-            f"{where}: the grader does not accept the gold answer of {len(refused)} of {len(problems)} "
-            f"problems: "
+            f"{where}: the grader does not accept the gold answer of {len(refused)} of {len(problems)} problems: "
             f"{', '.join(refused[:LISTED])}{more}; correct or remove these rows"
         )
     return graded
