@@ -15,15 +15,14 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 def _device_module() -> types.ModuleType:
     """``torch.cpu`` and the functions that verl calls on ``torch.cuda``, without effect."""
     module = types.ModuleType("bapo_torch_cpu")
-    vars(module).update({name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")})
+    own = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
     for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
-        setattr(module, name, lambda *_, **__: 0)
+        own[name] = lambda *_, **__: 0
     for name in ("empty_cache", "reset_peak_memory_stats", "ipc_collect"):
-        setattr(module, name, lambda *_, **__: None)
-    module.mem_get_info = lambda *_, **__: (1, 1)
-    module.get_device_name = lambda *_, **__: "CPU"
-    module.manual_seed = module.manual_seed_all = torch.manual_seed
-    module.get_rng_state, module.set_rng_state = torch.get_rng_state, torch.set_rng_state
+        own[name] = lambda *_, **__: None
+    own |= {"mem_get_info": lambda *_, **__: (1, 1), "get_device_name": lambda *_, **__: "CPU"}
+    own |= {name: getattr(torch, name) for name in ("manual_seed", "get_rng_state", "set_rng_state")}
+    vars(module).update(own, manual_seed_all=torch.manual_seed)
     return module
 
 

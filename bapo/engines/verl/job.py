@@ -75,7 +75,7 @@ def _run(work: Path) -> int:
     from bapo.engines.verl import checkpoints, verl_config
     from bapo.experiments import budgets
 
-    config = OmegaConf.create((work / CONFIG).read_text(encoding="utf-8"))
+    config = verl_config.typed(OmegaConf.create((work / CONFIG).read_text(encoding="utf-8")))
     signal.signal(signal.SIGALRM, _too_late)
     signal.setitimer(signal.ITIMER_REAL, config.verl.time_limit or 0)
     # a local folder, at the commit that the base job has fetched: no process of the job asks the hub

@@ -64,7 +64,7 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     if not parameters:
         return None
     policy = (2, 0) if in_host_memory(config) else (16, 4) if _overridden(config, OPTIMIZER_OFFLOAD) else TRAINED
-    critics = methods.of_run(config).uses_critic
+    critics = methods.build(config.method, config.train.batch_size, config.seed).uses_critic
     states, generating = (
         (actor + critic * critics) * parameters / ranks for actor, critic in zip(policy, TRAINED, strict=True)
     )
@@ -78,7 +78,7 @@ def in_host_memory(config: Config) -> bool:
 
 
 def _overridden(config: Config, key: str) -> bool:
-    return bool(OmegaConf.select(config.verl.overrides, key, default=False))
+    return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), key, default=False))
 
 
 def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> int:

@@ -15,7 +15,7 @@ from verl.trainer.ppo.v1 import PPOTrainerSync
 from bapo import methods
 from bapo.engines.shared.records import JobClock, copy_tables
 from bapo.engines.shared.rows import pack_groups, unpack_groups
-from bapo.engines.verl import checkpoints
+from bapo.engines.verl import checkpoints, verl_config
 from bapo.engines.verl.launch import PROGRESS
 from bapo.engines.verl.recorder import Recorder
 from bapo.engines.verl.rollout import PromptSource
@@ -34,7 +34,7 @@ class ResumableTrainer(PPOTrainerSync):
     recorder: Recorder
 
     def __init__(self, config: DictConfig) -> None:
-        self.run = config.bapo.config
+        self.run = verl_config.typed(config.bapo.config)
         self.folder, self.identity = Path(config.bapo.folder), config.bapo.identity
         self.method = methods.of_run(self.run)
         self.clock = JobClock(config.bapo.get("end"), self.run.checkpoint.minutes)

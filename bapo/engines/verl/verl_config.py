@@ -80,6 +80,12 @@ def card(config: Config) -> float:
 
 
 # ---------------------------------------------------------------------------------------------------- verl's keys
+def typed(content: DictConfig) -> Config:
+    """Return a run's own configuration from what verl's processes carry of it."""
+    values: Any = OmegaConf.to_container(content)
+    return Config.model_validate(values | {"method": methods.config_of(values["method"])})
+
+
 @lru_cache(maxsize=1)
 def _defaults() -> DictConfig:
     """Compose verl's own ``ppo_trainer.yaml``."""
