@@ -1,4 +1,4 @@
-"""The filters that select X1 (paper, eq. 5 and A.3), and the cut of a batch into mini-batches."""
+"""The filters that select X1 (paper, eq. 5 and A.3), the thresholds of X3 (eq. 8), and the cut into mini-batches."""
 
 from __future__ import annotations
 
@@ -62,6 +62,28 @@ def online_filter(
     if kind == "gaussian":
         return gaussian_filter(groups, mean, std, share, rng)
     return uniform_filter(groups, share, rng) if kind == "uniform" else range_filter(groups)
+
+
+def linear_threshold(r_tot: float, low: float, high: float, direction: str = "rising") -> float:
+    """Return c_i = r_tot * (c_high - c_low) + c_low (eq. 8). Raises ValueError for r_tot outside [0, 1].
+
+    As printed, the threshold *rises* with the average reward, toward easier groups. The sentence above eq. 8 says
+    "from easier to harder", and the authors' code falls; ``direction="falling"`` gives that.
+    """
+    if not 0 <= r_tot <= 1:
+        raise ValueError(f"r_tot is a mean reward in [0, 1], got {r_tot}")
+    share = r_tot if direction == "rising" else 1.0 - r_tot
+    return share * (high - low) + low
+
+
+def next_average_reward(previous: float | None, batch_mean: float, kind: str, decay: float) -> float:
+    """Return the new r_tot of eq. 8, which the paper calls "global average performance" and does not define.
+
+    kind "moving-average": exponential, with weight ``decay`` on the past; any other: ``batch_mean`` itself.
+    """
+    if kind != "moving-average" or previous is None:
+        return batch_mean
+    return decay * previous + (1.0 - decay) * batch_mean
 
 
 def mini_batches(method: Cutting, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:

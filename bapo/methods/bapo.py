@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bapo.algorithm.batch import online_filter
+from bapo.algorithm.batch import linear_threshold, next_average_reward, online_filter
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.algorithm.thresholds import linear_threshold, next_average_reward
 from bapo.methods.bapo_options import BAPOConfig
 from bapo.methods.base import Batch, Method, MethodConfig, Sampler, State
 from bapo.methods.grpo import due

@@ -15,9 +15,9 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
 
 from bapo.algorithm import advantages
+from bapo.algorithm.batch import linear_threshold
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality
 from bapo.algorithm.rollouts import REEVALUATED, Group, Prompt, above, between
-from bapo.algorithm.thresholds import linear_threshold
 from bapo.methods.areal import Decoupled, DecoupledConfig
 from bapo.methods.bapo import BAPO, NO_SIGNAL, Groups
 from bapo.methods.bapo_options import BAPOConfig, Span

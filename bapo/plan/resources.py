@@ -13,7 +13,7 @@ from bapo.experiments.schema import Config, on_gpus
 DAY = 24 * 60
 #: megabytes of a job without a model, or with a laptop's
 LITTLE = 1500
-#: megabytes of a process that has imported torch and transformers, with what the C library keeps of freed memory
+#: megabytes of a process that has imported torch and transformers
 PROCESS = 1000
 #: megabytes for each GPU of a job with pretrained models, eight of which fit into a node of 512 GB: each rank of a
 #: model with tied weights begins with a float32 copy of all of it, and the pixels of a validation lie in memory at once

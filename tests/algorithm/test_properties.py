@@ -15,11 +15,18 @@ from support.scripted import group, ids
 
 from bapo import methods, seeds
 from bapo.algorithm.advantages import gae, group_relative, relative_to, whiten
-from bapo.algorithm.batch import gaussian_filter, informative, mini_batches, range_filter, uniform_filter
+from bapo.algorithm.batch import (
+    gaussian_filter,
+    informative,
+    linear_threshold,
+    mini_batches,
+    next_average_reward,
+    range_filter,
+    uniform_filter,
+)
 from bapo.algorithm.replay import HardPrompt, HardPrompts, HighQuality, ResponseCache
 from bapo.algorithm.rollouts import Prompt, above, between
 from bapo.algorithm.theory import k1, k2_worst, k3, stability
-from bapo.algorithm.thresholds import linear_threshold, next_average_reward
 
 if LATE:
     import torch

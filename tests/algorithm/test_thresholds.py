@@ -2,7 +2,7 @@
 
 import pytest
 
-from bapo.algorithm.thresholds import linear_threshold, next_average_reward
+from bapo.algorithm.batch import linear_threshold, next_average_reward
 
 C2, C3 = (0.125, 0.5), (0.25, 0.625)  # Table 3
 

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import chat
 from bapo.experiments.compose import compose_config
 from bapo.tasks.countdown.task import to_prompt
 from support.paths import ROOT
@@ -26,6 +24,9 @@ def read(name: str) -> dict[str, Any]:
 def of_smollm2(folder: Path) -> dict[str, Any]:
     """Render SmolLM2's prompts: a question in its own template, and pocket's Countdown, a text to continue."""
     from transformers import AutoTokenizer
+
+    from bapo.engines.shared.models import chats
+    from bapo.engines.shared.prompts import chat
 
     prompts = {}
     for kind, content, template in (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bapo.engines.shared.models import images
 from bapo.tasks.geometry import task as geometry_task
 
 
@@ -16,6 +15,8 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def processor(tokenizer):
+    from bapo.engines.shared.models import images
+
     return images.build_processor(tokenizer, 8, 2, 1, pixels=48 * 48)
 
 

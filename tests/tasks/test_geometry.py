@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 from bapo import tasks
-from bapo.engines.shared.models import images
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.tasks.files import read_problems
@@ -268,6 +267,8 @@ def test_data_on_disk(tmp_path):
     problems = read_problems(tmp_path / "diagrams_val.parquet")
     assert len(problems) == 9
     tokenizer = TASK.build_tokenizer(config)
+    from bapo.engines.shared.models import images
+
     processor = images.scratch_processor(config, tokenizer)
     for problem in problems:
         assert problem.prompt.count("<image>") == len(problem.images) == 1

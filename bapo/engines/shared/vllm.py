@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Mapping
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -45,17 +43,6 @@ def require(setting: str, otherwise: str) -> None:
         raise UserError(f"{setting}: vLLM is not installed; {otherwise}")
     if version() is None:
         raise UserError(f"{setting}: vLLM can be imported, but under another name than its own; {RENAMING}")
-
-
-@cache
-def registered() -> frozenset[str] | None:
-    """Return the names in vLLM's registry of models, read as text: importing vLLM takes long. None: not installed."""
-    found = importlib.util.find_spec("vllm")
-    for place in (found.submodule_search_locations or ()) if found else ():
-        registry = Path(place, "model_executor", "models", "registry.py")
-        if registry.is_file():
-            return frozenset(re.findall(r'^\s*"(\w+)":', registry.read_text(encoding="utf-8"), re.MULTILINE))
-    return None
 
 
 def head_size(model: Mapping[str, Any]) -> int | None:

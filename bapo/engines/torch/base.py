@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,10 +164,14 @@ def _buckets(config: Config, documents: list[Document], tokenizer: Any) -> list[
     else:
         prompts = tokenizer([d.prompt for d in documents], add_special_tokens=False)["input_ids"]
     responses = tokenizer([d.response for d in documents], add_special_tokens=False)["input_ids"]
-    buckets: dict[tuple[int, int], Bucket] = {}
+    shapes: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        bucket = buckets.setdefault((len(prompt), len(response)), Bucket([], len(prompt), []))
-        bucket.ids.append([*prompt, *response, tokenizer.eos_token_id])
-        bucket.images += images_of[row : row + 1]
-    ordered = [bucket for _, bucket in sorted(buckets.items(), key=lambda item: item[0])]
-    return [Bucket(np.array(b.ids, dtype=np.int64), b.start, b.images) for b in ordered]
+        shapes[len(prompt), len(response)].append(row)
+    return [
+        Bucket(
+            np.array([[*prompts[r], *responses[r], tokenizer.eos_token_id] for r in rows], dtype=np.int64),
+            start,
+            [images_of[r] for r in rows] if images_of else [],
+        )
+        for (start, _), rows in sorted(shapes.items())
+    ]

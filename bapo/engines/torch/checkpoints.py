@@ -133,20 +133,14 @@ def can_go_on(trainer: Path) -> bool:
     return (trainer / OPTIMIZER).is_file()
 
 
-def damage(folder: Path, trainer: bool) -> list[str]:
-    """Say what is wrong with a checkpoint, a sentence each; trainer: also with its trainer part."""
-    try:
-        files = read_json(folder / CHECKSUMS)
-    except UserError as error:
-        return [str(error)]
-    return damaged_files(folder, {n: f for n, f in files.items() if trainer or not n.startswith("trainer/")})
-
-
 def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
     """Return the newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
     for step in steps_with_trainer(run):
         folder = folder_of(run, step)
-        problems = damage(folder, trainer=True)
+        try:
+            problems = damaged_files(folder, read_json(folder / CHECKSUMS))
+        except UserError as error:
+            problems = [str(error)]
         if not problems:
             return folder, read_json(folder / "trainer" / STATE)
         print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)

@@ -19,7 +19,7 @@ from bapo.engines.shared.records import JobClock, end_of_job
 from bapo.engines.shared.rows import unpack_groups
 from bapo.engines.torch import checkpoints
 from bapo.engines.torch.critic import Critic
-from bapo.engines.torch.learner import Learner
+from bapo.engines.torch.learner import Learner, Trained
 from bapo.engines.torch.rollout import Generator, StepSampler
 from bapo.errors import Interrupted
 from bapo.experiments import budgets
@@ -217,12 +217,14 @@ class Trainer:
     def _checkpoint(self) -> None:
         method_state, groups = self.method.state()
         weights: dict[str, Any] = {}  # beside the policy's
+        trained: dict[str, Trained] = {checkpoints.OPTIMIZER: self.learner}
         if self.rollout_model is not self.model:
             weights[checkpoints.ROLLOUT] = self.rollout_model
         if self.reference_moved:
             weights[checkpoints.REFERENCE] = self.learner.reference
         if self.critic is not None:
             weights[checkpoints.CRITIC] = self.critic.model
+            trained[checkpoints.CRITIC_OPTIMIZER] = self.critic
         state = {
             "step": self.step,
             "updates": self.learner.updates,
@@ -230,13 +232,12 @@ class Trainer:
             "rollout_version": self.rollout_version,
             "method": method_state,
         }
-        trained = {checkpoints.OPTIMIZER: self.learner, checkpoints.CRITIC_OPTIMIZER: self.critic}
         saved = checkpoints.save(
             self.folder,
             self.model,
             self.processor or self.tokenizer,
             weights,
-            {name: each for name, each in trained.items() if each is not None},
+            trained,
             groups,
             state,
             self.tables,

@@ -15,16 +15,13 @@ from support.late import LATE
 
 from bapo import tasks
 from bapo.__main__ import main
-from bapo.engines.shared import vllm
-from bapo.engines.verl import memory, verl_config
 from bapo.errors import UserError
 from bapo.experiments import identity, model_files
-from bapo.experiments.compose import compose_config, composed, run_config
+from bapo.experiments.compose import compose_config, composed
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import read_json
 
 if LATE:
-    from bapo.engines.shared import models
     from bapo.engines.torch.base import train_base
 
 
@@ -107,73 +104,36 @@ def test_it_trains_and_is_evaluated_on_a_cpu(tiny: Path, tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("file", "values", "message"),
+    ("file", "values", "field"),
     [
-        (
-            "tokenizer_config.json",
-            {"chat_template": None},
-            r"tokenizer_config\.json: chat_template: has no value.*plain",
-        ),
-        (
-            "config.json",
-            {"max_position_embeddings": 32},
-            r"has 32 positions \(.*config\.json\); lower either, or choose",
-        ),
-        (
-            "config.json",
-            {"model_type": "novel"},
-            r"config\.json: model_type=novel is no causal language model that tra",
-        ),
-        ("config.json", {"model_type": None}, r"config\.json: model_type: has no value; get the model again"),
-        (
-            "config.json",
-            {"quantization_config": {"bits": 4}},
-            r"config\.json: quantization_config: .* take the original",
-        ),
-        (
-            "generation_config.json",
-            {"eos_token_id": 10**6},
-            r"generation_config\.json: eos_token_id=1000000, but config",
-        ),
+        ("tokenizer_config.json", {"chat_template": None}, "chat_template"),
+        ("config.json", {"max_position_embeddings": 32}, "32 positions"),
+        ("config.json", {"model_type": "novel"}, "model_type=novel"),
+        ("config.json", {"quantization_config": {"bits": 4}}, "quantization_config"),
+        ("generation_config.json", {"eos_token_id": 10**6}, "eos_token_id=1000000"),
     ],
 )
 def test_what_does_not_fit_is_refused(
-    file: str, values: dict[str, Any], message: str, changed: Callable[..., Path], tmp_path: Path
+    file: str, values: dict[str, Any], field: str, changed: Callable[..., Path], tmp_path: Path
 ) -> None:
     folder = changed(file, **values)
     if file == "tokenizer_config.json":
         (folder / "chat_template.jinja").unlink()  # where transformers 5 writes it
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=field) as error:
         train_base(config_of(folder, tmp_path))
-
-
-def test_a_model_that_never_ends_is_refused(changed: Callable[..., Path], tmp_path: Path) -> None:
-    folder = changed("tokenizer_config.json", eos_token=None)
-    for name in ("config.json", "generation_config.json"):
-        content = json.loads((folder / name).read_text(encoding="utf-8"))
-        (folder / name).write_text(json.dumps({k: v for k, v in content.items() if k != "eos_token_id"}))
-    with pytest.raises(
-        UserError, match=r"generation_config\.json: eos_token_id: has no value, .* sampling\.stop_tokens"
-    ):
-        train_base(config_of(folder, tmp_path))
+    assert file in str(error.value)
 
 
 def test_broken_folders_are_named(tiny: Path, changed: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"config\.json: missing: model\.path must name a model"):
+    with pytest.raises(UserError, match=r"config\.json: missing"):
         config_of(tmp_path, tmp_path)
     folder = changed("config.json")
     (folder / "model.safetensors").write_bytes(b"\xff" * 64)
     with pytest.raises(UserError, match=r"model\.safetensors: not a safetensors file"):
         config_of(folder, tmp_path)
-    with pytest.raises(UserError, match=r"model\.path: has no value: name a folder, or a model on the hub"):
-        compose_config([*RUN, "model=hf"])
-    with pytest.raises(
-        UserError, match=r"model=hf: a study needs a name for its folder; .*experiments/model/NAME\.yaml"
-    ):
-        run_config("smoke", "countdown", "hf", "grpo", 1, (f"model.path={tiny}",))
-    with pytest.raises(UserError, match=r"no vision_config, but the problems of task=geometry have images"):
-        train_base(compose_config(["scale=smoke", "task=geometry", "model=hf", f"model.path={tiny}",
-                                   f"paths.results={tmp_path}"]))  # fmt: skip
+    images = ["scale=smoke", "task=geometry", "model=hf", f"model.path={tiny}", f"paths.results={tmp_path}"]
+    with pytest.raises(UserError, match="no vision_config"):
+        train_base(compose_config(images))
 
 
 def test_a_head_that_is_the_embeddings_counts_once(tmp_path: Path) -> None:
@@ -185,25 +145,6 @@ def test_a_head_that_is_the_embeddings_counts_once(tmp_path: Path) -> None:
     for tied, count in ((True, 32), (False, 64)):
         (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen3", "tie_word_embeddings": tied}))
         assert model_files.read(tmp_path).parameters == count
-
-
-def test_verl_gets_it(changed: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
-    folder = changed("config.json", max_position_embeddings=4096)
-    words = [*GPU, "model=hf", f"model.path={folder}", f"paths.results={tmp_path}"]
-    config = compose_config(words)
-    assert config.model.dtype == "bfloat16"
-    verl = verl_config.resolve(config, device="cuda")
-    verl_config.validate(verl)
-    assert (verl.actor_rollout_ref.model.path, verl.actor_rollout_ref.rollout.max_model_len) == (str(folder), 1536)
-    assert models.start_path(config) == folder
-    with pytest.raises(UserError, match=r"on 1 GPU of 24 GB: weights, gradients and optimiser alone take 48 GB"):
-        memory.micro_batch_tokens(compose_config([*words, "model.parameters=3e9"]), 1, 1536, 24)
-    with pytest.raises(UserError, match=r"max_response_tokens=4096: .* has 4096 positions \(.*config\.json\)"):
-        compose_config([*words, "sampling.max_response_tokens=4096"])
-    monkeypatch.setattr(vllm, "registered", lambda: frozenset({"Qwen2ForCausalLM"}))
-    with pytest.raises(UserError, match=r"architectures=LlamaForCausalLM: the installed vLLM has none of them"):
-        models.start_path(config)
 
 
 def test_a_model_of_the_hub_is_described_by_its_base_job(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.late import LATE
 
-from bapo.engines.shared.sampling.cache import DROP_SHARE, Branches
+if LATE:
+    from bapo.engines.shared.sampling.cache import DROP_SHARE, Branches
 
 
 class Rows:

@@ -9,16 +9,15 @@ import pytest
 from omegaconf import DictConfig
 from support.late import LATE
 
-from bapo.engines.shared.models import chats
 from bapo.engines.verl import images
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.experiments.identity import base_identity, data_identity, train_identity
 
 if LATE:
     from transformers import AutoTokenizer
 
     from bapo.engines.shared import models
+    from bapo.engines.shared.models import chats
     from bapo.engines.shared.prompts import chat
 
 
@@ -48,11 +47,6 @@ def tokenizer() -> Any:
 def config_of(*words: str) -> DictConfig:
     """Of paper scale, without the stop tokens of its model, which this tokenizer does not have."""
     return compose_config(["scale=paper", "task=countdown", "sampling.stop_tokens=[]", *words])
-
-
-def test_the_template_decides_where_nothing_is_said(tokenizer: Any) -> None:
-    assert chats.prepare(tokenizer, config_of()) is tokenizer
-    assert chat(tokenizer, ASK) == "<s>Use a box.</s><u>2 + 2</u><a>"
 
 
 @pytest.mark.parametrize(
@@ -121,24 +115,6 @@ def test_a_turn_that_ends_no_response_is_told(tokenizer: Any) -> None:
     assert "ends a turn with [TURN]" in chats.warning(tokenizer, (0,))
     assert """sampling.stop_tokens=["[TURN]"]""" in chats.warning(tokenizer, (0,))
     assert chats.warning(tokenizer, (0, 1)) is None
-
-
-def test_they_are_part_of_a_runs_identity_and_not_of_its_problems() -> None:
-    words = [
-        "data.chat_template=plain",
-        "data.system=Think.",
-        "data.chat_template_kwargs={thinking: false}",
-        "sampling.stop_tokens=['[TURN]']",
-    ]
-    found = [config_of(), *(config_of(word) for word in words)]
-    assert len({train_identity(c) for c in found}) == 5
-    assert len({(data_identity(c), base_identity(c)) for c in found}) == 1
-
-
-def test_a_scratch_model_knows_neither() -> None:
-    for word in ("data.system=Think.", "data.chat_template_kwargs={thinking: false}"):
-        with pytest.raises(UserError, match=r"data\.\w+=.*trained from scratch"):
-            compose_config(["scale=smoke", word])
 
 
 def test_the_engine_asks_vllm_to_stop(tokenizer: Any, tmp_path: Path) -> None:

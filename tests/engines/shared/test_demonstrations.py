@@ -125,19 +125,14 @@ def test_a_demonstration_is_a_verified_response_with_its_end_token(world):
     assert group.replayed.tolist() == [True]
 
 
-class Careless(Countdown):
-    """Its expert forgets a number."""
-
-    def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
-        return "8 + 3 = 11"
-
-
-def test_there_is_none_where_it_is_too_long_or_wrong(world):
+def test_there_is_none_where_it_is_too_long_or_wrong(world, monkeypatch):
     _, model, tokenizer = world
     known = prompt(tokenizer, (8, 3, 2), 22)
     assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer, 12), 1) != [None]
     assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer, 11), 1) == [None]
-    assert demonstrate([known], tokenizer, Careless(), parameters(tokenizer), 1) == [None]
+    monkeypatch.setattr(Countdown, "demonstration", lambda *_: "8 + 3 = 11")  # it forgets a number
+    assert demonstrate([known], tokenizer, COUNTDOWN, parameters(tokenizer), 1) == [None]
+    monkeypatch.undo()
     # and a method that needs one says so
     short = Generator(tokenizer, COUNTDOWN, parameters(tokenizer, 4), seed=1)
     groups = short.generate(model, [known], 3, ("rollout",), 1, 0, FRESH, Ledger())

@@ -41,50 +41,25 @@ def tokenizer_of() -> Any:
     return made
 
 
-def _another_end(tokenizer: Any) -> None:
-    tokenizer.eos_token = "<|im_start|>"
-
-
-def _one_more(tokenizer: Any) -> None:
-    tokenizer.add_tokens(["more"])
-
-
 def _llamas_decoder(tokenizer: Any) -> None:
     from tokenizers import decoders
 
     tokenizer.backend_tokenizer.decoder = decoders.Metaspace()
 
 
-def _whole_numbers(tokenizer: Any) -> None:
-    from tokenizers import pre_tokenizers
-
-    tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-
-
 def _endless_turns(tokenizer: Any) -> None:
     tokenizer.chat_template = TEMPLATE.replace(END, "")
 
 
-def test_a_tokenizer_that_is_read_well_passes() -> None:
-    tokenizer = tokenizer_of()
-    gguf._check(tokenizer, SimpleNamespace(name="x.gguf", end=tokenizer.eos_token_id, size=len(tokenizer)))
-
-
 @pytest.mark.parametrize(
-    ("corrupt", "what"),
-    [
-        (_another_end, "the end token"),
-        (_one_more, "the number of tokens"),
-        (_llamas_decoder, "a text, encoded and decoded"),
-        (_whole_numbers, "its pieces"),
-        (_endless_turns, "the end of a turn in the chat template"),
-    ],
+    ("corrupt", "what"), [(_llamas_decoder, "a text, encoded and decoded"), (_endless_turns, "the end of a turn")]
 )
 def test_a_corrupted_tokenizer_is_refused(corrupt: Callable[[Any], None], what: str) -> None:
     tokenizer = tokenizer_of()
     facts = SimpleNamespace(name="x.gguf", end=tokenizer.eos_token_id, size=len(tokenizer))
+    gguf._check(tokenizer, facts)
     corrupt(tokenizer)
-    with pytest.raises(UserError, match=rf"x\.gguf: transformers reads {what} as .*, expected "):
+    with pytest.raises(UserError, match=rf"x\.gguf: transformers reads {what}"):
         gguf._check(tokenizer, facts)
 
 

@@ -15,7 +15,6 @@ import pytest
 from support import hub_models
 from support.late import LATE
 
-from bapo.engines.shared.models import chats
 from bapo.engines.verl import images
 from bapo.experiments import compose as configuration
 
@@ -24,6 +23,7 @@ if LATE:
     from support.golden_prompts import QUESTION
 
     from bapo.engines.shared import models
+    from bapo.engines.shared.models import chats
     from bapo.engines.shared.prompts import chat
 
 

@@ -7,7 +7,6 @@ import pytest
 from support.late import LATE
 from support.vision import SIZES, TEXTS, build, picture, prepared, rows
 
-from bapo.engines.shared.models import images
 from bapo.errors import UserError
 
 if LATE:
@@ -114,18 +113,6 @@ def test_responses_that_have_begun_still_see_the_image(tokenizer, processor, fas
         assert np.array_equal(one.tokens, other.tokens)
 
 
-def test_samples_depend_on_the_image_and_on_nothing_else(tokenizer, processor):
-    model = build(tokenizer)
-    (tokens, *_), (first, second) = prepared(processor, "one image")
-    keys = np.array([4, 4], dtype=np.uint64)
-    one, two = sample(model, [tokens, tokens], 16, keys, 1, SETTINGS, images=[first, second])
-    assert one.tokens.tolist() != two.tokens.tolist()
-    (again,) = sample(model, [tokens], 16, keys[:1], 1, SETTINGS, images=[second])
-    assert again.tokens.tolist() == two.tokens.tolist()
-    slow = sample(model, [tokens, tokens], 16, keys, 1, SETTINGS, images=[first, second], fast=False)
-    assert [s.tokens.tolist() for s in slow] == [one.tokens.tolist(), two.tokens.tolist()]
-
-
 class Counted:
     """Counts the calls of a vision tower and the patches that went through it, on either way."""
 
@@ -197,18 +184,6 @@ def test_scores_and_gradients_are_the_librarys(tokenizer, processor, name, monke
     assert float(found["model.visual.patch_embed.proj.weight"].abs().max()) > 0
     for n in found:
         torch.testing.assert_close(found[n], expected[n], rtol=1e-4, atol=2e-5 * float(expected[n].abs().max()))
-
-
-def test_mixed_scores_share_a_prompt_only_with_the_same_image(tokenizer, processor):
-    """Two prompts of equal tokens and different images are two prompts."""
-    model = build(tokenizer)
-    prompts, own = prepared(processor, "one image")
-    assert prompts[0] == prompts[1]
-    ids, starts, lengths, width, pictures, _ = rows(prompts, own, [0, 1], [3, 3])
-    ids[1] = ids[0]
-    with torch.no_grad():
-        found = models.score(model, ids, starts, width, lengths=lengths, pictures=pictures).logprobs
-    assert not torch.allclose(found[0], found[1], atol=1e-3)
 
 
 def test_a_sampled_image_token_is_text(tokenizer, processor):

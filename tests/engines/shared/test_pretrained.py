@@ -10,7 +10,6 @@ from omegaconf import DictConfig
 from support import hub_server
 from support.late import LATE
 
-from bapo.engines.shared.models import pretrained
 from bapo.engines.verl import verl_config
 from bapo.errors import UserError
 from bapo.evaluation.prompts import revision_of
@@ -19,6 +18,7 @@ from bapo.experiments.places import base_directory
 
 if LATE:
     from bapo.engines.shared import models
+    from bapo.engines.shared.models import pretrained
     from bapo.engines.torch.base import train_base
 
 

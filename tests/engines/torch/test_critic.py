@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -22,17 +17,17 @@ from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
-from bapo.store.files import MANIFEST, STEPS, SUMMARY, TABLES, TIME_COLUMNS, read_json, sha256
+from bapo.store.files import MANIFEST, STEPS, read_json
 
 if LATE:
     import torch
     from support import vision
+    from support.resumed import assert_resumes_bit_for_bit
     from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
     from bapo.engines.fast import scoring as scoring_qwen2
     from bapo.engines.shared.prompts import Row
     from bapo.engines.shared.rows import Rows, collate, index_of
-    from bapo.engines.torch import checkpoints
     from bapo.engines.torch.critic import Critic, values_of, with_value_head
     from bapo.engines.torch.learner import Learner
     from bapo.engines.torch.trainer import train
@@ -199,15 +194,6 @@ def test_a_critic_learns_the_mean_reward_of_a_prompt() -> None:
         assert np.allclose(first[[g == n for g, _ in index]], n % 2, atol=0.15)
 
 
-def test_warm_up_and_rate_are_relative_to_the_policys() -> None:
-    one, made = critic(tiny(), {"warmup_updates": 4}, critic_rate_ratio=3.0), groups()
-    rates = []
-    for _ in range(5):
-        one.step(made, [made], ignore)
-        rates.append(one.optimizer.param_groups[0]["lr"])
-    assert rates == pytest.approx([0.75e-3, 1.5e-3, 2.25e-3, 3e-3, 3e-3])
-
-
 def test_the_policy_learns_from_the_tokens_own_advantages() -> None:
     """A token with a positive advantage becomes more probable, one with a negative less, within one response."""
     made = groups(1, 2)
@@ -250,24 +236,11 @@ BUSY = [
 ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tiny_world: list[str]) -> Path:
-    config = compose_config([*tiny_world, *BUSY])
+def test_a_ba_ppo_run_records_its_critic_and_resumes_bit_for_bit(tiny_world: list[str]) -> None:
+    overrides = [*tiny_world, *BUSY]
+    config = compose_config(overrides)
     train(config)
-    return run_directory(config)
-
-
-def assert_same(first: Path, second: Path) -> None:
-    for name in TABLES:
-        one, two = (pd.read_parquet(folder / name) for folder in (first, second))
-        timeless = [c for c in one if not c.startswith(TIME_COLUMNS)]
-        pd.testing.assert_frame_equal(one[timeless], two[timeless], check_exact=True)
-    for name in ("model.safetensors", "trainer/critic.safetensors", "trainer/critic_optimizer.safetensors"):
-        last = [checkpoints.folder_of(folder, 6) / name for folder in (first, second)]
-        assert sha256(last[0]) == sha256(last[1]), name
-
-
-def test_a_ba_ppo_run_records_its_critic(undisturbed: Path) -> None:
+    undisturbed = run_directory(config)
     steps = pd.read_parquet(undisturbed / STEPS)
     assert steps["x1"].sum() > 0 and steps["x3"].sum() > 0 and steps["staleness"].max() > 0
     trained = steps["updates"] > 0
@@ -278,22 +251,8 @@ def test_a_ba_ppo_run_records_its_critic(undisturbed: Path) -> None:
     ratio = steps.loc[trained, "backward_flops"] / steps.loc[trained, "trained_tokens"] / 4
     parameters = read_json(undisturbed / MANIFEST)["parameters"]
     assert ratio.to_numpy() == pytest.approx(2 * parameters + 65)  # its head: 64 weights and a bias
-    assert pd.read_parquet(undisturbed / STEPS)["backward_flops"][~trained].eq(0).all()
-
-
-@pytest.mark.system
-def test_kill_and_resume_bit_for_bit(tiny_world: list[str], undisturbed: Path) -> None:
-    overrides = [*tiny_world, *BUSY, "method.name=ba_ppo_killed"]
-    folder = run_directory(compose_config(overrides))
-    command = [sys.executable, "-m", "bapo", "train", *overrides]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    while not checkpoints.folder_of(folder, 2).exists() and process.poll() is None:
-        time.sleep(0.001)
-    process.kill()
-    process.communicate()
-    assert not (folder / SUMMARY).exists(), "the run ended before it was killed"
-    train(compose_config(overrides))
-    assert_same(undisturbed, folder)
+    assert steps["backward_flops"][~trained].eq(0).all()
+    assert_resumes_bit_for_bit(undisturbed, overrides)
 
 
 def test_warming_the_critic_up_leaves_the_policy_alone(tiny_world: list[str]) -> None:

@@ -22,18 +22,7 @@ from support.paths import ROOT
 
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
-from bapo.store.files import (
-    MANIFEST,
-    STEPS,
-    SUMMARY,
-    TABLES,
-    TIME_COLUMNS,
-    damaged_files,
-    read_json,
-    read_table,
-    verify_files,
-    write_json,
-)
+from bapo.store.files import MANIFEST, SUMMARY, TABLES, TIME_COLUMNS, damaged_files, read_json, read_table, verify_files
 from bapo.store.lock import locked
 
 if LATE:
@@ -187,31 +176,6 @@ def test_a_disk_that_is_full_while_writing(tmp_path: Path) -> None:
     assert second == "['a.json'] old"
 
 
-def test_a_read_only_results_folder(tmp_path: Path) -> None:
-    words = f"data scale=smoke tracking=none paths.results={tmp_path}"
-    script = f"mount --bind $2 $2\nmount -o remount,ro,bind $2\n$1 -m bapo {words}"
-    done = in_a_namespace(script, tmp_path)
-    assert done.returncode == 2, done.stderr
-    assert (
-        done.stderr.strip().endswith("make the folder writable or set paths.results") and "Traceback" not in done.stderr
-    )
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_results_folder_on_another_file_system(finished: tuple[list[str], Path]) -> None:
-    """Problems and base model copied there, and the run trained there: the same bits."""
-    shared = Path("/dev/shm")
-    if not os.access(shared, os.W_OK) or shared.stat().st_dev == finished[1].stat().st_dev:
-        pytest.skip("/dev/shm is no other file system here")
-    results = shared / f"bapo-test-{os.getpid()}"
-    try:
-        overrides = at(finished[0], results)
-        train(compose_config(overrides))
-        assert tables(run_directory(compose_config(overrides))) == tables(finished[1])
-    finally:
-        shutil.rmtree(results, ignore_errors=True)
-
-
 # ------------------------------------------------------------------------------------------------ time and age
 
 
@@ -231,25 +195,6 @@ def test_a_clock_that_went_back(finished: tuple[list[str], Path], tmp_path: Path
     train(compose_config(overrides))
     assert tables(folder) == expected
     assert read_json(folder / MANIFEST)["resumed"] >= 1
-
-
-@pytest.mark.parametrize("manifest", [{"method": "bapo"}, None])
-def test_a_run_directory_of_an_older_version(
-    finished: tuple[list[str], Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], manifest: dict | None
-) -> None:
-    """Without an identity, or without a manifest: it is moved aside whole, and trained again."""
-    overrides, folder = copied(finished, tmp_path)
-    old = (folder / STEPS).read_bytes()
-    if manifest is None:
-        (folder / MANIFEST).unlink()
-    else:
-        write_json(folder / MANIFEST, manifest)
-    write_json(folder / SUMMARY, {"steps": 6})
-    train(compose_config(overrides))
-    aside = folder.with_name(f".{folder.name}.was-unknown")
-    assert (aside / STEPS).read_bytes() == old and (aside / "checkpoints").is_dir()
-    assert f"moved to {aside.name}" in capsys.readouterr().err
-    assert tables(folder) == tables(finished[1])
 
 
 # ------------------------------------------------------------------------------------------------ two at once

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 from support.late import LATE
 
@@ -69,14 +68,3 @@ def test_checkpoints_by_the_minute_are_kept_until_there_are_newer_ones(tiny_worl
     rare = compose_config([*tiny_world, "method=grpo", "seed=23", "checkpoint.every=4"])
     train(rare)
     assert checkpoints.steps_with_trainer(run_directory(rare)) == [6, 4]
-
-
-def test_a_run_without_room_for_a_second_step_takes_one(tiny_world: list[str]) -> None:
-    config = compose_config([*tiny_world, "method=grpo", "seed=24", "checkpoint.job_minutes=0.001"])
-    for step in (1, 2):
-        try:
-            train(config)
-        except Interrupted as stop:
-            assert f"stopped after step {step}, 0.0 minutes before" in str(stop)
-    folder: Path = run_directory(config)
-    assert checkpoints.steps_with_trainer(folder) == [2, 1]

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from bapo import project, tasks
-from bapo.engines.shared import vllm
 from bapo.engines.shared.models.images import FAMILIES
 from bapo.errors import UserError
 from bapo.experiments import model_files
@@ -153,7 +152,7 @@ def _described(config: Config, folder: Path) -> dict[str, Any]:
 
 
 def _require_architecture(config: Config, where: Path, facts: model_files.Facts) -> None:
-    """Raise UserError for a model that transformers, vLLM or the task cannot do anything with. where: its file."""
+    """Raise UserError for a model that transformers or the task cannot do anything with. where: its file."""
     from transformers.models.auto import modeling_auto as auto
 
     register(config)
@@ -172,13 +171,6 @@ def _require_architecture(config: Config, where: Path, facts: model_files.Facts)
         raise UserError(
             f"{where}: no vision_config, but the problems of task={config.task.name} have images; take a model that "
             "reads them"
-        )
-    on_vllm = config.evaluation.backend == "vllm" or (config.engine == "verl" and config.device != "cpu")
-    served = vllm.registered() if on_vllm else None
-    if served is not None and not served & {*facts.architectures}:
-        raise UserError(
-            f"{where}: architectures={', '.join(facts.architectures) or 'nothing'}: the installed vLLM has none of "
-            "them; take another model, or engine=torch evaluation.backend=torch"
         )
 
 

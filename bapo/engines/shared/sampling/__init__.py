@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 #: On the CPU, keys and values of all rows together: rows of a larger model are decoded in several batches.
 CACHE_BYTES = 2**30
-#: Probabilities are computed for so many (row, token) pairs at a time, 64 MB in float32.
-BLOCK = 2**24
 
 
 @dataclass(frozen=True)
@@ -241,17 +239,6 @@ def draw(
     if parameters.temperature == 0:
         token, probability = logits.argmax(-1), torch.where(logits.isnan().any(-1), torch.nan, 1.0)
         return (token, probability) if rows is None else (token[rows], probability[rows])
-    block = max(1, BLOCK // logits.shape[1])
-    if len(uniforms) <= block:
-        return _draw(logits, uniforms, parameters, rows)
-    owners = (torch.arange(len(uniforms), device=logits.device) if rows is None else rows).split(block)
-    parts = [_draw(logits[r], u, parameters) for r, u in zip(owners, uniforms.split(block), strict=True)]
-    return torch.cat([token for token, _ in parts]), torch.cat([p for _, p in parts])
-
-
-def _draw(
-    logits: Tensor, uniforms: Tensor, parameters: SamplingParameters, rows: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
     probabilities, filtered = _distribution(logits, parameters)
     cumulative = probabilities.cumsum(-1)
     if rows is None:
