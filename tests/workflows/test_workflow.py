@@ -128,15 +128,6 @@ def test_the_figures_are_those_of_all_studies(workflow: Workflow) -> None:
     assert sorted(workflow.jobs("figures", "--config", "scale=paper")) == sorted(wanted)
 
 
-def test_the_runs_of_a_figure_are_a_target(workflow: Workflow) -> None:
-    """Shared runs once."""
-    names = [name for name in PAPER if name != "table1"]
-    jobs = workflow.jobs(*(f"runs_{name}" for name in names), "--config", "scale=paper")
-    wanted = {f"runs_{name}" for name in names}.union(*map(papers_jobs, names), *map(papers_curves, names))
-    assert sorted(jobs) == sorted(wanted)
-    assert sum(job.startswith("Curve: ") for job in jobs) == 4 + 2  # Figures 5 and 16
-
-
 def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) -> None:
     overrides = 'set=["train.steps=7","method.v=2"]'  # a method's setting is for its own jobs
     settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", overrides, "results=out")
@@ -183,13 +174,9 @@ def test_jobs_are_children_of_the_warm_process_unless_asked_not_to_be(
 
 def test_a_typo_ends_with_one_sentence(workflow: Workflow) -> None:
     result = workflow("-n", "table1", "--config", "scal=paper")
-    assert result.returncode == 1
+    assert result.returncode == 1 and "Traceback" not in result.stderr
     (sentence,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
-    assert sentence == (
-        "error: --config scal: no such key (did you mean 'scale'?); allowed: data_folder, device, engine, "
-        "gpu_python, gpus, methods, progress, results, scale, seeds, set, tracking, trials, warm"
-    )
-    assert "Traceback" not in result.stderr
+    assert "--config scal: " in sentence and "'scale'" in sentence
 
 
 # ------------------------------------------------------------------------------------------------ what an edit does
@@ -212,8 +199,8 @@ def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
     """A workflow whose outputs exist, as :func:`make_up` leaves them."""
     workflow = Workflow(tmp_path_factory.mktemp("finished"))
-    # problems, study, bases, runs, evaluations, first look, table with its forest plot, figures
-    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 2 + 8 + 4 * len(FIGURES)
+    # problems, study, bases, runs, evaluations, first look, table, figures
+    assert make_up(workflow, *SMOKE) == 3 + 1 + 3 + 9 + 12 + 2 + 3 + 4 * len(FIGURES)
     return workflow
 
 
@@ -316,17 +303,8 @@ def test_the_report_shows_sweeps_and_starts_none(workflow: Workflow) -> None:
 # ------------------------------------------------------------------------------------------------ form
 
 
-def test_lint() -> None:
-    result = subprocess.run([sys.executable, "-m", "snakemake", "--lint"], cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout
-
-
-def test_format() -> None:
+def test_lint_and_format() -> None:
     pytest.importorskip("snakefmt", reason="snakefmt is in the extra `test`")
-    result = subprocess.run(
-        [sys.executable, "-m", "snakefmt", "--check", "Snakefile", "workflows"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr
+    for words in (["snakemake", "--lint"], ["snakefmt", "--check", "Snakefile", "workflows"]):
+        result = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
