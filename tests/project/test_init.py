@@ -40,7 +40,7 @@ def test_a_project_asks_for_its_own_study_and_knows_the_suites(tmp_path: Path) -
     init.write(tmp_path / "mine")
     for target in ([], ["report"], ["figures"], ["comparisons"], ["ordering"]):
         listed = snakemake(tmp_path / "mine", ROOT, "-n", *target)
-        assert "comparison_ordering.md" in listed and "countdown" not in listed and "table1" not in listed
+        assert "Comparison: ordering" in listed and "countdown" not in listed and "table1" not in listed
     assert "rule table1" in snakemake(tmp_path / "mine", ROOT, "-n", "table1", "--config", "scale=smoke")
     said = snakemake(tmp_path / "mine", ROOT, "-n", "claims", status=1)
     assert "error: claims: this project has none; name a paper" in said
@@ -61,7 +61,7 @@ def test_a_project_judges_the_paper_that_it_names(tmp_path: Path) -> None:
         text = example("yaml", f"{page}.yaml").replace("countdown", "ordering")
         (tmp_path / "mine" / f"{page}.yaml").write_text(text)
     (tmp_path / "mine" / "bapo.yaml").write_text("scale: laptop\ntitle: Mine\npaper: paper.yaml\n")
-    listed = snakemake(tmp_path / "mine", ROOT, "-n", "claims")
+    listed = snakemake(tmp_path / "mine", ROOT, "claims", "--summary")
     assert "claims_paper.json" in listed and "ordering" in listed and "countdown" not in listed
 
 
