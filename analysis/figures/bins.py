@@ -128,10 +128,11 @@ def _groups(axes: Axes, block: Block, method: str, frame: pd.DataFrame) -> None:
     for i, (step, label, colour) in enumerate(looks):
         counts = frames.of(frame, step=step).groupby("correct")["prompts"].agg(["mean", "min", "max"])
         place = counts.index + 0.4 * (i - 0.5)
-        bars = axes.bar(place, counts["mean"], 0.38, color=colour, label=label)
+        axes.bar(place, counts["mean"], 0.38, color=colour, label=label)
         if frame["seed"].nunique() > 1:
             axes.vlines(place, counts["min"], counts["max"], color="#333333", linewidth=0.8)
-        axes.bar_label(bars, [f"{m:.0f}" for m in counts["mean"]], padding=2, fontsize=6.5)
+        for x, mean, top in zip(place, counts["mean"], counts["max"], strict=True):
+            axes.annotate(f"{mean:.0f}", (x, top), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
     axes.set_xticks(range(samples + 1), [f"{i}/{samples}" for i in range(samples + 1)])
     axes.grid(axis="x", visible=False)
     axes.set_xlabel("correct answers of a prompt")
@@ -272,6 +273,7 @@ def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure,
         row = panels[STEPS * i : STEPS * (i + 1)]
         for axes, (step, cells) in zip(row, shown.groupby("step"), strict=False):
             base = "unchanged base" if compared == ACROSS else "base"
+            axes.tick_params(labelleft=axes is row[0])
             _matrix(axes, f"{base if step == 0 else f'step {step}'}\n{block.task_title}", cells)
         for axes in row[shown["step"].nunique() :]:
             axes.set_visible(False)

@@ -96,7 +96,7 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
     )
     models = Counter(task for task, _ in places)
     names = [f"{task.capitalize()}\n{model}" if models[task] > 1 else task.capitalize() for task, model in places]
-    fig, panels = style.grid(caption, len(PANELS), len(PANELS), 0.4 + 0.12 * rows["y"].max())
+    fig, panels = style.grid(caption, len(PANELS), len(PANELS), 0.8 + 0.14 * rows["y"].max())
     for axes, (columns, title) in zip(panels, PANELS.items(), strict=True):
         axes.axvline(0, color="#444444", linewidth=0.8, zorder=1)
         for name in sets:
@@ -105,7 +105,7 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
             colour, marker = looks[name]
             look = {"color": colour, "markersize": 4, "markeredgewidth": 1.3, "linewidth": 1.2, "label": name}
             axes.errorbar(value, here["y"], xerr=[value - low, high - value], fmt=marker, **look)
-        axes.invert_yaxis()
+        axes.set_ylim(rows["y"].max() + 0.7, -0.7)
         axes.set_yticks([])
         axes.set_xlabel(title)
     panels[0].set_yticks(rows.groupby("place")["y"].mean(), names)

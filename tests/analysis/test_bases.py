@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.table_runs import place, write_run, write_study
+from support.runs import place, write_run, write_study
 
 from analysis import figures, style
 from analysis.__main__ import main

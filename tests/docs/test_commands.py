@@ -25,7 +25,7 @@ import pytest
 import yaml
 from support.pages import Block, blocks, commands, example, write_rows
 from support.paths import ROOT
-from support.table_runs import place, write_run
+from support.runs import place, write_run
 
 from bapo.project import MARK
 from bapo.store.files import MANIFEST, write_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.pages import example
-from support.table_runs import place, write_run, write_study
+from support.runs import place, write_run, write_study
 
 from analysis import products, report
 from analysis.__main__ import main

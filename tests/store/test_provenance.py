@@ -111,11 +111,11 @@ def test_files_without_a_record_and_missing_ones_are_refused(
 
 def test_the_commands_of_the_analysis_leave_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A figure through the real command; the record names the study and every summary that it read."""
-    from support.run_directories import write_study
+    from support.simulated import MODEL, write_simulated
 
     from analysis.__main__ import main
 
-    study = write_study(tmp_path / "runs")
+    study = write_simulated(tmp_path / "runs", "table1", {("countdown", MODEL): ("grpo", "bapo")})
     assert main(["figure", "figure7_tracking", "--study", str(study), "--out", str(tmp_path / "figures")]) == 0
     capsys.readouterr()
     found = printed(capsys, tmp_path / "figures" / "figure7_tracking.svg")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.run_directories import write_study
+from support.simulated import MODEL, write_simulated
 
 from analysis.__main__ import main
 from analysis.beyond import checkpoints as choice
@@ -104,8 +104,8 @@ def test_where_a_checkpoint_is_really_better_the_halves_say_so() -> None:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    methods = ("grpo", "repo", "bapo")
-    return write_study(tmp_path_factory.mktemp("study"), methods, seeds=(1, 2), steps=8, problems=10, samples=4)
+    parts = {("countdown", MODEL): ("grpo", "repo", "bapo")}
+    return write_simulated(tmp_path_factory.mktemp("study"), "table1", parts, curves=("grpo", "bapo"))
 
 
 @pytest.fixture(scope="module")
@@ -119,12 +119,12 @@ def test_the_csv_against_the_runs(file: Path, written: Path) -> None:
     frame = pd.read_csv(written / "checkpoint_choice.csv")
     assert list(dict.fromkeys(frame["method"])) == ["grpo", "bapo"]  # RePO has no curve
     assert set(frame["benchmark"]) == {"avg", "cd34", "cd4"} and len(frame) == 2 * 3 * 4
-    run = file.parent / "results" / "laptop" / "countdown" / "synthetic-112k" / "bapo"
+    run = file.parents[1] / "countdown" / MODEL / "bapo"
     means: dict[str, list[pd.Series]] = {"cd34": [], "cd4": [], "probe": []}
     for seed in (1, 2):
         for name, found in means.items():
             table = pd.read_parquet(run / f"seed{seed}" / "curve" / f"{name}.parquet")
-            found.append(100 * table[table["step"] > 0].groupby("step")["correct"].mean() / 4)
+            found.append(100 * table[table["step"] > 0].groupby("step")["correct"].mean() / 8)
     own = frame[frame["method"] == "bapo"].set_index(["benchmark", "rule"])
     last = np.mean([m.iloc[-1] for m in means["cd34"]])
     assert own.loc[("cd34", "last"), "accuracy"] == pytest.approx(last, abs=1e-3)
@@ -137,7 +137,7 @@ def test_the_csv_against_the_runs(file: Path, written: Path) -> None:
     assert own.loc[("avg", "best_on_validation"), "accuracy"] == pytest.approx(at, abs=1e-3)
     assert (frame.loc[frame["rule"] == "last", "gain"] == 0).all()
     assert (frame.loc[frame["rule"] == "best_on_test", "gain"] >= 0).all()
-    assert (own["checkpoints"] == 4).all() and (own["samples"] == 4).all() and (own["seeds"] == 2).all()
+    assert (own["checkpoints"] == 4).all() and (own["samples"] == 8).all() and (own["seeds"] == 2).all()
 
 
 def test_the_texts(written: Path) -> None:
@@ -156,8 +156,8 @@ def test_the_texts(written: Path) -> None:
 
 
 def test_without_validation_problems_there_is_a_dash(file: Path, tmp_path: Path) -> None:
-    study = write_study(tmp_path, ("grpo",), seeds=(1,), steps=4, problems=6, samples=2)
-    summary = next(tmp_path.glob("results/**/curve/summary.json"))
+    study = write_simulated(tmp_path, "table1", {("countdown", MODEL): ("grpo",)}, (1,), curves=("grpo",))
+    summary = next(tmp_path.glob("**/curve/summary.json"))
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "validation": None}))
     words.write(load(study), tmp_path / "out")
     text = (tmp_path / "out" / "checkpoint_choice.md").read_text()

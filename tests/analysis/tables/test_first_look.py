@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.table_runs import place, write_evaluation, write_run, write_study
+from support.runs import place, write_evaluation, write_run, write_study
 
 from analysis.__main__ import main
 from bapo.store.files import SUMMARY

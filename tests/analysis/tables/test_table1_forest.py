@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.table_runs import place, write_run, write_study
+from support.runs import place, write_run, write_study
 
 from analysis.__main__ import main
 from analysis.tables.table1 import forest

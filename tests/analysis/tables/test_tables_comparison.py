@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.table_runs import place, write_evaluation, write_run, write_study
+from support.runs import place, write_evaluation, write_run, write_study
 
 from analysis.__main__ import main
 from analysis.results import Result, paired

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from support.table_runs import place, write_run, write_study
+from support.runs import place, write_run, write_study
 
 from analysis.__main__ import main
 from analysis.beyond import tuning

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.run_directories import write_study
+from support.runs import rewrite
+from support.simulated import MODEL, write_simulated
 
 from analysis import reading, statistics
 from analysis.beyond import variance
@@ -37,8 +38,8 @@ def test_seeds_that_are_better_everywhere_count_once_for_all_benchmarks() -> Non
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("variance")
-    return write_study(root, ("grpo", "repo", "bapo"), (1, 2, 3), steps=8, problems=30, samples=6)
+    parts = {("countdown", MODEL): ("grpo", "repo", "bapo")}
+    return write_simulated(tmp_path_factory.mktemp("variance"), "table1", parts, (1, 2, 3), curves=("grpo", "bapo"))
 
 
 def test_the_parts_sum_to_the_error_for_new_problems_and_seeds(file: Path) -> None:
@@ -66,21 +67,24 @@ def test_the_files(file: Path, tmp_path: Path) -> None:
     paths = variance.write(load(file), tmp_path)
     assert [p.name for p in paths] == ["variance.csv", "variance.md", "variance.tex"]
     frame = pd.read_csv(paths[0]).set_index(["method", "source"])
-    assert frame.loc[("grpo", "checkpoint"), "count"] == 2  # steps 6 and 8 of 0, 2, 4, 6, 8
+    assert frame.loc[("grpo", "checkpoint"), "count"] == 2  # steps 9 and 12 of 0, 3, 6, 9, 12
     assert np.isfinite(frame.loc[("grpo", "checkpoint"), "variance"])
     assert np.isnan(frame.loc[("repo", "checkpoint"), "variance"])  # its checkpoints were not evaluated
     parts = frame.loc["bapo"].drop(["all", "checkpoint"])
     assert parts["variance"].sum() == pytest.approx(frame.loc[("bapo", "all"), "variance"], rel=1e-4)
     assert parts["share"].sum() == pytest.approx(1, abs=1e-4)
-    assert frame.loc[("bapo", "problem"), "count"] == 60
+    assert frame.loc[("bapo", "problem"), "count"] == 24
     assert r"\begin{tabular}{lrrrrrrrrrr}" in paths[2].read_text() and "| +GRPO |" in paths[1].read_text()
 
 
 def test_one_seed_and_one_sample_say_what_they_can(tmp_path: Path) -> None:
-    one = load(write_study(tmp_path / "a", ("grpo",), (1,), steps=4, problems=12, samples=4))
+    one = load(write_simulated(tmp_path / "a", "table1", {("countdown", MODEL): ("grpo",)}, (1,)))
     found = variance.split(one.blocks[0], "grpo", one)
     assert np.isnan(found.parts["seed"]) and found.parts["problem"] > 0 and found.for_half("seeds") is None
-    single = load(write_study(tmp_path / "b", ("grpo",), (1, 2), steps=4, problems=12, samples=1))
+    single = load(write_simulated(tmp_path / "b", "table1", {("countdown", MODEL): ("grpo",)}))
+    for table in (tmp_path / "b" / "countdown" / MODEL / "grpo").glob("*/eval/*.parquet"):
+        frame = pd.read_parquet(table)
+        rewrite(table.parent, **{table.stem: frame[frame["sample"] == 0]})
     assert np.isnan(variance.split(single.blocks[0], "grpo", single).total)
     variance.write(single, tmp_path)
     assert "| +GRPO |" in (tmp_path / "variance.md").read_text()
