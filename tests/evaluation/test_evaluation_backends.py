@@ -1,4 +1,4 @@
-"""Evaluation through vLLM (a stand-in engine), with images, of models from the hub, and by lm-eval alone."""
+"""Evaluation through vLLM (a stand-in engine), with images, and of models from the hub."""
 
 from __future__ import annotations
 
@@ -412,38 +412,3 @@ def test_limits() -> None:
     with pytest.raises(UserError, match="exceeds the model's context of 10"):
         limits.check("b", "p", 7)
     Limits(8, 10**6).check("b", "p", 8)
-
-
-# ------------------------------------------------------------------------------------------------ lm-eval alone
-
-
-def test_benchmarks_serve_lm_eval_alone(world: World) -> None:
-    """The example of bapo.evaluation.tasks: lm-eval's own entry point and its own Hugging Face model."""
-    from lm_eval import simple_evaluate
-    from lm_eval.tasks import TaskManager
-
-    from bapo.evaluation.tasks import Benchmark
-
-    config, checkpoint = world
-    countdown, length = tasks.get("countdown"), config.sampling.max_response_tokens
-    task = Benchmark("cd34", data_directory(config) / "cd34.parquet", countdown, max_tokens=length, samples=8)
-    found = simple_evaluate(
-        model="hf",
-        model_args={"pretrained": str(checkpoint)},
-        device="cpu",
-        batch_size=64,
-        tasks=[task],
-        apply_chat_template=True,
-        task_manager=TaskManager(include_defaults=False),
-        bootstrap_iters=1,
-    )
-    means = []
-    for instance in task.instances:
-        assert len(instance.resps) == 8 and len(set(instance.resps)) > 1
-        graded = [countdown.verify(r, instance.doc["ground_truth"]) for r in instance.resps]
-        assert [verdict for _, verdict in task.graded[instance.doc["id"]]] == graded
-        means.append(sum(v.correct for v in graded) / 8)
-    results = found["results"]["cd34"]
-    assert len(means) == 6 and results["acc,all"] == pytest.approx(sum(means) / 6)
-    assert results["acc_stderr,all"] == pytest.approx(scores.standard_error(means))
-    assert {"pass@8,all", "maj@8,all", "unparsed,all"} <= set(results)

@@ -124,22 +124,6 @@ def test_the_files_are_part_of_the_package() -> None:
 # ------------------------------------------------------------------------------------------------ scores
 
 
-def test_gsm8k_scores_by_hand(tmp_path: Path) -> None:
-    """Two rows in the set's form, of which 0 and 2 samples of 32 are right."""
-    rows = [("How many in 3 hours?", "20 * 3 = <<20*3=60>>60\n#### 60"), ("What does it cost?", "A lot.\n#### 1,250")]
-    (tmp_path / "gsm8k").mkdir()
-    lines = [json.dumps({"question": question, "answer": answer}) + "\n" for question, answer in rows]
-    (tmp_path / "gsm8k" / "test.jsonl").write_text("".join(lines), encoding="utf-8")
-    source = load_yaml(FOLDER / "gsm8k.yaml", resolve_func=False)["dataset_kwargs"]
-    hub = {"gsm8k": {**source["hub"]["gsm8k"], "rows": 2}}
-    changes = {"dataset_kwargs": {**source, "sizes": {"gsm8k": 2}, "hub": hub}}
-    content = {"include": str(FOLDER / "gsm8k.yaml"), "task": "bapo_gsm8k_small", **changes}
-    (tmp_path / "small.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    found = evaluate(Scripted(r"\boxed{-98765}", "mathematics"), [str(tmp_path / "small.yaml")], tmp_path)
-    assert found["results"]["bapo_gsm8k_small"]["acc,all"] == pytest.approx(2 / 64)
-    assert [s["bits"].count(1) for s in found["samples"]["bapo_gsm8k_small"]] == [0, 2]
-
-
 def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
     """Every response is kept, extracted and graded; the group's average weighs both benchmarks alike."""
     model = Scripted("<answer>1 + 1</answer>")
