@@ -82,10 +82,7 @@ class StepRows:
             by_uid[key.split("_")[0]].append(key)
         for name, prompt in asked.prompts.items():
             if len(by_uid[name]) != asked.size:
-                raise RuntimeError(
-                    f"step {step}, problem {prompt.id}: {len(by_uid[name])} of {asked.size} responses arrived; a "
-                    "rollout worker failed"
-                )
+                raise RuntimeError(f"problem {prompt.id}: {len(by_uid[name])} of {asked.size} responses arrived")
         order = [k for name in asked.prompts for k in sorted(by_uid[name], key=lambda key: int(key.split("_")[1]))]
         fields = ["responses", "rollout_log_probs", "rm_scores", "extra_fields"]
         data = tq.kv_batch_get(keys=order, partition_id=TRAIN, select_fields=fields)

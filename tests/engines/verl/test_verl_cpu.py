@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from bapo.engines.verl.cpu import CACHE, WEIGHTS, Sleeper

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import os
 
 import numpy as np
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 import torch
@@ -228,34 +225,18 @@ def test_verl_accepts_the_configuration_of_figure_16(name: str) -> None:
     config = configuration.compose_config(["scale=paper", "task=countdown", f"method={name}"])
     verl = verl_config.resolve(config)
     verl_config.validate(verl)
-    assert verl.critic.enable and verl.critic.strategy == "fsdp2"
     assert verl.critic.optim.lr == pytest.approx(1e-5)
-    assert (verl.critic.ppo_mini_batch_size, verl.critic.cliprange_value) == (64, 0.5)
+    assert (verl.critic.strategy, verl.critic.ppo_mini_batch_size, verl.critic.cliprange_value) == ("fsdp2", 64, 0.5)
     assert verl.critic.model.path == verl.actor_rollout_ref.model.path
-    assert (verl.algorithm.gamma, verl.algorithm.lam, verl.trainer.critic_warmup) == (1.0, 1.0, 1)
     assert verl.actor_rollout_ref.actor.use_kl_loss == (name == "ppo")
-    warm = verl_config.resolve(
-        configuration.compose_config(["scale=paper", f"method={name}", "method.critic_warmup=3"])
-    )
-    assert warm.trainer.critic_warmup == 4  # verl updates the policy from this step on
+    words = ["scale=paper", f"method={name}", "method.critic_warmup=3"]
+    warm = verl_config.resolve(configuration.compose_config(words))
+    assert warm.trainer.critic_warmup == verl.trainer.critic_warmup + 3 == 4  # verl updates the policy from here on
 
 
 def test_methods_without_a_critic_start_none() -> None:
-    verl = verl_config.resolve(configuration.compose_config(["scale=smoke", "method=bapo"]))
+    verl = verl_config.resolve(configuration.compose_config(["scale=smoke", "device=cpu", "method=bapo"]))
     assert verl.critic.enable is False and verl.trainer.critic_warmup == 0
-
-
-def test_a_critic_costs_its_memory_and_time() -> None:
-    from bapo.engines.verl import memory
-    from bapo.plan.costs import step_seconds
-
-    plain, critic = (
-        configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", method, 42) for method in ("bapo", "ba_ppo")
-    )
-    states = [memory.memory_of(config, 8).states for config in (plain, critic)]
-    assert states[1] - states[0] == pytest.approx(16 * 1.54e9 / 8)
-    (generation, training), with_critic = step_seconds(plain), step_seconds(critic)
-    assert with_critic == pytest.approx((generation, 18 / 8 * training))
 
 
 def test_the_workers_head_begins_at_0_and_its_batches_have_their_own_size() -> None:

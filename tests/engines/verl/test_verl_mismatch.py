@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from bapo.algorithm.rollouts import FRESH, Group, Prompt, Samples

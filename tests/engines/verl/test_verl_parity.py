@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -11,8 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 import torch

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 from bapo.algorithm.rollouts import Group, Prompt, Samples

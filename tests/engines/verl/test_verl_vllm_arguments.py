@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 pytest.importorskip("vllm", reason="vLLM is not installed; containers/vllm_cpu/install makes its environment")
 

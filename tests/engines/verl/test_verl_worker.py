@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("VERL_PLATFORM", "cpu")  # verl reads both when it is imported
-os.environ.setdefault("VERL_USE_EXTERNAL_MODULES", "bapo.engines.verl.plugin")
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 import torch
