@@ -121,7 +121,7 @@ def _ratios(gold: Form, answer: Form, algebra: Algebra) -> bool:
             return all(same(g, a) for g, a in zip(gold.parts, answer.parts, strict=True))
         values = [[p.number.value if p.number else None for p in form.parts] for form in (gold, answer)]
         if all(v for row in values for v in row):
-            return len({g / a for g, a in zip(*values, strict=True)}) == 1  # type: ignore[operator]
+            return len({g / a for g, a in zip(*values, strict=True)}) == 1
         return all(same(g, a, algebra) for g, a in zip(gold.parts, answer.parts, strict=True))
     ratio, other = (gold, answer) if gold.kind == "ratio" else (answer, gold)
     value = forms.ratio_value(ratio)

@@ -40,8 +40,10 @@ _RULES: list[tuple[re.Pattern[str], str]] = [
         (r"\\(?:left|right|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?", ""),
         (r"(?<!\\)\\(?:[,;:> ]|quad(?![a-zA-Z])|qquad(?![a-zA-Z]))|(?<!\\)~", " "),
         (r"\s\s+", " "),  # rules with several \s* in them are slow on long runs of blanks
-        (r"\\[lr]brace(?![a-zA-Z])", lambda m: r"\{" if m.group()[1] == "l" else r"\}"),
-        (r"\\[lr]brack(?![a-zA-Z])", lambda m: "[" if m.group()[1] == "l" else "]"),
+        (r"\\lbrace(?![a-zA-Z])", r"\\{"),
+        (r"\\rbrace(?![a-zA-Z])", r"\\}"),
+        (r"\\lbrack(?![a-zA-Z])", "["),
+        (r"\\rbrack(?![a-zA-Z])", "]"),
         (r"\\(?:[lr]vert|vert|mid)(?![a-zA-Z])", "|"),
         (r"\\[dtc]frac(?![a-zA-Z])", r"\\frac"),
         (r"\\[dt]binom(?![a-zA-Z])", r"\\binom"),

@@ -56,8 +56,8 @@ def read(latex: str) -> Value | None:
             return _signed(match, Value(whole + Fraction(n, d))) if n < d else None
     for pattern in (_FRACTION, _SLASH):
         if match := pattern.fullmatch(text):
-            n, d = (_decimal(match[part].replace(" ", "")) for part in "nd")
-            return _signed(match, Value(n.value / d.value)) if d.value else None
+            over, under = (_decimal(match[part].replace(" ", "")).value for part in "nd")
+            return _signed(match, Value(over / under)) if under else None
     return None
 
 

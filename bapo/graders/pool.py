@@ -159,8 +159,9 @@ class Pool:
             if self._idle and not fresh:
                 return self._idle.pop()
             near, far = Pipe()
+            assert self._server is not None
             with far:
-                self._server.send(None)  # type: ignore[union-attr]
+                self._server.send(None)
                 send_handle(self._server, far.fileno(), None)
                 return _Checker(self._answer(), near)
 

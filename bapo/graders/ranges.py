@@ -37,11 +37,10 @@ def same(gold: Form, answer: Form, same_part: SamePart) -> bool | None:
 
 
 def _intervals(form: Form) -> list[Bounds] | None:
-    if form.kind == "union" or (form.kind == "list" and all(p.kind == "relation" for p in form.parts)):
-        bounds = [_bounds(part) for part in form.parts]
-        return None if None in bounds else bounds  # type: ignore[return-value]
-    bounds = _bounds(form)
-    return None if bounds is None else [bounds]
+    several = form.kind == "union" or (form.kind == "list" and all(p.kind == "relation" for p in form.parts))
+    parts = form.parts if several else (form,)
+    bounds = [found for part in parts if (found := _bounds(part)) is not None]
+    return bounds if len(bounds) == len(parts) else None
 
 
 def _bounds(form: Form) -> Bounds | None:
