@@ -333,36 +333,14 @@ def test_held_out_rows_of_a_set_never_repeat_training_problems(tmp_path):
     }
 
 
-def test_parquet_copies_read_like_lines(tmp_path):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    rows = [([a, a + 1, a + 2], 3 * a + 3) for a in range(1, 9)]
-    write_lines(tmp_path / "set.jsonl", rows)
-    table = pa.table({"target": [t for _, t in rows], "nums": [n for n, _ in rows]})
-    (tmp_path / "folder/set/data").mkdir(parents=True)  # as the hub's client lays a set out
-    pq.write_table(table.slice(0, 5), tmp_path / "folder/set/data/train-00000-of-00002.parquet")
-    pq.write_table(table.slice(5), tmp_path / "folder/set/data/train-00001-of-00002.parquet")
-    hub = {"train": {"repository": "x/set", "file": "set.jsonl", "start": 2}}
-    lines = countdown_task.load(hub, {"train": 5}, str(tmp_path))
-    folder = countdown_task.load(hub, {"train": 5}, str(tmp_path / "folder"))
-    assert lines["train"][:3] == folder["train"][:3]
-    assert lines["train"].problems == [((a, a + 1, a + 2), 3 * a + 3) for a in range(3, 8)]
-
-
 SET = {"repository": "x/set", "file": "set.jsonl"}
 
 
 @pytest.mark.parametrize(
     ("hub", "content", "named"),
     [
-        ({}, "", r"data.hub.train.repository"),
-        ({"train": {**SET, "row": 5}}, "", r"data.hub.train.row"),
-        ({"train": {**SET, "start": -1}}, "", r"data.hub.train.start=-1"),
         ({"train": {"repository": "x/other"}}, "", r"data.hub.train: no file .* which has set.jsonl"),
         ({"train": SET}, '{"nums": [1, 2, 3], "target": 6}\n', r"data.split_sizes.train=2: only 1 usable rows"),
-        ({"train": SET}, '{"nums": [1, 2, 3]}\n', r"set.jsonl line 1: no column 'target'"),
-        ({"train": SET}, "nums,target\n", r"set.jsonl"),
         ({"train": SET}, '{"nums": "1 2", "target": 6}\n', r"set.jsonl line 1: field 'numbers'"),
     ],
 )

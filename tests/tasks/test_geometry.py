@@ -250,14 +250,6 @@ def test_the_last_number_counts(response, correct, parsed):
     assert (verdict.reason == "") == correct
 
 
-@pytest.mark.parametrize(
-    "truth", ["", "[]", '{"format": "chain"}', '{"answer": "70", "format": "chain"}', '{"format": "x"}']
-)
-def test_a_broken_ground_truth_is_an_error(truth):
-    with pytest.raises(UserError, match="ground truth"):
-        TASK.verify("70", truth)
-
-
 def test_data_on_disk(tmp_path):
     assert TASK.answer("50+60=110,180-110=070") == "70" and TASK.answer("=") is None
     sizes = "data.split_sizes={base: 90, train: 30, probe: 9, diagrams_val: 9, diagrams_test: 9}"
