@@ -29,6 +29,7 @@ include: "workflows/model.smk"
 include: "workflows/train.smk"
 include: "workflows/evaluate.smk"
 include: "workflows/sweep.smk"
+include: "workflows/drawn.smk"
 include: "workflows/products.smk"
 
 

@@ -1,4 +1,7 @@
 # What the rules share: the checked settings, the patterns of files, and what each job is called with.
+#
+# Snakemake has no public way for four things, so these reach into it, and each says why: unlimited_starts, limit_gpus,
+# check_gpus and grouped here; progress.smk reads the jobs of its DAG and replaces its log's handler.
 
 import atexit
 import dataclasses

@@ -2,107 +2,6 @@
 # say which of them are made of which runs. They read run directories only.
 
 
-from bapo.project import about
-from bapo.project import code_digest_of
-from bapo.store.files import sha256
-
-TABLES, FIGURES = SCALE / "tables", SCALE / "figures"
-#: where the runs of a study are listed
-STUDY = str(SCALE / products.study_file("{study}"))
-#: short name -> files in the scale's folder
-TARGETS = user_errors(products.targets)(SETTINGS.scale, SWEEPS_HERE)
-LEDGER = user_errors(products.ledger_name)(SETTINGS.scale)
-#: the paper of a project, whose claims the ledger judges
-PAPER = [str(path) for path in user_errors(products.papers_files)()[:1] if LEDGER != products.LEDGER]
-
-
-def runs_of_study(name, curves):
-    """List every run of a study and every model it starts from, with their evaluations; curves: of kept checkpoints too."""
-    return lambda wildcards: study_of(name).summaries(SCALE, curves)
-
-
-@cache
-@user_errors
-def study_of_product(name):
-    """Return the study at this scale that names a table or a figure."""
-    found = products.drawn_by(products.tables_of if name in products.TABLES else products.figures_of, SETTINGS.scale)
-    if name not in found:
-        raise UserError(f"{name}: no study of experiments/study/ with runs at scale {SETTINGS.scale} names it")
-    return found[name]
-
-
-def runs_of_product(known):
-    """List the runs that a table or a figure shows. known: products.TABLES or FIGURES."""
-
-    def runs(wildcards):
-        (name,) = wildcards
-        return study_of(study_of_product(name)).summaries(SCALE, known[name].curves)
-
-    return runs
-
-
-def study_of_wildcard(wildcards):
-    """Name the file of the study that a table or a figure shows."""
-    (name,) = wildcards
-    return STUDY.format(study=study_of_product(name))
-
-
-@cache
-@user_errors
-def judged():
-    """List the studies that the ledger reads."""
-    if not products.has_ledger(SETTINGS.scale):
-        raise UserError("claims: this project has none; name a paper with claims under `paper` in bapo.yaml")
-    return products.judged(SETTINGS.scale, SCALE)
-
-
-def runs_of_claims(wildcards):
-    return [file for name in judged() for file in study_of(name).summaries(SCALE, curves=False)]
-
-
-@cache
-@user_errors
-def shown_on_page():
-    return products.shown_on_page(SETTINGS.scale)
-
-
-def analysis_identity(wildcards):
-    """Tables and figures take seconds: they are made again when any file of the suite changes."""
-    return identity.code_identity()
-
-
-@cache
-@user_errors
-def comparison_identity_of(study):
-    figures = products.compared_with(study)
-    code = [code_digest_of(figure) for figure in products.own_figures(study)]
-    return identity.digest([identity.code_identity(), *figures, *code])
-
-
-def comparison_identity(wildcards):
-    """A comparison is made again when the study names other figures, or a project's code of one changes."""
-    return comparison_identity_of(wildcards.study)
-
-
-@user_errors
-def claims_identity(wildcards):
-    """The ledger is also made again when the files of a project's paper change."""
-    return identity.digest([analysis_identity(wildcards), *(map(sha256, products.papers_files()) if PAPER else ())])
-
-
-@user_errors
-def page_identity(wildcards):
-    """The page is also made again when its templates or the project's words change, and what it shows unasked."""
-    templates = Path(products.__file__).parent.glob("report/templates/*")
-    shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale), *products.papers_files()]
-    return identity.digest([analysis_identity(wildcards), str(about()), *map(sha256, shown)])
-
-
-def little(wildcards, attempt):
-    """Megabytes of a job without a model."""
-    return attempt * resources.LITTLE
-
-
 # Short names: the files of a study (`figure6`), a table (`table2`), a figure, a sweep (`sweep_free_countdown`), and of
 # all figures, tables, comparisons and sweeps. They do no work.
 for target, files in TARGETS.items():
@@ -160,13 +59,14 @@ rule table:
     resources:
         mem_mb=little,
     params:
+        out=folder_of_output,
         identity=analysis_identity,
         title=lambda wildcards, output: products.TABLES[wildcards.table].heading,
         call=python("analysis"),
     message:
         "Table: {wildcards.table}"
     shell:
-        "{params.call} {wildcards.table} --study {input.study} --out {TABLES} 2>&1 | tee -i {log}"
+        "{params.call} {wildcards.table} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
 
 
 rule figure:
@@ -187,13 +87,14 @@ rule figure:
     resources:
         mem_mb=little,
     params:
+        out=folder_of_output,
         identity=analysis_identity,
         title=lambda wildcards, output: products.FIGURES[wildcards.figure].heading,
         call=python("analysis", "figure"),
     message:
         "Figure: {wildcards.figure}"
     shell:
-        "{params.call} {wildcards.figure} --study {input.study} --out {FIGURES} 2>&1 | tee -i {log}"
+        "{params.call} {wildcards.figure} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
 
 
 # Every method of a study beside the study's reference, with the figures that the study names.
@@ -212,13 +113,14 @@ rule comparison:
     resources:
         mem_mb=little,
     params:
+        out=folder_of_output,
         identity=comparison_identity,
         title=lambda wildcards, output: f"Comparison: {wildcards.study}",
         call=python("analysis", "comparison"),
     message:
         "Comparison: {wildcards.study}"
     shell:
-        "{params.call} --study {input.study} --out {TABLES} 2>&1 | tee -i {log}"
+        "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
 
 
 # Four rows of Table 1 with one seed, minutes after the start.
@@ -235,12 +137,13 @@ rule first_look:
     resources:
         mem_mb=little,
     params:
+        out=folder_of_output,
         identity=analysis_identity,
         call=python("analysis", "first_look"),
     message:
         "First look"
     shell:
-        "{params.call} --study {input.study} --out {SCALE} 2>&1 | tee -i {log}"
+        "{params.call} --study {input.study} --out {params.out} 2>&1 | tee -i {log}"
 
 
 # How accuracy depends on the parameters of a sweep.
@@ -259,13 +162,14 @@ rule robustness:
     resources:
         mem_mb=little,
     params:
+        out=folder_of_output,
         identity=analysis_identity,
         title=lambda wildcards, output: f"Robustness: {wildcards.sweep}",
         call=python("analysis", "robustness"),
     message:
         "Robustness: {wildcards.sweep}"
     shell:
-        "{params.call} --trials {input.trials} --out {SWEEPS}/{wildcards.sweep} 2>&1 | tee -i {log}"
+        "{params.call} --trials {input.trials} --out {params.out} 2>&1 | tee -i {log}"
 
 
 rule claims:
@@ -283,13 +187,14 @@ rule claims:
     resources:
         mem_mb=little,
     params:
+        out=folder_of_output,
         identity=claims_identity,
         title=lambda wildcards, output: "Ledger of claims",
         call=python("analysis", "claims", *PAPER),
     message:
         "Ledger of claims"
     shell:
-        "{params.call} --study {input.studies} --out {SCALE} 2>&1 | tee -i {log}"
+        "{params.call} --study {input.studies} --out {params.out} 2>&1 | tee -i {log}"
 
 
 rule report:

@@ -303,6 +303,28 @@ def test_the_report_shows_sweeps_and_starts_none(workflow: Workflow) -> None:
 # ------------------------------------------------------------------------------------------------ form
 
 
+LOADED = """
+import sys
+from snakemake.cli import main
+try:
+    main()
+finally:
+    print(*(name for name in sys.modules if name.partition(".")[0] in ("bapo", "analysis")), file=open("loaded", "w"))
+"""
+
+
+def test_a_dry_run_loads_what_its_jobs_are_told_from(workflow: Workflow) -> None:
+    """No task, grader, engine, evaluation or lock, and of the analysis the list of products alone."""
+    command = [sys.executable, "-c", LOADED, "-s", str(ROOT / "Snakefile"), "-n", "--cores", "1", "table1"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=workflow.folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = (workflow.folder / "loaded").read_text().split()
+    assert len(loaded) <= 46
+    assert {name for name in loaded if name.startswith("analysis")} == {"analysis", "analysis.products"}
+    assert not {name.split(".")[1] for name in loaded if "." in name} & {"tasks", "graders", "engines", "evaluation"}
+
+
 def test_lint_and_format() -> None:
     pytest.importorskip("snakefmt", reason="snakefmt is in the extra `test`")
     for words in (["snakemake", "--lint"], ["snakefmt", "--check", "Snakefile", "workflows"]):

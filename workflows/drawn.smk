@@ -1,0 +1,106 @@
+# What tables, figures, the ledger and the page are made of: which study each shows, and what makes it anew.
+
+from bapo.project import about
+from bapo.project import code_digest_of
+from bapo.store.files import sha256
+
+TABLES, FIGURES = SCALE / "tables", SCALE / "figures"
+#: where the runs of a study are listed
+STUDY = str(SCALE / products.study_file("{study}"))
+#: short name -> files in the scale's folder
+TARGETS = user_errors(products.targets)(SETTINGS.scale, SWEEPS_HERE)
+LEDGER = user_errors(products.ledger_name)(SETTINGS.scale)
+#: the paper of a project, whose claims the ledger judges
+PAPER = [str(path) for path in user_errors(products.papers_files)()[:1] if LEDGER != products.LEDGER]
+
+
+def runs_of_study(name, curves):
+    """List every run of a study and every model it starts from, with their evaluations; curves: of kept checkpoints too."""
+    return lambda wildcards: study_of(name).summaries(SCALE, curves)
+
+
+@cache
+@user_errors
+def study_of_product(name):
+    """Return the study at this scale that names a table or a figure."""
+    found = products.drawn_by(products.tables_of if name in products.TABLES else products.figures_of, SETTINGS.scale)
+    if name not in found:
+        raise UserError(f"{name}: no study of experiments/study/ with runs at scale {SETTINGS.scale} names it")
+    return found[name]
+
+
+def runs_of_product(known):
+    """List the runs that a table or a figure shows. known: products.TABLES or FIGURES."""
+
+    def runs(wildcards):
+        (name,) = wildcards
+        return study_of(study_of_product(name)).summaries(SCALE, known[name].curves)
+
+    return runs
+
+
+def study_of_wildcard(wildcards):
+    """Name the file of the study that a table or a figure shows."""
+    (name,) = wildcards
+    return STUDY.format(study=study_of_product(name))
+
+
+@cache
+@user_errors
+def judged():
+    """List the studies that the ledger reads."""
+    if not products.has_ledger(SETTINGS.scale):
+        raise UserError("claims: this project has none; name a paper with claims under `paper` in bapo.yaml")
+    return products.judged(SETTINGS.scale, SCALE)
+
+
+def runs_of_claims(wildcards):
+    return [file for name in judged() for file in study_of(name).summaries(SCALE, curves=False)]
+
+
+@cache
+@user_errors
+def shown_on_page():
+    return products.shown_on_page(SETTINGS.scale)
+
+
+def analysis_identity(wildcards):
+    """Tables and figures take seconds: they are made again when any file of the suite changes."""
+    return identity.code_identity()
+
+
+@cache
+@user_errors
+def comparison_identity_of(study):
+    figures = products.compared_with(study)
+    code = [code_digest_of(figure) for figure in products.own_figures(study)]
+    return identity.digest([identity.code_identity(), *figures, *code])
+
+
+def comparison_identity(wildcards):
+    """A comparison is made again when the study names other figures, or a project's code of one changes."""
+    return comparison_identity_of(wildcards.study)
+
+
+@user_errors
+def claims_identity(wildcards):
+    """The ledger is also made again when the files of a project's paper change."""
+    return identity.digest([analysis_identity(wildcards), *(map(sha256, products.papers_files()) if PAPER else ())])
+
+
+@user_errors
+def page_identity(wildcards):
+    """The page is also made again when its templates or the project's words change, and what it shows unasked."""
+    templates = Path(products.__file__).parent.glob("report/templates/*")
+    shown = [*sorted(templates), *products.shown_where_it_exists(SCALE, SETTINGS.scale), *products.papers_files()]
+    return identity.digest([analysis_identity(wildcards), str(about()), *map(sha256, shown)])
+
+
+def little(wildcards, attempt):
+    """Megabytes of a job without a model."""
+    return attempt * resources.LITTLE
+
+
+def folder_of_output(wildcards, output):
+    """Name the folder of a job's files."""
+    return Path(output[0]).parent
