@@ -15,11 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from bapo import methods
 from bapo.engines.shared import vllm
 from bapo.experiments.places import base_directory, data_directory, run_directory
+from bapo.experiments.schema import Config
 from bapo.gpu import allocation, devices, environment
 from bapo.gpucheck import rows, world
 from bapo.gpucheck.rows import FINE, WRONG, Row, judged
@@ -35,7 +34,7 @@ class Place:
     limit: float = world.LIMIT
 
     @property
-    def config(self) -> DictConfig:
+    def config(self) -> Config:
         return world.config_of(self.folder, self.device)
 
     def command(self, name: str) -> list[str]:
@@ -75,7 +74,7 @@ def checked(device: str, folder: Path, say: Callable[[str], None], limit: float 
     steps = (made, engines, trained, exported, evaluated)
     try:
         for number, step in enumerate(steps, start=1):
-            say(f"gpu-check {number}/{len(steps)}: {step.__doc__.splitlines()[0]}")
+            say(f"gpu-check {number}/{len(steps)}: {str(step.__doc__).splitlines()[0]}")
             found += step(Place(folder, device, limit))
     except Failed as error:
         found.append(error.args[0])
@@ -159,7 +158,7 @@ def trained(place: Place) -> list[Row]:
     ]
 
 
-def expected_ages(config: DictConfig) -> list[int]:
+def expected_ages(config: Config) -> list[int]:
     """Return how many steps of updates alpha is behind in each step (Algorithm 1, lines 3-5)."""
     method, version, ages = methods.of_run(config), 0, []
     for step in range(1, config.train.steps + 1):
@@ -220,7 +219,7 @@ def _job(place: Place, name: str, command: Sequence[str], title: str, until: str
             while process.poll() is None and not killed:
                 if time.monotonic() > end:
                     raise Failed(Row(title, WRONG, f"not done after {place.limit:.0f} s", f"see {log}"))
-                killed = bool(until) and until in log.read_text(encoding="utf-8", errors="replace")
+                killed = until is not None and until in log.read_text(encoding="utf-8", errors="replace")
                 time.sleep(0.5)
         finally:  # also on Ctrl-C, which a session of its own does not get
             with contextlib.suppress(ProcessLookupError):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omegaconf import DictConfig
-
 from bapo.experiments.compose import compose_config
+from bapo.experiments.schema import Config
 
 #: seconds that one job may take; a minute is usual on a GPU
 LIMIT = 1800
@@ -69,5 +68,5 @@ def dtype(device: str) -> str:
     return "float32" if device == "cpu" else "bfloat16"
 
 
-def config_of(folder: Path, device: str) -> DictConfig:
+def config_of(folder: Path, device: str) -> Config:
     return compose_config(overrides(folder, device))

@@ -15,10 +15,10 @@ from bapo.sweeps import files, worker
 from bapo.sweeps import study as studies
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from bapo.experiments.schema import Config
 
 
-def configuration(arguments: Namespace) -> DictConfig | None:
+def configuration(arguments: Namespace) -> Config | None:
     """Return the configuration of a slot's runs before its parameters, which change nothing of what it needs."""
     settings = read_settings(arguments.settings)
     sweep = files.load(arguments.name, settings)

@@ -19,8 +19,9 @@ from bapo.experiments.studies import Part, Some
 from bapo.validate import parse_yaml, read, wrong
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
     from optuna.distributions import BaseDistribution
+
+    from bapo.experiments.schema import Config
 
 #: the parameter of a space that chooses the method, with its variants
 METHOD = "method"
@@ -150,7 +151,7 @@ def _space(path: Path, content: SweepFile) -> dict[str, BaseDistribution]:
     return space
 
 
-def check(sweep: Sweep, settings: Settings) -> DictConfig:
+def check(sweep: Sweep, settings: Settings) -> Config:
     """Return the configuration that every trial starts from. Raises UserError if no trial could be judged."""
     config = settings.run(sweep.cell(sweep.file.method, sweep.seeds[0]))
     if config.probe.prompts < 1 or (config.data.source == "hub" and "probe" not in config.data.hub):

@@ -20,9 +20,10 @@ from bapo.sweeps import study as studies
 from bapo.sweeps.files import METHOD, Sweep
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
     from optuna import Study
     from optuna.trial import FrozenTrial, Trial
+
+    from bapo.experiments.schema import Config
 
 #: the probed set that judges a trial: problems that no method trains on and no test uses
 VALIDATION = "probe"
@@ -98,7 +99,7 @@ def overrides(drawn: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed: int) -> DictConfig:
+def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed: int) -> Config:
     """Compose the configuration of one run of a trial. Runs with the same meaning share a folder.
 
     A trial that equals one of the methods that the sweep names uses that method's folder, any other
@@ -123,7 +124,7 @@ def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed:
     return config
 
 
-def train(config: DictConfig) -> Path:
+def train(config: Config) -> Path:
     """Train the run from its last checkpoint unless it is finished, and return its folder.
 
     Raises UserError if a finished run's files are damaged.
