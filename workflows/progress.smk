@@ -5,8 +5,8 @@ from snakemake.settings.enums import Quietness
 from snakemake.shell import shell
 
 from bapo.experiments.cells import Cell
-from bapo.plan.priorities import AT_ONCE
-from bapo.plan.priorities import Priorities
+from bapo.experiments.order import AT_ONCE
+from bapo.experiments.order import Priorities
 
 #: handlers of Snakemake's log that end with the jobs
 SHOWN = []

@@ -320,7 +320,7 @@ def test_a_dry_run_loads_what_its_jobs_are_told_from(workflow: Workflow) -> None
     done = subprocess.run(command, cwd=workflow.folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     loaded = (workflow.folder / "loaded").read_text().split()
-    assert len(loaded) <= 46
+    assert len(loaded) <= 45
     assert {name for name in loaded if name.startswith("analysis")} == {"analysis", "analysis.products"}
     assert not {name.split(".")[1] for name in loaded if "." in name} & {"tasks", "graders", "engines", "evaluation"}
 

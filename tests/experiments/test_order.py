@@ -8,9 +8,9 @@ import pytest
 
 from bapo.experiments import order
 from bapo.experiments.cells import Cell
+from bapo.experiments.order import AT_ONCE, Priorities
 from bapo.experiments.settings import Settings
 from bapo.experiments.studies import load_study
-from bapo.plan.priorities import AT_ONCE, Priorities
 
 TABLE = load_study("table1", "laptop")
 
