@@ -161,6 +161,46 @@ def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Com
     }
 
 
+@dataclass(frozen=True)
+class Against:
+    """A row minus a reference in one column. adjusted: Holm's p over the rows that are compared with it there.
+
+    paired: seeds that both have, which the difference is over; 0 where they share none and count as independent.
+    """
+
+    difference: statistics.SeedDifference
+    adjusted: float
+    paired: int
+
+    @property
+    def verdict(self) -> str:
+        if not np.isfinite(self.adjusted):
+            return "cannot tell"
+        if self.adjusted >= LEVEL:
+            return "no real difference"
+        return "above" if self.difference.mean > 0 else "below"
+
+
+def against(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
+    """Return every trained row minus the reference: paired by the seeds that both have, else independent.
+
+    The base model as the reference adds no seeds.
+    """
+    others = [r for r in rows if r.method != reference.method and not r.is_base]
+    pairs = [paired(r, reference, column) for r in others]
+    found = [
+        pair.difference
+        if pair
+        else statistics.difference_over_seeds(r.column(column), reference.column(column), (False, reference.is_base))
+        for r, pair in zip(others, pairs, strict=True)
+    ]
+    adjusted = statistics.holm([d.tested.p for d in found])
+    return {
+        r.method: Against(d, float(p), len(pair.by_seed) if pair else 0)
+        for r, d, p, pair in zip(others, found, adjusted, pairs, strict=True)
+    }
+
+
 def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, str], Comparison]) -> dict[str, str]:
     """Mark the best row bold if it is significantly above all others, then the second, underlined, likewise."""
 

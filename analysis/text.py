@@ -40,6 +40,11 @@ def thousands(value: float | None) -> str:
     return f"{value / 1000:.0f}k" if value >= 100_000 else f"{value / 1000:.1f}k"
 
 
+def operations(value: float) -> str:
+    """2345678 -> "2.35e+06"; a missing value -> an en dash."""
+    return f"{value:.3g}" if math.isfinite(value) else MISSING
+
+
 def p_number(value: float | None) -> str:
     """0.0004 -> "< 0.001", 0.0432 -> "0.043", 0.432 -> "0.43"; missing -> an en dash."""
     return "< 0.001" if value is not None and value < 0.001 else number(value, 3 if value and value < 0.1 else 2)

@@ -159,7 +159,7 @@ def table(same: Sequence[Compared]) -> Table:
                 text.interval(p.over_bases),
                 text.thousands(costs["rollouts"]),
                 text.thousands(costs["updates"]),
-                f"{costs['forward_flops'] + costs['backward_flops']:.3g}",
+                text.operations(costs["forward_flops"] + costs["backward_flops"]),
             ]
         )
     block = same[0].block

@@ -163,7 +163,6 @@ def _rows(tuned: Tuned) -> list[list[str | Cell]]:
         chosen = candidate is tuned.choice
         told = ["chosen" if chosen else "", "highest" if variants == best else "near" if variants in others else ""]
         spread = text.number(100 * mean.seed_sd) if np.isfinite(mean.seed_sd) else ""
-        flops = candidate.costs["forward_flops"] + candidate.costs["backward_flops"]
         rows.append(
             [
                 tuned.title,
@@ -174,7 +173,7 @@ def _rows(tuned: Tuned) -> list[list[str | Cell]]:
                 "named" if set(tuned.named) == set(variants) else "",
                 text.thousands(candidate.costs["rollouts"]),
                 text.thousands(candidate.costs["updates"]),
-                f"{flops:.3g}" if np.isfinite(flops) else text.MISSING,
+                text.operations(candidate.costs["forward_flops"] + candidate.costs["backward_flops"]),
             ]
         )
     return rows

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from analysis import reading, results, statistics, text
+from analysis import reading, results, text
 from analysis.beyond import bases
 from analysis.page import Page, Table, at_scale
 from analysis.products import compared_file
-from analysis.results import AVERAGE, Result
+from analysis.results import AVERAGE, Against, Result
 from analysis.study import Block, Study
 from analysis.tables import table3
 
@@ -20,26 +20,6 @@ from analysis.tables import table3
 COMPARED = ("method", "train", "sampling", "probe")
 #: longest list of changed options that is printed in the Markdown; all of them are in the CSV
 SHOWN_CHANGES = 4
-
-
-@dataclass(frozen=True)
-class Against:
-    """A row minus the reference in one column. adjusted: Holm's p over the rows of the block in that column.
-
-    paired: seeds that both have, which the difference is over; 0 where they share none and count as independent.
-    """
-
-    difference: statistics.SeedDifference
-    adjusted: float
-    paired: int
-
-    @property
-    def verdict(self) -> str:
-        if not math.isfinite(self.adjusted):
-            return "cannot tell"
-        if self.adjusted >= results.LEVEL:
-            return "no real difference"
-        return "above" if self.difference.mean > 0 else "below"
 
 
 @dataclass(frozen=True)
@@ -65,39 +45,13 @@ def compare(block: Block, study: Study) -> Compared:
     results_of = {r.method: r for r in results.collect(block, study)}
     first = [m for m in (results.BASE, study.reference) if m in results_of]
     rows = tuple(results_of[m] for m in [*first, *(m for m in results_of if m not in first)])
-    against = {}
-    if study.reference in results_of:
-        for column, _ in results.columns(block):
-            against[column] = _column(rows, results_of[study.reference], column)
+    columns = [name for name, _ in results.columns(block)]
+    against, over = (
+        {name: results.against(rows, results_of[beside], name) for name in columns if beside in results_of}
+        for beside in (study.reference, results.BASE)
+    )
     short = {method: tuple(reading.short_of_budget(cells, study)) for method, cells in block.methods.items()}
-    over = {name: _over_base(rows, name) for name, _ in results.columns(block)}
     return Compared(block, rows, study.reference, against, changes(block, study), short, over)
-
-
-def _over_base(rows: Sequence[Result], column: str) -> dict[str, Against]:
-    """Return every trained row against the base model, which adds no seeds; {} without one."""
-    base = next((r for r in rows if r.is_base), None)
-    trained = [r for r in rows if not r.is_base]
-    if base is None:
-        return {}
-    there = base.column(column)
-    found = [statistics.difference_over_seeds(r.column(column), there, (False, True)) for r in trained]
-    adjusted = statistics.holm([d.tested.p for d in found])
-    return {r.method: Against(d, float(p), 0) for r, d, p in zip(trained, found, adjusted, strict=True)}
-
-
-def _column(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
-    others = [r for r in rows if r.method != reference.method and not r.is_base]
-    found = [_difference(r, reference, column) for r in others]
-    adjusted = statistics.holm([d.tested.p for d, _ in found])
-    return {r.method: Against(d, float(p), n) for r, (d, n), p in zip(others, found, adjusted, strict=True)}
-
-
-def _difference(row: Result, reference: Result, column: str) -> tuple[statistics.SeedDifference, int]:
-    """Return a row minus the reference and how many seeds are paired: all that both have."""
-    if pair := results.paired(row, reference, column):
-        return pair.difference, len(pair.by_seed)
-    return statistics.difference_over_seeds(row.column(column), reference.column(column)), 0
 
 
 # ------------------------------------------------------------------------------------------------ what changed
@@ -148,9 +102,8 @@ def _row(compared: Compared, row: Result, columns: Sequence[tuple[str, str]]) ->
         ]
     else:
         cells += ["reference" if row.method == compared.reference else text.MISSING, text.MISSING, text.MISSING]
-    flops = row.costs["forward_flops"] + row.costs["backward_flops"]
     cells += [text.thousands(row.costs["rollouts"]), text.thousands(row.costs["updates"])]
-    cells += [f"{flops:.3g}" if math.isfinite(flops) else text.MISSING]
+    cells += [text.operations(row.costs["forward_flops"] + row.costs["backward_flops"])]
     listed = compared.changed.get(row.method, ())
     more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
     return [*cells, "; ".join([*listed[:SHOWN_CHANGES], *more])]

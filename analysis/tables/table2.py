@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,6 @@ from analysis import paper, reading, statistics, text
 from analysis.page import Page, Table, at_scale
 from analysis.results import has_reference_pass
 from analysis.study import Block, Study
-from analysis.tables import published
 
 REFERENCE = "grpo"
 #: key in totals of a run's summary.json -> title
@@ -69,6 +69,32 @@ def phases(block: Block, method: str, study: Study) -> dict[str, Cost]:
     return {**seconds, "other": Cost({int(s): float(v) for s, v in rest.items()})}
 
 
+# ------------------------------------------------------------------------------------------------ the paper's
+
+#: minutes of a printed day, hour and minute
+UNITS = {"d": 24 * 60, "h": 60, "m": 1}
+
+
+def minutes(printed: str) -> int:
+    """Return 2458 for "1d 16h 58m". Raises ValueError for anything else."""
+    if not re.fullmatch(r"(\d+[dhm] ?)+", printed):
+        raise ValueError(f"not a time as the paper prints it: {printed!r}")
+    return sum(int(number) * UNITS[unit] for number, unit in re.findall(r"(\d+)([dhm])", printed))
+
+
+def times(task: str) -> dict[str, tuple[str, str, float | None]]:
+    """Return method -> (title, time as printed, ratio to GRPO's) of a task; {} where the paper has none."""
+    for entry in paper.read("table2")["tasks"]:
+        if entry["task"] == task:
+            printed = {row["method"]: minutes(row["time"]) for row in entry["rows"]}
+            grpo = printed.get("grpo")
+            return {
+                row["method"]: (row["title"], row["time"], printed[row["method"]] / grpo if grpo else None)
+                for row in entry["rows"]
+            }
+    return {}
+
+
 # ------------------------------------------------------------------------------------------------ as text
 
 
@@ -85,7 +111,7 @@ def amount(key: str, value: float) -> str:
     if key == "seconds":
         return duration(value)
     if key.endswith("flops"):
-        return f"{value:.3g}" if math.isfinite(value) else text.MISSING
+        return text.operations(value)
     return text.thousands(value)
 
 
@@ -119,7 +145,7 @@ def _tables(block: Block, study: Study) -> list[Table]:
     rows = [[titles[m], *(_phase(c, parts[m]) for c in parts[m].values())] for m in parts]
     header = ["Method", *PHASES.values(), "Other"]
     tables.append(Table(f"{block.title}: phases of the time", header, rows, "l" + "r" * (len(header) - 1)))
-    printed = published.times(block.task)
+    printed = times(block.task)
     if printed and REFERENCE in costs_of:
         tables.append(_beside_the_paper(block, costs_of, printed))
     return tables
@@ -156,7 +182,7 @@ def long_rows(block: Block, study: Study) -> list[dict[str, str | float | None]]
     def everything(method: str) -> dict[str, Cost]:
         return {**costs(block, method, study), **{f"seconds_{p}": c for p, c in phases(block, method, study).items()}}
 
-    printed, rows = published.times(block.task), []
+    printed, rows = times(block.task), []
     base = everything(REFERENCE) if REFERENCE in block.methods else None
     for method in block.methods:
         _, time, ratio = printed.get(method, ("", "", None))

@@ -13,7 +13,6 @@ from support.runs import place, write_run, write_study
 
 from analysis.__main__ import main
 from analysis.study import load
-from analysis.tables import published
 from analysis.tables import table2 as overhead
 from analysis.tables import table3 as hyperparameters
 from analysis.tables import table4 as data_sets
@@ -38,15 +37,15 @@ def rows_of(markdown: str, title: str) -> dict[str, list[str]]:
 
 
 def test_printed_times() -> None:
-    assert published.minutes("1d 16h 58m") == 1440 + 16 * 60 + 58 == 2458
-    assert published.minutes("3h 4m") == 184
+    assert overhead.minutes("1d 16h 58m") == 1440 + 16 * 60 + 58 == 2458
+    assert overhead.minutes("3h 4m") == 184
     with pytest.raises(ValueError, match="3 hours"):
-        published.minutes("3 hours")
-    times = published.times("countdown")
+        overhead.minutes("3 hours")
+    times = overhead.times("countdown")
     assert times["bapo"][2] == pytest.approx(203 / 227)  # 3h 23m over 3h 47m
     assert times["bapo+fixed_3_4"][1] == "3h 4m"
-    assert published.times("mathematics")["dapo"][2] == pytest.approx(3810 / 2458)
-    assert published.times("chess") == {}
+    assert overhead.times("mathematics")["dapo"][2] == pytest.approx(3810 / 2458)
+    assert overhead.times("chess") == {}
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.runs import place, write_evaluation, write_run, write_study
+from support.runs import place, probe_rows, write_evaluation, write_run, write_study
 
 from analysis.__main__ import main
-from analysis.results import Result, paired
+from analysis.results import Result, against, paired
 from analysis.study import load
 from analysis.tables import comparison
 
@@ -107,8 +107,8 @@ def test_what_a_seed_shares_cancels() -> None:
     # d = 0.2, 0, 0.2 ...: variance 0.2 / 19 (20 squares of 0.1), SE sqrt(0.2 / 19 / 20)
     assert estimate.se == pytest.approx(math.sqrt(0.2 / 19 / 20)) and estimate.p < 0.001
     # the comparison pairs them as well; as independent seeds they would hide the difference
-    against = comparison._column(rows, rows[1], "a")["bapo"]
-    assert against.paired == 5 and against.difference.tested.se == pytest.approx(estimate.se)
+    found = against(rows, rows[1], "a")["bapo"]
+    assert found.paired == 5 and found.difference.tested.se == pytest.approx(estimate.se)
 
 
 @pytest.fixture
@@ -116,6 +116,7 @@ def hard(tmp_path: Path) -> Path:
     """From "easy" (a quarter of prompts at 0/8) BAPO is worse at equal steps; from "hard" (three quarters) better."""
     solved, failed = bits("1" * 20, "1" * 20), bits("0" * 20, "1" * 4 + "0" * 16)
     for model, start, good in (("easy", (0, 1, 5, 8), "grpo"), ("hard", (0, 0, 0, 3), "bapo")):
+        probes = probe_rows({0: start, 1: start})
         for seed in (1, 2):
             for method in ("grpo", "bapo", "bapo+rollouts"):
                 rollouts = {"grpo": 100.0, "bapo": 120.0, "bapo+rollouts": 102.0}[method]
@@ -125,13 +126,14 @@ def hard(tmp_path: Path) -> Path:
                 budget = None  # from "easy" a summary of before budgets were recorded; from "hard" seed 2 falls short
                 if (model, method) == ("hard", "bapo+rollouts"):
                     budget = {"unit": "rollouts", "amount": 100.0, "spent": 102.0 - 10 * seed, "reached": seed == 1}
-                write_run(folder, outcome, {"rollouts": rollouts}, steps, config(method, seed), start, budget)
+                write_run(folder, outcome, {"rollouts": rollouts}, steps, config(method, seed), probes, budget=budget)
     cells = [(m, method, s) for m in ("hard", "easy") for method in ("grpo", "bapo", "bapo+rollouts") for s in (1, 2)]
     return write_study(tmp_path, cells, name="regimes")
 
 
 def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
-    assert main(["comparison", "--study", str(hard), "--out", str(tmp_path / "out")]) == 0
+    for table in ("comparison", "regimes"):
+        assert main([table, "--study", str(hard), "--out", str(tmp_path / "out")]) == 0
     frame = pd.read_csv(tmp_path / "out" / "regimes.csv").set_index(["model", "equal"])
     assert frame.loc["easy", "share_at_zero"].tolist() == [0.25, 0.25]
     assert frame.loc["hard", "share_at_zero"].tolist() == [0.75, 0.75]
@@ -174,5 +176,5 @@ def test_regimes_without_a_comparison_is_an_error(
     hard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write_study(hard.parent, [("easy", "grpo", 1)], name="regimes")
-    assert main(["comparison", "--study", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert main(["regimes", "--study", str(path), "--out", str(tmp_path / "out")]) == 2
     assert "no base has runs of grpo and of one of bapo, bapo+rollouts" in capsys.readouterr().err
