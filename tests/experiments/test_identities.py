@@ -43,7 +43,9 @@ def test_every_identity_is_the_one_written_down(scale: str, monkeypatch: pytest.
     assert list(identities.differences(written, identities.meanings(scale))) == []
 
 
-@pytest.mark.parametrize("scale", options("scale"))
+@pytest.mark.parametrize(
+    "scale", [pytest.param(scale, marks=pytest.mark.slow) if scale == "laptop" else scale for scale in options("scale")]
+)
 def test_every_variant_of_a_study_has_an_effect_and_no_two_runs_are_one(scale: str) -> None:
     """Over all studies: a run with a variant is another run than the one without it, and no two cells are one run."""
     runs = json.loads(WRITTEN.read_text(encoding="utf-8"))[scale]["runs"]
