@@ -35,7 +35,7 @@ CHOICE = "Select jobs to execute..."
 #: with which it answers Ctrl-C: what it says of each job that it ends then is no error to look into
 INTERRUPTED = "Terminating processes on user request"
 #: rule -> kind of job, where the two differ; a rule that is in neither of these makes tables and figures
-KINDS = {"evaluate_base": "evaluate", "evaluate_curve": "curve", "sweep_slot": "sweep"}
+KINDS = {"evaluate_base": "evaluate", "sweep_slot": "sweep"}
 RUNS = ("data", "base", "train", "evaluate", "curve", "sweep")
 
 
