@@ -76,7 +76,7 @@ def grid(caption: str, count: int, across: int = 3, height: float = 2.1, **optio
     """
     from matplotlib.figure import Figure
 
-    rows, lines = -(-count // across), textwrap.wrap(" ".join(caption.split()), 140)
+    rows, lines = -(-count // across), textwrap.wrap(" ".join(caption.split()), 132)
     fig = Figure(figsize=(WIDTH, rows * height + 0.14 * len(lines) + 0.4), layout="constrained")
     axes = list(fig.subplots(rows, across, squeeze=False, **options).flat)
     for unused in axes[count:]:

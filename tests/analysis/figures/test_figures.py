@@ -23,7 +23,11 @@ from bapo.store.files import read_json, read_table, write_json
 
 KINDS = ("pdf", "png", "svg", "csv")
 #: figure -> the study that it is drawn from
-NAMES = {name: study for name, study in products.studies_of_figures("laptop").items()}
+NAMES = {
+    name: study
+    for study in ("table1", "figure5", "figure6", "figure10", "figure16")
+    for name in products.figures_of(study)
+}
 COUNTDOWN, MATHEMATICS = ("countdown", MODEL), ("mathematics", MODEL)
 Drawn = Callable[[str], tuple[Any, pd.DataFrame]]
 
