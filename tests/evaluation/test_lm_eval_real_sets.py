@@ -81,5 +81,5 @@ def test_mathematics_and_geometry_scores_by_hand_on_the_real_sets(real: Path) ->
 
 
 def test_a_set_that_is_not_there_is_named(real: Path) -> None:
-    with pytest.raises(UserError, match=r"holds none of .*geometry3k"):
+    with pytest.raises(UserError, match=r"no file geometry3k"):
         manager(data_folder=str(real)).load(["bapo_geo3k_test"])
