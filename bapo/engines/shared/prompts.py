@@ -112,6 +112,7 @@ class Response(str):
     """The text of a response. tokens: how many the model drew for it, the end token included."""
 
     __slots__ = ("tokens",)
+    tokens: int
 
     def __new__(cls, text: str, tokens: int) -> Response:
         response = super().__new__(cls, text)

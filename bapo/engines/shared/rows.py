@@ -92,9 +92,10 @@ def collate(groups: Sequence[Group], index: Sequence[Pair], pad: int, device: An
         ids[row, start : start + n] = samples.tokens[i, :n]
         logprobs[row, :n] = samples.logprobs[i, :n]
     images = [groups[g].prompt.row.images for g, _ in index]
-    tensors = [torch.from_numpy(array).to(device) for array in (ids, starts, lengths, logprobs)]
+    block, begun, ends, sampled = (torch.from_numpy(a).to(device) for a in (ids, starts, lengths, logprobs))
     origins = [_origin(groups[g], i) for g, i in index]
-    return Rows(*tensors, origins, images if any(i is not None for i in images) else None, index)
+    seen = images if any(i is not None for i in images) else None
+    return Rows(block, begun, ends, sampled, origins, seen, index)
 
 
 def _origin(group: Group, response: int) -> str:

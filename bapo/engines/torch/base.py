@@ -76,7 +76,11 @@ def _train_scratch(config: Config) -> dict[str, Any]:
     shares /= shares.sum()
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(
-        parameters, lr=base.learning_rate, betas=tuple(base.betas), weight_decay=base.weight_decay, fused=True
+        parameters,
+        lr=base.learning_rate,
+        betas=(base.betas[0], base.betas[1]),
+        weight_decay=base.weight_decay,
+        fused=True,
     )
     rng = seeds.generator(base.seed, "base batches")
     label = f"{config.task.name} {config.model.name} base"

@@ -50,7 +50,7 @@ class Trained:
         self.parameters = list(self.masters.values())
         t, self.rate = config.train, config.train.learning_rate * rate_ratio
         self.optimizer = torch.optim.AdamW(
-            self.parameters, lr=self.rate, betas=tuple(t.betas), weight_decay=t.weight_decay, fused=True
+            self.parameters, lr=self.rate, betas=(t.betas[0], t.betas[1]), weight_decay=t.weight_decay, fused=True
         )
 
     def micro_batches(self, groups: Sequence[Group]) -> Iterator[Rows]:

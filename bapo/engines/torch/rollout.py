@@ -114,7 +114,8 @@ class Generator:
         start = time.perf_counter()
         finished: dict[int, list[int]] = defaultdict(list)
         for n, i in index:
-            if groups[n].unfinished is None or not groups[n].unfinished[i]:
+            marks = groups[n].unfinished
+            if marks is None or not marks[i]:
                 finished[n].append(i)
         for n, responses in finished.items():
             texts = decode(self.tokenizer, groups[n].samples.select(responses))
@@ -184,6 +185,7 @@ class StepSampler:
     def embed(self, prompts: list[Prompt]) -> np.ndarray:
         """All training prompts are embedded at once; a method that embeds does so from step 1, which pays for them."""
         begun = time.perf_counter()
+        assert self.embedder is not None
         vectors = self.embedder(prompts)
         if self.step == 1 and not self._embedded:
             self.ledger.forwards += self.embedder.tokens

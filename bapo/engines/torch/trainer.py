@@ -168,9 +168,9 @@ class Trainer:
         batch = method.build_batch(step, fresh, sampler)
         update_begun = time.perf_counter()
         metrics = self.learner.update(step, batch.groups)
-        ledger.trained_tokens = metrics.pop("trained_tokens")
-        ledger.forwards += metrics.pop("forward_tokens")  # beside what the method had scored
-        ledger.critic_tokens = metrics.pop("critic_tokens")
+        ledger.trained_tokens = int(metrics.pop("trained_tokens"))
+        ledger.forwards += int(metrics.pop("forward_tokens"))  # beside what the method had scored
+        ledger.critic_tokens = int(metrics.pop("critic_tokens"))
         if self.critic is not None:
             ledger.critic_parameters = models.parameter_count(self.critic.model)
         seconds = {**ledger.seconds, "update": time.perf_counter() - update_begun}
@@ -287,7 +287,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
 
     def note(number: int, _: Any) -> None:
         received.append(number)
-        signal.signal(number, previous[number])
+        signal.signal(number, previous[signal.Signals(number)])
 
     previous = {n: signal.signal(n, note) for n in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -115,12 +115,3 @@ def test_a_turn_that_ends_no_response_is_told(tokenizer: Any) -> None:
     assert "ends a turn with [TURN]" in chats.warning(tokenizer, (0,))
     assert """sampling.stop_tokens=["[TURN]"]""" in chats.warning(tokenizer, (0,))
     assert chats.warning(tokenizer, (0, 1)) is None
-
-
-def test_the_engine_asks_vllm_to_stop(tokenizer: Any, tmp_path: Path) -> None:
-    from bapo.evaluation import backends
-
-    tokenizer.save_pretrained(tmp_path)
-    config = config_of("sampling.stop_tokens=['[TURN]']")
-    assert backends.arguments(config, tmp_path)["stop_token_ids"] == [1]
-    assert "stop_token_ids" not in backends.arguments(config_of(), tmp_path)

@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator
-
 import pytest
 from support.late import LATE
 
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
-from bapo.graders import mathematics, pool
-from bapo.graders.extract import boxed
+from bapo.graders import mathematics
 from bapo.graders.verdict import DIFFERENT, EQUAL, OVERLOADED, Verdict
 from bapo.store.files import STEPS, read_table
 from bapo.tasks.countdown.task import Countdown
 
 if LATE:
     from bapo.engines.torch.trainer import train
-
-
-GOLD, ANSWER = r"\sqrt{8}", r"2\sqrt{2}"
-TRUTH = json.dumps({"format": "boxed", "answers": [GOLD]})
-
-
-@pytest.fixture
-def busy(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bool], None]]:
-    """Make the shared pool one of a machine that is too busy for any check, or not."""
-
-    def needs_algebra(*_: object) -> bool:
-        raise mathematics.compare.NeedsAlgebra
-
-    def judge(*_: object) -> str:
-        if too_busy:
-            raise pool.Overloaded
-        return EQUAL
-
-    def start(so: bool) -> None:
-        nonlocal too_busy
-        too_busy = so
-        mathematics.outcome_of.cache_clear()
-
-    too_busy = True
-    monkeypatch.setattr(mathematics.compare, "same", needs_algebra)
-    monkeypatch.setattr(pool.shared(), "judge", judge)
-    yield start
-    mathematics.outcome_of.cache_clear()
-
-
-def test_verl_counts_what_could_not_be_graded(busy: Callable[[bool], None]) -> None:
-    from bapo.engines.verl.reward import compute_score
-
-    busy(True)
-    found = compute_score("train", boxed(ANSWER), TRUTH, {"id": "p"}, task="mathematics")
-    assert (found["score"], found["overloaded"]) == (0.0, 1)
-    busy(False)
-    found = compute_score("train", boxed(ANSWER), TRUTH, {"id": "p"}, task="mathematics")
-    assert (found["score"], found["overloaded"]) == (1.0, 0)
 
 
 def test_training_and_probe_of_the_torch_engine_tell(

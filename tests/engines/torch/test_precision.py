@@ -124,11 +124,6 @@ def test_gradients_are_summed_in_float32() -> None:
     assert model.weight.grad is None
 
 
-def test_a_float32_model_has_no_copies() -> None:
-    one = learner_of(llama())
-    assert all(one.masters[name] is p for name, p in one.model.named_parameters())
-
-
 # ------------------------------------------------------------------------------------------------ runs
 
 

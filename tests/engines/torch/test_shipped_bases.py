@@ -39,13 +39,6 @@ def test_another_recipe_is_trained(override, tmp_path):
     assert base_identity(other) != base_identity(usual)
 
 
-def test_more_problems_start_from_the_same_base(tmp_path):
-    """A base model sees documents and no problem: their number says nothing about it."""
-    usual, more = configuration("countdown", tmp_path), configuration("countdown", tmp_path, "data.split_sizes.train=9")
-    assert shipped_base(more) == shipped_base(usual)
-    assert base_identity(more) != base_identity(usual)  # runs on other problems are other runs
-
-
 def test_the_job_writes_the_files_own_weights_and_no_documents(tmp_path):
     import torch
     from safetensors.torch import load_file

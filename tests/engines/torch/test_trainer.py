@@ -26,7 +26,6 @@ from bapo.store.files import (
     SUMMARY,
     TABLES,
     damaged_files,
-    explained,
     read_json,
     read_table,
     require_space,
@@ -235,22 +234,6 @@ def test_missing_problems_base_model_and_disk_space(tiny_world: list[str], tmp_p
         train(compose_config(overrides))
     with pytest.raises(UserError, match=r"MB free, but this job may write"):
         require_space(tmp_path / "not" / "yet", 10**18)
-
-
-def test_a_full_disk_gives_one_sentence_and_no_half_checkpoint(tmp_path: Path) -> None:
-    """safetensors reports the operating system's errors only as text."""
-    from safetensors.torch import save_file
-    from torch import zeros
-
-    missing = tmp_path / "missing" / "file.safetensors"
-    with pytest.raises(FileNotFoundError), explained(missing):
-        save_file({"a": zeros(1)}, missing)
-
-    class SafetensorError(Exception):
-        """As safetensors words it."""
-
-    with pytest.raises(UserError, match="no space left on the device; free some"), explained(tmp_path):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
 
 def test_a_restart_keeps_its_new_checkpoints_beside_damaged_later_ones(

@@ -171,13 +171,13 @@ def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -
     """Return indices of prompts to decode together, at most ``count``: neighbours in length, for little padding."""
     lengths = np.array([len(p) for p in prompts])
     order = np.argsort(lengths, kind="stable")
-    cuts = [] if mixed_lengths else np.flatnonzero(np.diff(lengths[order])) + 1
+    cuts = np.flatnonzero(np.diff(lengths[order])) + 1 if not mixed_lengths else np.empty(0, dtype=np.int64)
     return [run[i : i + count] for run in np.split(order, cuts) for i in range(0, len(run), count)]
 
 
 def _decode(
     decoder: HandDecoder | CachedDecoder,
-    prompts: list[Sequence[int]],
+    prompts: Sequence[Sequence[int]],
     prompt_keys: np.ndarray,
     key: int,
     numbers: np.ndarray,
@@ -191,7 +191,7 @@ def _decode(
     probabilities = np.ones((longest, count), dtype=np.float32)
     lengths = np.full(count, longest, dtype=np.int32)
     logits = decoder.prefill(prompts, numbers.shape[1], views)
-    branches = Branches(*numbers.shape, logits.shape[1])
+    branches = Branches(len(numbers), numbers.shape[1], logits.shape[1])
     is_end = np.isin(np.arange(logits.shape[1]), parameters.eos_ids)
     for t in range(longest):
         places = branches.places
