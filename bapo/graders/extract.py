@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bapo.graders.brackets import closed
+from bapo.graders.normalise import closed
 
 #: Only this much of a response's end is searched, so that the cost of a check does not grow with the response.
 TAIL = 20_000

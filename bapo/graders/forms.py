@@ -8,8 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from bapo.graders import numbers, units
-from bapo.graders.brackets import balanced, closed, depth, split
-from bapo.graders.normalise import compact, normalise
+from bapo.graders.normalise import balanced, closed, compact, depth, normalise, split
 
 #: Longer answers are compared as text only.
 MAX_LENGTH = 500

@@ -12,9 +12,8 @@ from typing import Any
 
 from bapo.errors import UserError
 from bapo.graders import compare, forms, numbers, pool
-from bapo.graders.brackets import closed
 from bapo.graders.extract import last_boxes
-from bapo.graders.normalise import compact, normalise
+from bapo.graders.normalise import closed, compact, normalise
 from bapo.graders.verdict import (
     DIFFERENT,
     EQUAL,
