@@ -168,7 +168,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
             {"model": {"kind": "scratch"}, "train": TRAIN, "sampling": {"temperature": 0.9}, "seed": SEED}
         )
         learner = Learner(copy.deepcopy(policy), reference, 0, config, method, own)
-        learner._one_update(step, part, None, lambda key, value, _: noted.update({key: value}), judged.advantages)
+        learner._one_update(step, part, None, judged.advantages, lambda key, value, _: noted.update({key: value}))
         function = verl_critic.partial(losses.policy_loss, method=verl_method)
         loss, gradients, _ = accumulated(Engine, policy, mine, function)
         assert loss == pytest.approx(noted["loss"], abs=1e-5)

@@ -341,9 +341,9 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     for expected, found in zip(expected_parts, found_parts, strict=True):
         learner = torch_learner(torch_method, model, reference)
         noted: dict[str, float] = {}
-        step_logprobs = learner._logprobs(learner.model, expected) if torch_method.needs_step_policy else None
+        step_logprobs = learner._step_logprobs(expected) if torch_method.needs_step_policy else None
         learner._one_update(
-            step + 1, expected, step_logprobs, lambda key, value, _, noted=noted: noted.update({key: value})
+            step + 1, expected, step_logprobs, None, lambda key, value, _, noted=noted: noted.update({key: value})
         )
         loss, gradients, advantage = verl_update(verl_method, found, model, reference, ranks, step + 1)
         own = [values for g in expected for values in torch_method.advantages(g)]
