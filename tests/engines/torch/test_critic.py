@@ -207,7 +207,7 @@ def test_the_policy_learns_from_the_tokens_own_advantages() -> None:
     _, rows = all_rows(made)
     score = scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0].detach()
     made[0].samples.logprobs[:] = score.numpy()
-    learner._one_update(1, made, None, ignore, {id(made[0]): advantages.astype(np.float32)})
+    learner._one_update(1, made, None, {id(made[0]): advantages.astype(np.float32)}, ignore)
     change = (scoring_qwen2.score(policy, rows.ids, rows.starts, rows.lengths, rows.width)[0] - score).detach()
     assert (change.numpy() * advantages)[rows.mask.numpy() > 0].mean() > 0
     gained = [(change.numpy()[rows.mask.numpy() * (advantages == sign) > 0]).mean() for sign in (1, -1)]
