@@ -17,6 +17,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from bapo.engines.shared import records, vllm
 from bapo.engines.verl import checkpoints, verl_config
 from bapo.errors import Interrupted, JobFailed, UserError
@@ -42,6 +44,8 @@ PROGRESS = "[bapo] "
 FACTS = "facts.json"
 #: bytes of the longest temporary folder: Ray's sockets lie 88 deeper, and the kernel allows 107
 LONGEST = 19
+#: verl's key of the policy's attention on GPUs: packed batches take flash-attn unless ``verl.overrides`` says otherwise
+ATTENTION = "actor_rollout_ref.model.override_config.attn_implementation"
 #: what asks for vLLM on CPU cores, and how to do without
 ON_CPU, OTHERWISE = "verl.rollout=vllm", "leave verl.rollout out"
 
@@ -92,7 +96,10 @@ def _require_packages(config: Config, device: str) -> None:
     if importlib.util.find_spec("verl") is None or metadata.version("verl") != VERSION:
         raise wrong(None, "engine", "verl", f"verl {VERSION} is not installed; install the extra `verl`")
     if device == "cuda":
-        packages = {"vllm": "vllm", "flash_attn": "flash-attn"}
+        packages = {"vllm": "vllm"}
+        attention = OmegaConf.select(OmegaConf.create(config.verl.overrides), ATTENTION, default="flash_attention_2")
+        if attention.startswith("flash_attention"):
+            packages["flash_attn"] = "flash-attn"
         missing = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
         if missing:
             raise UserError(
