@@ -16,18 +16,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TypeVar
 
 import pytest
 from support.paths import ROOT
+from support.workflow import PATIENCE, command, environment
 from support.world import TINY
 
 SLURM = Path("/etc/slurm/slurm.conf")
-PATIENCE = 3600  # seconds for anything to happen; only a machine that does much else comes near
 T = TypeVar("T")
 
 #: Table 1 made small: one task, two methods, one figure
@@ -90,27 +89,15 @@ def output_of(job: SimpleNamespace) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def snakemake(
-    folder: Path, *words: str, file: Path = ROOT / "Snakefile", within: Sequence[str] = (), **variables: str
-) -> subprocess.Popen:
-    """Snakemake in ``folder``, its output in run.log there; ``within``: what runs it, with its command as last word."""
-    command = [sys.executable, "-m", "snakemake", "-s", str(file), *words]
+def snakemake(folder: Path, *words: str, file: Path = ROOT / "Snakefile", **variables: str) -> subprocess.Popen:
+    """Snakemake in ``folder``, its output in run.log there."""
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(ROOT / "experiments", folder / "experiments", dirs_exist_ok=True)
     (folder / "experiments" / "study" / "table1.yaml").write_text(STUDY, encoding="utf-8")
+    known = environment(BAPO_EXPERIMENTS=str(folder / "experiments"), **variables)
     with open(folder / "run.log", "a", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [*within, shlex.join(command)] if within else command,
-            cwd=folder,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={
-                **os.environ,
-                "BAPO_EXPERIMENTS": str(folder / "experiments"),
-                "OMP_NUM_THREADS": "1",
-                "PYTHONPATH": str(ROOT),
-                **variables,
-            },
+            command(*words, file=file), cwd=folder, stdout=log, stderr=subprocess.STDOUT, env=known
         )
     STARTED.append(process)
     return process
@@ -124,16 +111,6 @@ PROFILE = (
     *("--workflow-profile", str(ROOT / "workflows/profiles/slurm"), "--retries", "1", "--latency-wait", "10"),
     *("--slurm-partition-config", str(ROOT / "workflows/profiles/slurm/partitions.yaml")),
     *("--slurm-init-seconds-before-status-checks", "2", "--group-components", "start=1", "runs=1", "analysis=100"),
-)
-
-#: one job with both GPUs that ends when Snakemake in it does
-SBATCH = (
-    *("sbatch", "--wait", "--partition=gpu", "--gres=gpu:2", "--cpus-per-task=4", "--mem=6000", "--time=60"),
-    *("--output=run.log", "--open-mode=append"),
-)
-#: more GPUs than the allocation has
-NVIDIA_SMI = (
-    '#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo "$i, GPU-$i, NVIDIA A100-SXM4-80GB, 81920, 580.95.05"; done\n'
 )
 
 
@@ -241,15 +218,14 @@ def test_jobs_that_share_nothing_and_get_more(promises: Path) -> None:
 
 
 def test_a_run_knows_when_slurm_ends_its_job(promises: Path) -> None:
-    until(
-        lambda: (promises / "end.txt").exists() and (promises / "end.txt").read_text(encoding="utf-8").count("\n") == 2
-    )
-    end, number = (promises / "end.txt").read_text(encoding="utf-8").split()
+    said = promises / "end.txt"
+    until(lambda: said.exists() and said.read_text(encoding="utf-8").count("\n") == 2)
+    end, number = said.read_text(encoding="utf-8").split()
     begun = time.mktime(time.strptime(facts(SimpleNamespace(id=number))["StartTime"], "%Y-%m-%dT%H:%M:%S"))
     assert float(end) == begun + 7 * 60
 
 
-def environment(folder: Path) -> Path:
+def interpreter_of(folder: Path) -> Path:
     """Make the interpreter of another environment, which has this one's packages."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     (packages,) = folder.glob("lib/python*/site-packages")
@@ -262,12 +238,12 @@ def test_two_environments_and_a_run_longer_than_its_jobs(slurm: Path) -> None:
     """Jobs on GPUs run by gpu_python on the GPU that Slurm gives them; a run goes on from job to job."""
     folder, seen = slurm / "environments", slurm / "environments" / "jobs"
     seen.mkdir(parents=True)
-    interpreter = environment(slurm / "gpu-environment")
-    command = shlex.join([str(interpreter), str(ROOT / "tests/support/gpu_python.py")])
+    interpreter = interpreter_of(slurm / "gpu-environment")
+    python = shlex.join([str(interpreter), str(ROOT / "tests/support/gpu_python.py")])
     few = ["train.steps=4", "base.iterations=20", "evaluation.samples=2"]
     short = [*SMALL, *few, "checkpoint.job_minutes=0.17"]  # ten seconds are for its end
     target = "results/smoke/countdown/qwen2-112k/grpo/seed1/eval/summary.json"
-    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={command}", f"set={short}")
+    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={python}", f"set={short}")
     words = (*PROFILE, "--retries", "6", target, "--config", *settings)
     assert end(snakemake(folder, *words, PRETENDED=str(seen)), folder) == 0, (folder / "run.log").read_text()[-3000:]
     jobs_seen = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(seen.glob("*.json"))]
@@ -281,38 +257,3 @@ def test_two_environments_and_a_run_longer_than_its_jobs(slurm: Path) -> None:
     assert "going on after step" in log
     # the problems need no GPU: made by the interpreter that submits
     assert (folder / "results/smoke/countdown/data/summary.json").exists()
-
-
-def test_snakemake_in_one_allocation_shares_out_its_gpus(slurm: Path) -> None:
-    """Inside sbatch, without the profile: three runs on its two GPUs, of eight that are there."""
-    folder, seen, tools = (slurm / "allocation" / name for name in ("", "jobs", "bin"))
-    for place in (seen, tools):
-        place.mkdir(parents=True)
-    (tools / "nvidia-smi").write_text(NVIDIA_SMI, encoding="utf-8")
-    (tools / "nvidia-smi").chmod(0o755)
-    command = shlex.join([sys.executable, str(ROOT / "tests/support/gpu_python.py")])
-    settings = ("scale=smoke", "device=cuda", "tracking=none", f"gpu_python={command}", f"set={SMALL}")
-    methods = ("bapo", "dapo", "grpo")
-    targets = [f"results/smoke/countdown/qwen2-112k/{method}/seed1/summary.json" for method in methods]
-    process = snakemake(
-        folder,
-        *("--cores", "4", *targets, "--config", *settings),
-        within=(*SBATCH, "--wrap"),
-        PATH=f"{tools}:{os.environ['PATH']}",
-        PRETENDED=str(seen),
-        PRETENDED_SECONDS="15",
-    )
-    assert end(process, folder) == 0, (folder / "run.log").read_text(encoding="utf-8")[-3000:]
-    found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(seen.glob("*.json"))]
-    runs = [job for job in found if job["command"] == "train"]
-    assert sorted(job["method"] for job in runs) == sorted(methods)
-    (allocation,) = {job["slurm"] for job in found}
-    assert facts(SimpleNamespace(id=allocation))["TresPerNode"].endswith("gpu:2")
-    assert {job["gpus"] for job in runs} == {"0", "1"}  # Slurm's node has no other
-    together = [
-        (one, other)
-        for one, other in combinations(runs, 2)
-        if one["begun"] < other["ended"] and other["begun"] < one["ended"]
-    ]
-    assert together
-    assert all(one["gpus"] != other["gpus"] for one, other in together)
