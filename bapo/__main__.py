@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from analysis.commands import OF_ANALYSIS
 from analysis.products import FIRST_LOOK
 from bapo import __version__
 from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.gpu import allocation
-from bapo.store.files import SUMMARY, read_json
+from bapo.store.files import SUMMARY, Json, read_json
 
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
@@ -39,7 +39,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Namespace], int] | str, text: str, **options: Any) -> ArgumentParser:
+    def command(name: str, run: Callable[[Namespace], int] | str, text: str, **options: object) -> ArgumentParser:
         """run: a function, or MODULE:FUNCTION, which is called with the command's words."""
         sub = commands.add_parser(name, help=text, description=text, **options)
         sub.set_defaults(run=_call(run) if isinstance(run, str) else run)
@@ -239,7 +239,7 @@ def _evaluate(config: Config, arguments: Namespace) -> None:
         print(f"{name}: {100 * result['accuracy']:.2f}{spread}", file=sys.stderr)
 
 
-def _trained_run(config: Config) -> tuple[Path, dict[str, Any]]:
+def _trained_run(config: Config) -> tuple[Path, Json]:
     """Return the folder and summary of the configured run. Raises UserError unless it is finished and that very run."""
     from bapo.experiments import budgets
     from bapo.experiments.places import run_directory

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from bapo.errors import UserError
 from bapo.experiments import places
@@ -17,24 +16,24 @@ from bapo.experiments.places import base_directory, options
 from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings, read_settings
 from bapo.experiments.studies import Study, study_file, study_of
-from bapo.store.files import write_json
+from bapo.store.files import Json, write_json
 
 #: the study whose tuned rows the candidates of a study without evaluations are for
 TUNED = "table1"
 
 
-def study_content(study: Study, settings: Settings, titles: bool = True) -> dict[str, Any]:
+def study_content(study: Study, settings: Settings, titles: bool = True) -> Json:
     """Describe a study for the analysis: every run with its titles and its folder.
 
     A tuned run goes by the name and title of the method that it stands for; "tuned" says what was chosen for it. Of a
     study that chooses, "chosen" holds what Table 1 has: task -> method -> variants. titles: of the benchmarks,
     too, which their tasks know; a dry run does without, as it imports no task.
     """
-    cells: list[dict[str, Any]] = []
-    bases: dict[tuple[str, str], dict[str, Any]] = {}
+    cells: list[Json] = []
+    bases: dict[tuple[str, str], Json] = {}
     benchmarks: dict[str, list[list[str]]] = {}
     note = ""
-    described: dict[tuple[str, str, str], tuple[Path, dict[str, Any]]] = {}  # once for all seeds
+    described: dict[tuple[str, str, str], tuple[Path, Json]] = {}  # once for all seeds
     for cell in study.cells:
         key = (cell.task, cell.model, cell.method)
         if key not in described:
@@ -77,11 +76,11 @@ def _benchmarks(config: Config, titles: bool) -> list[list[str]]:
     return [[name, task.benchmarks.get(name, name), task.roles.get(name, name)] for name in names]
 
 
-def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> dict[str, Any]:
+def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Json:
     """Describe a run's method; a tuned run's as the one that it stands for."""
     method = study.method_of(cell)
     shown = config.method if method == cell.method else settings.run(replace(cell, method=method)).method
-    content: dict[str, Any] = {"method": method, "method_title": shown.title, "kind": shown.kind}
+    content: Json = {"method": method, "method_title": shown.title, "kind": shown.kind}
     if cell in study.plain:
         chosen = (name for name in cell.method.split("+") if name not in method.split("+"))
         content["tuned"] = [places.variants()[name][1]["title"] for name in chosen]

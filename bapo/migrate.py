@@ -12,14 +12,13 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from bapo.errors import UserError
 from bapo.experiments import identity
 from bapo.experiments.cells import unknown_name
 from bapo.experiments.compose import run_config
 from bapo.experiments.schema import Config
-from bapo.store.files import MANIFEST, SUMMARY, read_json, write_json
+from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, write_json
 
 OLD = Path(__file__).with_name("identities_before.json")
 #: names of methods that are variants now: bapo_v10 is bapo+v10
@@ -35,7 +34,7 @@ def migrate(results: Path) -> tuple[int, list[str]]:
 
     Raises UserError where ``results`` holds no scale.
     """
-    before: dict[str, dict[str, Any]] = json.loads(OLD.read_text(encoding="utf-8"))
+    before: dict[str, Json] = json.loads(OLD.read_text(encoding="utf-8"))
     scales = [scale for scale in before if (results / scale).is_dir()]
     if not scales:
         raise UserError(f"{results}: holds no results of a scale ({', '.join(before)}); name the folder that does")
@@ -64,7 +63,7 @@ def _renamed(home: Path) -> list[str]:
     return left
 
 
-def _folders(home: Path, scale: str, shared: dict[str, Any], runs: dict[str, Any]) -> Iterator[Found]:
+def _folders(home: Path, scale: str, shared: Json, runs: Json) -> Iterator[Found]:
     """Yield every finished folder of a scale. shared, runs: the digests of then, by task/model[/method]."""
     of_cell = {f"{n.rpartition('/')[0]}/{_now(n.rpartition('/')[2])}": seeds for n, seeds in runs.items()}
     for path in sorted(home.glob(f"*/*/*/seed*/{SUMMARY}")):
@@ -101,9 +100,7 @@ def _evaluations(folder: Path, config: Config, cell: Mapping[str, str]) -> Itera
         summary = read_json(folder / name / SUMMARY)
         if name == "eval":
             checkpoint = str(summary["checkpoint_sha256"] or summary["checkpoint"])
-            content: dict[str, Any] = {"checkpoint": checkpoint} | identity.files_of(
-                config, config.evaluation.benchmarks
-            )
+            content: Json = {"checkpoint": checkpoint} | identity.files_of(config, config.evaluation.benchmarks)
             new = identity.identity_of_evaluation(config, checkpoint)
         else:
             steps = {int(step): digest for step, digest in summary["checkpoints"].items()}
@@ -114,7 +111,7 @@ def _evaluations(folder: Path, config: Config, cell: Mapping[str, str]) -> Itera
         yield folder / name, old, {"identity": new}
 
 
-def _digest(content: Any) -> str:
+def _digest(content: object) -> str:
     """Return a digest as it was made then: 1.0 was another number than 1."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

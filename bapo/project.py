@@ -13,7 +13,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from bapo.errors import UserError
 from bapo.validate import parse_yaml
@@ -72,7 +71,7 @@ def sources(home: Path) -> list[Path]:
     return sorted({path for path in found if path.is_file()})
 
 
-def load(place: str, where: str) -> Any:
+def load(place: str, where: str) -> object:
     """Return what ``FILE.py:NAME`` names; the file is relative to the working directory. Raises UserError."""
     path, name = file_and_name(place, where)
     module = _module(path, where)

@@ -37,7 +37,7 @@ Kind = TypeVar("Kind")
 Unidentified = Annotated[Kind, Only()]
 
 
-def wrong(file: Path | str | None, field: str, value: Any, cure: str) -> UserError:
+def wrong(file: Path | str | None, field: str, value: object, cure: str) -> UserError:
     """Make the error for one field. file: None where it has no file; value: None where it is not shown."""
     place = field if value is None else f"{field}={value}"
     return UserError(": ".join([*([str(file)] if file else []), *([place] if place else []), cure]))
@@ -50,7 +50,7 @@ def plain(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
 
 
-def read(schema: Any, content: Any, file: Path | str | None, field: str = "") -> Any:
+def read(schema: type[Kind], content: object, file: Path | str | None, field: str = "") -> Kind:
     """Return ``content`` as an object of a pydantic model or a dataclass. field: where in the file it stands.
 
     Raises UserError for a field that does not exist, is missing, or has another type or a value that is not allowed.
@@ -63,11 +63,11 @@ def read(schema: Any, content: Any, file: Path | str | None, field: str = "") ->
 
 
 @lru_cache(maxsize=64)
-def _adapter(schema: Any) -> TypeAdapter[Any]:
+def _adapter(schema: type) -> TypeAdapter[Any]:
     return TypeAdapter(schema)
 
 
-def refused(error: ValidationError, schema: Any, file: Path | str | None, field: str = "") -> UserError:
+def refused(error: ValidationError, schema: type, file: Path | str | None, field: str = "") -> UserError:
     """Make the error for one value that a pydantic model refused, with the names that exist where it has none."""
     errors = error.errors()
     first = next((each for each in errors if each["type"] in _SURPLUS), errors[0])
@@ -85,12 +85,12 @@ def refused(error: ValidationError, schema: Any, file: Path | str | None, field:
 _SURPLUS = ("extra_forbidden", "unexpected_keyword_argument")
 
 
-def _names(kind: Any) -> list[str]:
+def _names(kind: object) -> list[str]:
     """Return the fields of a pydantic model or a dataclass; none for another type."""
     return list(getattr(kind, "model_fields", getattr(kind, "__dataclass_fields__", ())))
 
 
-def _part(kind: Any, names: Sequence[int | str]) -> Any:
+def _part(kind: object, names: Sequence[int | str]) -> object:
     """Return the type that ``names`` lead to below a pydantic model, through its lists and mappings."""
     for name in names:
         fields = getattr(kind, "model_fields", {})
@@ -112,7 +112,7 @@ def parse_yaml(path: Path, text: str | None = None, resolve: bool = True) -> Any
 
 
 @lru_cache(maxsize=512)
-def _parsed(text: str, resolve: bool) -> Any:
+def _parsed(text: str, resolve: bool) -> object:
     return OmegaConf.to_container(OmegaConf.create(text), resolve=resolve)
 
 

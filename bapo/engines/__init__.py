@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from bapo.experiments.schema import Config
+    from bapo.store.files import Json
 
 
-def train(config: DictConfig) -> dict[str, Any]:
+def train(config: Config) -> Json:
     """Train one run with the engine that it asks for, from its last checkpoint on. Returns its summary.
 
     An engine is imported only where it is used: the torch engine imports torch, verl stays in a process of its own.

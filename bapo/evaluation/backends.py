@@ -15,14 +15,18 @@ vllm     one stream of the engine, from evaluation.seed      of the text tokenis
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bapo.engines.shared import vllm
 from bapo.errors import UserError
 from bapo.evaluation.prompts import revision_of
 from bapo.experiments.schema import Config
+from bapo.store.files import Json
+
+if TYPE_CHECKING:
+    from lm_eval.api.model import LM
 
 #: vLLM's remaining sampling keys, neutral: it would take them from the model's generation_config otherwise
 _NEUTRAL = {"min_p": 0.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
@@ -46,11 +50,11 @@ def check(config: Config) -> None:
         vllm.require("evaluation.backend=vllm", INSTALL)
 
 
-def arguments(config: Config, checkpoint: Path | str) -> Mapping[str, Any]:
+def arguments(config: Config, checkpoint: Path | str) -> Json:
     """Return the generation arguments that this backend needs besides the common ones."""
     if config.evaluation.backend == "torch":
         return {}
-    ends: dict[str, Any] = {}
+    ends: Json = {}
     if config.sampling.stop_tokens:
         from transformers import AutoTokenizer
 
@@ -61,7 +65,7 @@ def arguments(config: Config, checkpoint: Path | str) -> Mapping[str, Any]:
     return {**VLLM_ARGUMENTS, "top_k": config.sampling.top_k, **ends}
 
 
-def build(config: Config, checkpoint: Path | str, advance: Callable[[int], None], images: int = 0) -> Any:
+def build(config: Config, checkpoint: Path | str, advance: Callable[[int], None], images: int = 0) -> LM:
     """Return the backend's lm-eval model, built once for all benchmarks.
 
     checkpoint: a folder, or a name on the hub; advance: called with a number of finished responses; images: the most of
@@ -85,7 +89,7 @@ def build(config: Config, checkpoint: Path | str, advance: Callable[[int], None]
     )
 
 
-def _vllm(config: Config, checkpoint: Path | str, images: int) -> Any:
+def _vllm(config: Config, checkpoint: Path | str, images: int) -> LM:
     """Return lm-eval's own vLLM model, ``vllm-vlm`` for images: one engine, seeded by the evaluation's seed."""
     from lm_eval.api.registry import get_model
 

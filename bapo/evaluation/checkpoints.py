@@ -5,10 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
 
 from bapo.errors import UserError
-from bapo.store.files import CHECKSUMS, SUMMARY, damaged_files, read_json, sha256
+from bapo.store.files import CHECKSUMS, SUMMARY, Json, damaged_files, read_json, sha256
 
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
@@ -42,7 +41,7 @@ def checkpoint_digest(checkpoint: Path | str, revision: str | None = None) -> st
     return hashlib.sha256("".join(f"{p.name} {sha256(p)}\n" for p in files).encode()).hexdigest()
 
 
-def _written(checkpoint: Path) -> dict[str, Any]:
+def _written(checkpoint: Path) -> Json:
     """Return the fingerprints that were written with a checkpoint, in itself or in the base model's summary."""
     if (checkpoint / CHECKSUMS).is_file():
         return {n: f for n, f in read_json(checkpoint / CHECKSUMS).items() if "/" not in n}

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
 from bapo.evaluation import run as evaluation
@@ -23,7 +23,7 @@ from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import revision_of
 from bapo.experiments.identity import identity_of_curve
 from bapo.experiments.schema import Config
-from bapo.store.files import SUMMARY, fingerprints, read_json, read_table, write_json, write_parquet
+from bapo.store.files import SUMMARY, Json, fingerprints, read_json, read_table, write_json, write_parquet
 from bapo.store.lock import remade
 from bapo.store.provenance import peak_memory
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 FOLDER = "curve"
 
 
-def evaluate_curve(config: Config, run: Path, folder: Path) -> dict[str, Any]:
+def evaluate_curve(config: Config, run: Path, folder: Path) -> Json:
     """Sample every problem ``evaluation.curve_samples`` times with each model of a finished run; returns the summary.
 
     run: its directory; folder: where the results go. Raises UserError if a checkpoint or the data is missing or
@@ -125,7 +125,7 @@ def _counts(name: str, places: dict[int, Path]) -> pd.DataFrame:
     return pd.concat(found, ignore_index=True).astype(types)
 
 
-def _summarise(frame: pd.DataFrame) -> dict[str, Any]:
+def _summarise(frame: pd.DataFrame) -> Json:
     samples = int(frame["samples"].iloc[0])
     means = frame.groupby("step")["correct"].mean() / samples
     return {

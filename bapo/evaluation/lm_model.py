@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared import models
@@ -37,13 +37,13 @@ class TorchLM(TemplateLM):
 
     def __init__(
         self,
-        model: Any,
-        tokenizer: Any,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
         seed: int,
         max_prompt_tokens: int,
         batch_size: int = 1024,
         advance: Callable[[int], None] = lambda count: None,
-        processor: Any | None = None,
+        processor: ProcessorMixin | None = None,
     ) -> None:
         super().__init__()
         self.model, self.tokenizer, self.seed = model, tokenizer, seed
@@ -64,7 +64,7 @@ class TorchLM(TemplateLM):
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         return chat(self.tokenizer, chat_history, add_generation_prompt, images=self.processor is not None)
 
-    def tok_encode(self, string: str | list[str], add_special_tokens: bool | None = None, **kwargs: Any) -> list:
+    def tok_encode(self, string: str | list[str], add_special_tokens: bool | None = None, **kwargs: object) -> list:
         return self.tokenizer(string, add_special_tokens=bool(add_special_tokens))["input_ids"]
 
     # -------------------------------------------------------------------------------------------- sampling
@@ -125,7 +125,7 @@ class TorchLM(TemplateLM):
 
     # -------------------------------------------------------------------------------------------- refused
 
-    def _refused(self, *_: Any, **__: Any) -> None:
+    def _refused(self, *_: object, **__: object) -> None:
         raise NotImplementedError(_NO_LIKELIHOOD)
 
     loglikelihood = loglikelihood_rolling = _loglikelihood_tokens = _refused

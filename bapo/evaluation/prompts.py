@@ -6,13 +6,15 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo import seeds
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
 
 if TYPE_CHECKING:
+    from transformers import ProcessorMixin
+
     from bapo.evaluation.tasks import Benchmark
 
 
@@ -82,7 +84,7 @@ def check_all(config: Config, checkpoint: Path | str, benchmarks: Iterable[Bench
             limits.check(benchmark.task_name, problem.id, count)
 
 
-def image_tokens(processor: Any, images: Iterable[bytes]) -> int:
+def image_tokens(processor: ProcessorMixin, images: Iterable[bytes]) -> int:
     """Count the tokens that a Qwen2-VL or Qwen2.5-VL processor makes of these files, from their sizes alone."""
     from PIL import Image
 

@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo import tasks
 from bapo.engines.shared import records
@@ -27,7 +27,7 @@ from bapo.evaluation.scores import not_graded, summarise
 from bapo.experiments.identity import identity_of_evaluation
 from bapo.experiments.schema import Config
 from bapo.store import files as store
-from bapo.store.files import SUMMARY, read_json, write_json
+from bapo.store.files import SUMMARY, Json, read_json, write_json
 from bapo.store.lock import remade
 from bapo.store.progress import Progress
 from bapo.store.provenance import peak_memory
@@ -35,13 +35,14 @@ from bapo.tasks.job import data_folder, golds_checked
 
 if TYPE_CHECKING:  # torch, pandas and lm-eval are slow to import; a finished evaluation needs none of them
     import pandas as pd
+    from lm_eval.api.model import LM
 
     from bapo.evaluation.tasks import Benchmark
 
 RESULTS = "lm_eval.json"
 
 
-def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> dict[str, Any]:
+def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
     """Sample every problem ``evaluation.samples`` times, grade, write the tables; returns the summary.
 
     checkpoint: a Hugging Face folder, or (as text) a name on the hub, whose commit is ``model.revision``; folder: where
@@ -84,7 +85,7 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> dict[str, 
 # ------------------------------------------------------------------------------------------------ what is there
 
 
-def finished(folder: Path, identity: str) -> dict[str, Any] | None:
+def finished(folder: Path, identity: str) -> Json | None:
     """Return the summary of an evaluation of this identity that is finished, its files intact; None otherwise."""
     if not (folder / SUMMARY).exists():
         return None
@@ -155,7 +156,7 @@ def _sample(
     return frames
 
 
-def table(config: Config, model: Any, benchmark: Benchmark, identity: str) -> pd.DataFrame:
+def table(config: Config, model: LM, benchmark: Benchmark, identity: str) -> pd.DataFrame:
     """Evaluate one benchmark; returns its table of problems and samples, and in ``attrs`` what the summary needs.
 
     Raises UserError if samples are equal everywhere: some lm-eval backends repeat their random numbers.
@@ -198,7 +199,7 @@ def load_benchmark(config: Config, name: str, checkpoint: Path | str) -> Benchma
     )
 
 
-def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) -> tuple[dict[str, Any], pd.DataFrame]:
+def run_benchmark(model: LM, benchmark: Benchmark, limit: int | None = None) -> tuple[Json, pd.DataFrame]:
     """Return lm-eval's results of one benchmark, and a table of problems and samples; limit: the first problems only.
 
     model: any of lm-eval's that generates. A response that is a plain text has as many tokens as the model's tokenizer
@@ -234,9 +235,9 @@ def run_benchmark(model: Any, benchmark: Benchmark, limit: int | None = None) ->
     return dict(results), pd.DataFrame(rows, columns=columns)
 
 
-def _merged(results: list[dict[str, Any]]) -> dict[str, Any]:
+def _merged(results: list[Json]) -> Json:
     """Return lm-eval's results of several benchmarks, evaluated one at a time, in the form of one evaluation."""
-    merged: dict[str, Any] = {"lm_eval_version": importlib.metadata.version("lm_eval")}
+    merged: Json = {"lm_eval_version": importlib.metadata.version("lm_eval")}
     for part in results:
         for key, value in part.items():
             merged.setdefault(key, {}).update(value)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo.graders.verdict import OVERLOADED
+from bapo.store.files import Json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +72,7 @@ def standard_error(means: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((p - mean) ** 2 for p in means) / (n * (n - 1)))
 
 
-def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip) -> dict[str, Any]:
+def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip) -> Json:
     """Return accuracy, its standard error, pass@k, maj@K and the unparsed share of one benchmark's table.
 
     vote: what of a response is voted on.

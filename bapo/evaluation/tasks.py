@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from bapo.engines.shared.prompts import grade
 from bapo.evaluation import scores
 from bapo.experiments.identity import REVISIONS
 from bapo.graders.verdict import Verdict
+from bapo.store.files import Json
 from bapo.tasks import job
 from bapo.tasks.base import Problem, Task
 from bapo.tasks.files import read_problems
@@ -57,7 +58,7 @@ def to_dataset(problems: Sequence[Problem]) -> Any:
     import datasets
 
     text = datasets.Value("string")
-    features: dict[str, Any] = {"id": text, "prompt": text, "ground_truth": text}
+    features: Json = {"id": text, "prompt": text, "ground_truth": text}
     with_images = any(p.images for p in problems)
     if with_images:
         features["images"] = datasets.List(datasets.Image(mode="RGB"))
@@ -78,18 +79,18 @@ class Sampled(ConfigurableTask):
     grader: Task
     samples: int
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: Json) -> None:
         self.graded: dict[str, list[tuple[str, Verdict]]] = {}
         super().__init__(config=config)
 
     def fewshot_docs(self) -> None:
         """Return None: no examples are shown, and lm-eval would keep all documents, images decoded, to draw from."""
 
-    def build_all_requests(self, **options: Any) -> None:
+    def build_all_requests(self, **options: object) -> None:
         with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no option turns off
             super().build_all_requests(**options)
 
-    def process_results(self, doc: dict[str, Any], results: list[Sequence[str]]) -> dict[str, Any]:
+    def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:
         """Return the scores of one problem; results: a list of the one list of its responses."""
         (responses,) = results
         if len(responses) != self.samples:
@@ -124,7 +125,7 @@ class Benchmark(Sampled):
         temperature: float = 1.0,
         top_p: float = 1.0,
         top_k: int = -1,
-        generation: Mapping[str, Any] | None = None,
+        generation: Json | None = None,
         check_golds: bool = True,
     ) -> None:
         self.path, self.grader, self.samples = Path(path), grader, samples
@@ -170,6 +171,6 @@ class Benchmark(Sampled):
         """The most images of a problem; 0: a benchmark of text."""
         return max(len(p.images) for p in self.problems)
 
-    def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def download(self, dataset_kwargs: Json | None = None, **kwargs: object) -> None:
         """Put the problems into memory; ``datasets.load_dataset`` would copy them into a cache in the home folder."""
         self.dataset = {"test": to_dataset(self.problems)}

@@ -5,16 +5,15 @@ This compares two methods at equal rollouts, updates or compute, whatever a step
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, digest, train_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
-from bapo.store.files import MANIFEST, SUMMARY, read_json, verify_files
+from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, verify_files
 
 #: unit -> the columns of steps.parquet, and totals of summary.json, that it sums
 UNITS = {
@@ -35,7 +34,7 @@ class Budget:
     amount: float
     most: int
 
-    def spent(self, rows: Iterable[Mapping[str, Any]]) -> float:
+    def spent(self, rows: Iterable[Json]) -> float:
         """Sum what the steps of these rows of steps.parquet have cost."""
         if self.unit == "steps":
             return float(sum(1 for _ in rows))
@@ -55,7 +54,7 @@ class Budget:
         return any(before < share <= after for share in shares)
 
 
-def outcome(budget: Budget, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+def outcome(budget: Budget, rows: Iterable[Json]) -> Json | None:
     """Describe a finished run's budget for ``summary.json``; None where its steps count. rows: of steps.parquet.
 
     ``reached`` is False where the run ended at ``most`` steps, having spent less than the run it is compared with.

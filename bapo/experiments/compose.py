@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
@@ -29,7 +28,8 @@ from bapo.experiments import model_files, places
 from bapo.experiments.cells import unknown_name
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, defaults
-from bapo.validate import explained, parse_yaml, refused, wrong
+from bapo.store.files import Json
+from bapo.validate import explained, parse_yaml, plain, refused, wrong
 
 ConfigStore.instance().store(name="schema", node=defaults())
 #: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
@@ -40,7 +40,7 @@ METHODS_OWN = re.compile(r"method\b")
 #: parts of the configuration that all methods of a base model share
 SHARED = ("data", "model", "base", "task", "scale")
 #: a layer: the file that it stands in, and its values
-Layer = tuple[Path, Mapping[str, Any]]
+Layer = tuple[Path, Json]
 
 
 def compose_config(overrides: Sequence[str] = ()) -> Config:
@@ -114,7 +114,7 @@ def _compose(overrides: tuple[str, ...]) -> Config:
             titles = [places.variants()[v][1]["title"] for v in variants]
             config[group].name = "+".join([config[group].name, *variants])
             config[group].title = ", ".join([config[group].title, *titles])
-        content: Any = OmegaConf.to_container(config, resolve=True)
+        content: Json = plain(config)
         content["method"] = methods.config_of(content["method"])
     except methods.MethodError as error:
         raise UserError(str(error)) from None
@@ -152,10 +152,10 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
             yield path, {key: value for key, value in content.items() if key != "title"}
 
 
-def _method_file(name: str) -> dict[str, Any]:
+def _method_file(name: str) -> Json:
     """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names."""
     content = dict(parse_yaml(_named("method", name), resolve=False))
-    below: dict[str, Any] = {}
+    below: Json = {}
     for other in content.pop("defaults", []):
         below |= _method_file(str(other)) if other != "_self_" else {}
     return below | content
@@ -168,7 +168,7 @@ def _named(group: str, name: str) -> Path:
     return places.file_of(group, name)
 
 
-def _keys(content: Any, prefix: str = "") -> set[str]:
+def _keys(content: object, prefix: str = "") -> set[str]:
     """Return the dotted keys that a variant sets, its title excepted."""
     if not isinstance(content, Mapping):
         return {prefix[:-1]}
@@ -225,10 +225,10 @@ def _set(config: DictConfig, override: str) -> None:
         raise UserError(f"{override}: {explained(error)}") from None
 
 
-def _file_with(loc: tuple[int | str, ...], value: Any, layers: Sequence[Layer]) -> Path | None:
+def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer]) -> Path | None:
     """Find the one file of ``experiments/`` that gives a key this value; None where several do."""
 
-    def at(node: Any, names: Sequence[int | str]) -> Any:
+    def at(node: object, names: Sequence[int | str]) -> object:
         for name in names:
             node = node.get(name) if isinstance(node, Mapping) else None
         return node

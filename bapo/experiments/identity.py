@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel
 
@@ -20,20 +19,20 @@ from bapo import methods, project
 from bapo.experiments import shipped_bases
 from bapo.experiments.places import data_directory, own
 from bapo.experiments.schema import Config
-from bapo.store.files import SUMMARY, read_json, sha256
+from bapo.store.files import SUMMARY, Json, read_json, sha256
 from bapo.validate import Only, plain
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1}
 
 
-def digest(content: Any) -> str:
+def digest(content: object) -> str:
     """Return 16 hex digits of the SHA-256 of the sorted compact JSON of ``content``; 1.0 is 1."""
     text = json.dumps(_numbers(plain(content)), sort_keys=True, separators=(",", ":"), default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _numbers(node: Any) -> Any:
+def _numbers(node: object) -> object:
     if isinstance(node, Mapping):
         return {key: _numbers(value) for key, value in node.items()}
     if isinstance(node, list | tuple):
@@ -41,7 +40,7 @@ def _numbers(node: Any) -> Any:
     return int(node) if isinstance(node, float) and node.is_integer() else node
 
 
-def meaning(node: BaseModel, identity: str) -> dict[str, Any]:
+def meaning(node: BaseModel, identity: str) -> Json:
     """Return the values of a part of the configuration that belong to an identity: "data", "documents", "run", ..."""
     names = (name for name, only in _marks(type(node)).items() if only is None or identity in only)
     values = {name: getattr(node, name) for name in names}
@@ -63,7 +62,7 @@ def data_identity(config: Config) -> str:
     return digest({"task": _task(config), "data": data, "revision": REVISIONS["data"]})
 
 
-def _task(config: Config) -> dict[str, Any]:
+def _task(config: Config) -> Json:
     """Identify a task: by its name; one from outside by its code, its files, or the revision of its class too."""
     task = config.task
     if task.name in own("task"):
@@ -78,7 +77,7 @@ def _revision(task: str) -> int:
     return next((int(entry.load().revision) for entry in entry_points(group="bapo.tasks", name=task)), 0)
 
 
-def _rows(entry: Mapping[str, Any]) -> list[str]:
+def _rows(entry: Json) -> list[str]:
     """Return the SHA-256 of the files of a split, an entry of ``data.hub``, whose repository is a folder."""
     folder = Path(entry["repository"])
     files = (path for pattern in entry.get("files") or ["**/*"] for path in sorted(folder.glob(pattern)))
@@ -90,7 +89,7 @@ def _sha256(path: Path, changed: int) -> str:
     return sha256(path)
 
 
-def _model(config: Config, identity: str) -> dict[str, Any]:
+def _model(config: Config, identity: str) -> Json:
     """Identify a model, and the code of a family of the user's own."""
     code = config.model.code
     return meaning(config.model, identity) | ({"code": [code, project.code_digest_of(code)]} if code else {})
@@ -119,7 +118,7 @@ def base_recipe(config: Config) -> str:
     return digest(content | {"revision": [REVISIONS["data"], REVISIONS["base"]]})
 
 
-def _asked(config: Config, identity: str) -> dict[str, Any]:
+def _asked(config: Config, identity: str) -> Json:
     """Return how a problem is put to the model, and how its responses are drawn."""
     return {"asked": meaning(config.data, identity), "sampling": meaning(config.sampling, identity)}
 
@@ -132,12 +131,12 @@ def train_identity(config: Config) -> str:
     return identity_of_seed(train_content(config), config.seed)
 
 
-def identity_of_seed(content: Mapping[str, Any], seed: int) -> str:
+def identity_of_seed(content: Json, seed: int) -> str:
     """Identify a run by what all seeds of its method have in common (:func:`train_content`), and its seed."""
     return digest({**content, "seed": seed})
 
 
-def train_content(config: Config) -> dict[str, Any]:
+def train_content(config: Config) -> Json:
     """Return all that a run's identity consists of but the seed."""
     content = {name: meaning(getattr(config, name), "run") for name in ("train", "probe", "method")}
     content |= _asked(config, "run") | {"base": base_identity(config), "engine": config.engine}
@@ -170,7 +169,7 @@ def identity_of_curve(config: Config, checkpoints: Mapping[int, str], splits: It
     return digest(content | files_of(config, splits))
 
 
-def files_of(config: Config, names: Iterable[str]) -> dict[str, Any]:
+def files_of(config: Config, names: Iterable[str]) -> Json:
     """Fingerprint real problems: one configuration may mean different files, from the hub or from a folder."""
     if config.data.source != "hub":
         return {}

@@ -12,7 +12,6 @@ import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -20,7 +19,7 @@ from bapo.errors import UserError
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
-from bapo.store.files import SUMMARY, read_json
+from bapo.store.files import SUMMARY, Json, read_json
 from bapo.validate import wrong
 
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
@@ -43,7 +42,7 @@ class Facts:
     template: bool
     images: bool
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> Json:
         return asdict(self)
 
 
@@ -139,7 +138,7 @@ def require(config: Config, folder: Path, facts: Facts) -> None:
             raise UserError(f"{folder / GENERATION}: eos_token_id={end}, {cure}")
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> Json:
     """Return the object of a file, {} where there is no file."""
     try:
         content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from bapo import project
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
+from bapo.store.files import Json
 from bapo.validate import parse_yaml
 
 #: the file of a tree that holds all its variants
@@ -51,9 +51,9 @@ def options(group: str) -> list[str]:
     return sorted(suite)
 
 
-def variants() -> dict[str, tuple[Path, dict[str, Any]]]:
+def variants() -> dict[str, tuple[Path, Json]]:
     """Return every variant with its file: its title and the values that it sets. Raises UserError as for options."""
-    found: dict[str, tuple[Path, dict[str, Any]]] = {}
+    found: dict[str, tuple[Path, Json]] = {}
     for path in (tree / VARIANTS for tree in trees()):
         for name, entry in (_variants(path.read_text(encoding="utf-8"), path) if path.exists() else {}).items():
             if name in found:
@@ -63,7 +63,7 @@ def variants() -> dict[str, tuple[Path, dict[str, Any]]]:
 
 
 @lru_cache(maxsize=8)
-def _variants(text: str, path: Path) -> dict[str, dict[str, Any]]:
+def _variants(text: str, path: Path) -> dict[str, Json]:
     content = parse_yaml(path, text, resolve=False)
     for name, entry in content.items() if isinstance(content, dict) else [("", None)]:
         if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):

@@ -6,13 +6,14 @@ A key belongs to the identity of every job that reads its part, but where it is 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
 from omegaconf import OmegaConf
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializeAsAny, model_validator
 
 from bapo.methods.base import MethodConfig
 from bapo.store import wheels
+from bapo.store.files import Json
 from bapo.validate import Only, Unidentified, plain, wrong
 
 Kind = TypeVar("Kind")
@@ -20,6 +21,7 @@ Kind = TypeVar("Kind")
 
 #: a mapping that takes any name; its values can be read as attributes
 Open = Annotated[dict[str, Kind], AfterValidator(OmegaConf.create), PlainSerializer(plain)]
+Options = Annotated[Json, AfterValidator(OmegaConf.create), PlainSerializer(plain)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
@@ -58,21 +60,21 @@ class TaskConfig(Node):
     name: str
     title: str = ""
     code: str | None = None  # FILE.py:CLASS of a task from outside the suite: docs/project.md
-    methods: Open[Any] = {}  # method -> values over its file
+    methods: Options = {}  # method -> values over its file
 
 
 class DataConfig(Node):
     source: Literal["generated", "hub"] = "generated"
     seed: int = 0
     split_sizes: Annotated[Open[int], PROBLEMS] = {}  # split -> problems; base: documents
-    generator: Open[Any] = {}  # parameters of the task's generator
+    generator: Options = {}  # parameters of the task's generator
     prompt: str  # the task's prompt template
-    hub: Annotated[Open[Any], PROBLEMS] = {}  # repository, revision, files of each split: docs/data.md
+    hub: Annotated[Options, PROBLEMS] = {}  # repository, revision, files of each split: docs/data.md
     #: None: the model's own, in its tokenizer; plain: a message is its content, for a prompt that is to be continued
     chat_template: Annotated[Literal["plain"] | None, ASKED] = None
     #: the system's message; None: what the model's template puts there by itself
     system: Annotated[str | None, ASKED] = None
-    chat_template_kwargs: Annotated[Open[Any], ASKED] = {}  # of that template: {enable_thinking: false}
+    chat_template_kwargs: Annotated[Options, ASKED] = {}  # of that template: {enable_thinking: false}
 
 
 class ModelConfig(Node):
@@ -86,7 +88,7 @@ class ModelConfig(Node):
     from_files: Unidentified[bool] = False
     parameters: Unidentified[float | None] = None  # count, for cost estimates (pretrained)
     context_length: Unidentified[int | None] = None  # positions; a prompt and its response must fit (pretrained)
-    architecture: Annotated[Open[Any], MODEL] = {}  # Hugging Face configuration (scratch)
+    architecture: Annotated[Options, MODEL] = {}  # Hugging Face configuration (scratch)
     #: FILE.py:CLASS, whose content counts, of a family that transformers does not have: docs/project.md
     code: Unidentified[str | None] = None
     #: of forward passes and exports; reinforcement learning trains float32 weights, whatever it is
@@ -232,7 +234,7 @@ class VerlConfig(Node):
     gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
     rollout: Literal["vllm", "transformers"] | None = None  # what samples; None: vllm on GPUs, else transformers
     time_limit: Positive | None = None  # seconds after which a job is ended
-    overrides: Open[Any] = {}  # keys of verl's own configuration, set last
+    overrides: Options = {}  # keys of verl's own configuration, set last
 
 
 class Config(Node):
@@ -247,8 +249,8 @@ class Config(Node):
     base: BaseConfig
     regimes: Open[int] = {}  # base.iterations of weaker bases: experiments/variants.yaml
     #: iterations of the base, temperature, learning_rate and steps: experiments/variants.yaml, docs/matched.md
-    matched: Open[Any] = {}
-    models: Open[Any] = {}  # of the setting: model -> values of any part over the setting's
+    matched: Options = {}
+    models: Options = {}  # of the setting: model -> values of any part over the setting's
     sampling: SamplingConfig
     train: TrainConfig
     probe: ProbeConfig
@@ -290,9 +292,9 @@ class Config(Node):
         return OmegaConf.to_yaml(OmegaConf.create(self.model_dump()))
 
 
-def defaults(schema: type[Node] = Config) -> dict[str, Any]:
+def defaults(schema: type[Node] = Config) -> Json:
     """Return the defaults of a part and of all below it; "???" where a value must be given, None for the method."""
-    values: dict[str, Any] = {}
+    values: Json = {}
     for name, entry in schema.model_fields.items():
         kind = entry.annotation
         if isinstance(kind, type) and issubclass(kind, Node):

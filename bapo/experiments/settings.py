@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -17,10 +16,11 @@ from bapo.experiments.cells import Cell, unknown_name
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config
 from bapo.project import ABOUT
+from bapo.store.files import Json
 from bapo.validate import parse_yaml
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     """Read a single value for a list, as people write it: ``seeds=1``, ``methods=grpo,bapo``."""
     values = re.split(r"[\s,]+", value.strip()) if isinstance(value, str) else value
     return [str(v) for v in values] if isinstance(values, list | tuple) else [str(values)]
@@ -31,7 +31,7 @@ def _words(command: str) -> str:
     return command
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> object:
     return str(value) if type(value) in (int, float) else value  # Snakemake reads results=2024 as a number
 
 
@@ -130,7 +130,7 @@ class Settings(BaseModel):
         ]
 
 
-def read_settings(keywords: Mapping[str, Any]) -> Settings:
+def read_settings(keywords: Json) -> Settings:
     """Check ``--config`` against the keys of Settings and the names in ``experiments/``.
 
     Raises UserError: one sentence with the key and the allowed values.

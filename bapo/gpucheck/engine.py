@@ -14,17 +14,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel
 
 from bapo.engines.shared import models
 from bapo.engines.shared.prompts import read_prompts
 from bapo.experiments.places import base_directory, data_directory
+from bapo.experiments.schema import Config
 from bapo.gpu import devices
 from bapo.gpucheck import world
 from bapo.gpucheck.rows import FINE, SKIPPED, Row, judged
+
+if TYPE_CHECKING:
+    from vllm import LLM
+    from vllm.v1.worker.worker_base import WorkerBase
 
 FILE = "engine.json"
 #: PPO's clip, by which the share of clipped ratios is counted
@@ -53,7 +59,7 @@ def difference(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> Differ
     )
 
 
-def give(worker: Any, weights: dict[str, torch.Tensor]) -> None:
+def give(worker: WorkerBase, weights: dict[str, torch.Tensor]) -> None:
     """Load weights into a worker of vLLM, as a trainer does after its update."""
     worker.model_runner.model.load_weights(weights.items())
 
@@ -61,7 +67,7 @@ def give(worker: Any, weights: dict[str, torch.Tensor]) -> None:
 class Sampled:
     """vLLM's responses to a few prompts, with its log-probabilities."""
 
-    def __init__(self, engine: Any, prompts: list[list[int]], tokens: int) -> None:
+    def __init__(self, engine: LLM, prompts: list[list[int]], tokens: int) -> None:
         from vllm import SamplingParams
 
         asked = [{"prompt_token_ids": p} for p in prompts]
@@ -77,7 +83,7 @@ class Sampled:
             for _, o in pairs
         ]
 
-    def under(self, model: Any, device: str) -> list[np.ndarray]:
+    def under(self, model: PreTrainedModel, device: str) -> list[np.ndarray]:
         """Return the same tokens' log-probabilities by the trainer's model."""
         width = max(map(len, self.responses))
         rows = [p + r for p, r in zip(self.prompts, self.responses, strict=True)]
@@ -131,7 +137,7 @@ def _main(folder: Path, device: str) -> None:
     (folder / FILE).write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
 
 
-def start(checkpoint: Path, config: Any, device: str) -> Any:
+def start(checkpoint: Path, config: Config, device: str) -> LLM:
     """Start vLLM within this process, so that a function can be sent to its worker."""
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_ALLOW_INSECURE_SERIALIZATION": "1"}
     from vllm import LLM
@@ -153,12 +159,12 @@ def start(checkpoint: Path, config: Any, device: str) -> Any:
     )
 
 
-def push(engine: Any, weights: dict[str, torch.Tensor]) -> None:
+def push(engine: LLM, weights: dict[str, torch.Tensor]) -> None:
     engine.collective_rpc(give, args=(weights,))
     engine.reset_prefix_cache()
 
 
-def asleep(engine: Any, weights: dict[str, torch.Tensor], device: str) -> Row | None:
+def asleep(engine: LLM, weights: dict[str, torch.Tensor], device: str) -> Row | None:
     """Have vLLM sleep as deeply as verl does, wake it, and give it the weights again."""
     if device == "cpu":
         return None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
 
 from bapo.errors import UserError
 from bapo.graders import compare, forms, numbers, pool
@@ -142,7 +141,7 @@ def _canonical(text: str) -> str | None:
         return compact(normalise(text)) or None
 
 
-def check_golds(golds: Any, where: str) -> tuple[str, ...]:
+def check_golds(golds: object, where: str) -> tuple[str, ...]:
     """Return the golds as a tuple. Raises UserError naming ``where`` for none, an empty or an unreadable one."""
     if isinstance(golds, str):
         golds = (golds,)
@@ -171,12 +170,12 @@ def _readable(gold: str) -> bool:
     return True
 
 
-def grade_line(line: Mapping[str, Any]) -> Verdict:
+def grade_line(line: Mapping[str, object]) -> Verdict:
     """Grade {"gold": text or list of texts, "response": text}. Raises UserError naming the field."""
     return grade(read_response(line), check_golds(line["gold"], "field 'gold'"))
 
 
-def read_response(line: Mapping[str, Any]) -> str:
+def read_response(line: Mapping[str, object]) -> str:
     """Return a line's response. Raises UserError where it is no text."""
     if not isinstance(line["response"], str):
         raise UserError(f"field 'response' must be text, got {type(line['response']).__name__}")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING
 
 from bapo.graders import compare, forms, numbers
+
+if TYPE_CHECKING:
+    from sympy import Basic, Rational, Symbol
 
 _SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
 #: Parsed before checkers are forked, to fill the grammar's tables.
@@ -76,7 +79,7 @@ def algebra(gold: str, answer: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def parse(latex: str) -> Any | None:
+def parse(latex: str) -> Basic | None:
     """Parse a text into a sympy object whose symbols are real and known by name only; None where that fails."""
     from latex2sympy2_extended import NormalizationConfig
     from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy, normalize_latex
@@ -110,7 +113,7 @@ def parse(latex: str) -> Any | None:
         return expression
 
 
-def _scalar(expression: Any) -> bool:
+def _scalar(expression: Basic) -> bool:
     from sympy import Expr, MatrixExpr
 
     return isinstance(expression, Expr) and not isinstance(expression, MatrixExpr)
@@ -122,7 +125,7 @@ def _digits(latex: str) -> int | None:
     return value.digits if value is not None else None
 
 
-def _numeric(a: Any, b: Any, decimals: tuple[int | None, int | None]) -> bool | None:
+def _numeric(a: Basic, b: Basic, decimals: tuple[int | None, int | None]) -> bool | None:
     """Compare at many digits: constants, and functions at sample points. None: cannot say."""
     from sympy import Float, nsimplify
 
@@ -144,14 +147,14 @@ def _numeric(a: Any, b: Any, decimals: tuple[int | None, int | None]) -> bool | 
     return True if agreed >= 4 else None
 
 
-def _sample(index: int, shift: int) -> Any:
+def _sample(index: int, shift: int) -> Rational:
     from sympy import Rational
 
     value = Rational(_SAMPLES[(index + 3 * shift) % len(_SAMPLES)]) + index // len(_SAMPLES) * 5
     return -value if shift >= 2 and (index + shift) % 2 == 0 else value
 
 
-def _at(a: Any, b: Any, point: dict[Any, Any], inexact: bool) -> bool | None:
+def _at(a: Basic, b: Basic, point: dict[Symbol, Rational], inexact: bool) -> bool | None:
     """Return whether a and b agree at a point, to 25 digits; None where they have no value there."""
     from sympy import I, im, re
 
@@ -168,7 +171,7 @@ def _at(a: Any, b: Any, point: dict[Any, Any], inexact: bool) -> bool | None:
         return None
 
 
-def _constants(a: Any, b: Any, decimals: tuple[int | None, int | None], inexact: bool) -> bool | None:
+def _constants(a: Basic, b: Basic, decimals: tuple[int | None, int | None], inexact: bool) -> bool | None:
     from sympy import Rational
 
     a, b = (x.doit() for x in (a, b))
@@ -197,13 +200,13 @@ def _constants(a: Any, b: Any, decimals: tuple[int | None, int | None], inexact:
         return None
 
 
-def _value(rational: Any, digits: int | None) -> numbers.Value:
+def _value(rational: Rational, digits: int | None) -> numbers.Value:
     from fractions import Fraction
 
     return numbers.Value(Fraction(int(rational.p), int(rational.q)), digits)
 
 
-def _vetoed(a: Any, b: Any) -> bool:
+def _vetoed(a: Basic, b: Basic) -> bool:
     """Return whether math-verify was wrong to accept: equations without real solutions, an interval for points."""
     from sympy import Eq, FiniteSet, Interval, Set, Tuple, simplify
 
@@ -221,7 +224,7 @@ def _vetoed(a: Any, b: Any) -> bool:
     return False
 
 
-def _same_solutions(a: Any, b: Any) -> bool:
+def _same_solutions(a: Basic, b: Basic) -> bool:
     from sympy import solve
 
     symbols = sorted(a.free_symbols, key=lambda s: s.name)

@@ -77,7 +77,7 @@ def _of_project(place: str) -> type[Method]:
     return cls
 
 
-def revision(algorithm: str) -> list[Any]:
+def revision(algorithm: str) -> list[object]:
     """Return what identifies the code of an algorithm: its class's revision and, of a project's file, the code."""
     cls = get(algorithm)
     return [cls.revision, *([project.code_digest_of(algorithm)] if project.is_place(algorithm) else [])]

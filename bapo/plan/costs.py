@@ -11,11 +11,9 @@ host memory are not counted.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -26,6 +24,7 @@ from bapo.experiments.cells import Cell
 from bapo.experiments.identity import shipped_base
 from bapo.experiments.schema import Config, on_gpus
 from bapo.experiments.settings import Settings
+from bapo.store.files import Json
 
 PAPER, MODEL = "the paper's Table 2", "the model of docs/paper_scale.md"
 MEASURED, UNKNOWN = "measured times (bapo/plan/measured.yaml)", "nobody has measured it"
@@ -68,7 +67,7 @@ class Cost:
 
 
 @lru_cache(maxsize=1)
-def measured() -> Mapping[str, Any]:
+def measured() -> Json:
     return yaml.safe_load(Path(__file__).with_name("measured.yaml").read_text(encoding="utf-8"))
 
 

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -23,6 +22,7 @@ from bapo.experiments.settings import Settings, read_settings
 from bapo.plan import costs
 from bapo.plan.costs import Cost
 from bapo.store import wheels
+from bapo.store.files import Json
 from bapo.sweeps import files as sweep_files
 
 #: rule -> kind of its jobs; every other rule makes tables, figures and pages
@@ -150,7 +150,7 @@ def _bytes(value: float) -> str:
 
 def settings_of(words: Iterable[str]) -> Settings:
     """Read ``--config KEY=VALUE ...`` and check it as the workflow does. Raises UserError."""
-    values: dict[str, Any] = {}
+    values: Json = {}
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not re.fullmatch(r"\w+", key):

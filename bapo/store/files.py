@@ -22,6 +22,8 @@ from bapo.errors import UserError
 if TYPE_CHECKING:
     import pandas as pd
 
+#: an object of JSON, a row of a table or an open part of the configuration: name -> number, text, list or object
+Json = dict[str, Any]
 SUMMARY, MANIFEST, CONFIG = "summary.json", "manifest.json", "config.yaml"
 CHECKSUMS = "checksums.json"  # beside a checkpoint's weights
 STEPS, GROUPS, PROBE = "steps.parquet", "groups.parquet", "probe.parquet"
@@ -85,7 +87,7 @@ def write_text(path: Path, text: str, durable: bool = True) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def write_json(path: Path, content: Any, durable: bool = True) -> None:
+def write_json(path: Path, content: object, durable: bool = True) -> None:
     write_text(path, json.dumps(content, indent=2, sort_keys=False, allow_nan=False) + "\n", durable)
 
 
@@ -126,12 +128,12 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+def fingerprints(folder: Path, names: Iterable[str]) -> dict[str, Json]:
     """Return {name: {"sha256", "bytes"}} of files in a folder."""
     return {n: {"sha256": sha256(folder / n), "bytes": (folder / n).stat().st_size} for n in names}
 
 
-def damaged_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def damaged_files(folder: Path, files: Mapping[str, Json]) -> list[str]:
     """Compare files with their fingerprints; return a sentence for each that is missing, truncated or different."""
     problems = []
     for name, expected in files.items():
@@ -145,7 +147,7 @@ def damaged_files(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> list[
     return problems
 
 
-def verify_files(folder: Path, summary: str = SUMMARY) -> dict[str, Any]:
+def verify_files(folder: Path, summary: str = SUMMARY) -> Json:
     """Return a finished folder's summary after checking its files. Raises UserError naming the first broken one."""
     content = read_json(folder / summary)
     problems = damaged_files(folder, content.get("files", {}))

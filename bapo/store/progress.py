@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from tqdm import tqdm
 
@@ -38,7 +37,7 @@ class Progress(tqdm):
         if self.n >= self.total:
             self.close()
 
-    def display(self, *arguments: Any, **options: Any) -> None:
+    def display(self, *arguments: object, **options: object) -> None:
         """Draw the bar; in a log file print a line where another tenth is done."""
         if self.fp.isatty():
             super().display(*arguments, **options)

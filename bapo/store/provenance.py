@@ -19,11 +19,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from bapo import __version__
 from bapo.errors import UserError
-from bapo.store.files import MANIFEST, SUMMARY, read_json, sha256, write_json
+from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, sha256, write_json
 
 FOLDER = ".provenance"
 PACKAGES = ("torch", "transformers", "lm-eval", "numpy", "pandas", "pyarrow", "safetensors", "verl", "vllm", "ray")
@@ -33,7 +32,7 @@ DEPTH = 6  # folders from a file of a checkpoint up to its run
 # ------------------------------------------------------------------------------------------------ this machine
 
 
-def git_state(folder: Path | None = None) -> dict[str, Any]:
+def git_state(folder: Path | None = None) -> Json:
     """Return {"commit", "dirty"} of the checkout that the package runs from; their values are None outside one."""
     command = ["git", "-C", str(folder or Path(__file__).resolve().parent)]
     try:
@@ -55,7 +54,7 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def hardware() -> dict[str, Any]:
+def hardware() -> Json:
     """Return the processor, cores, memory and system, without importing torch."""
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError, StopIteration):
@@ -74,7 +73,7 @@ def timestamp() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def _made_by() -> dict[str, Any]:
+def _made_by() -> Json:
     code = {"version": __version__, **git_state()}
     return {"code": code, "packages": package_versions(), "hardware": hardware()}
 
@@ -82,9 +81,9 @@ def _made_by() -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ manifests
 
 
-def start_manifest(folder: Path, identity: str, **content: Any) -> dict[str, Any]:
+def start_manifest(folder: Path, identity: str, **content: object) -> Json:
     """Write and return ``manifest.json`` for a run that begins or resumes."""
-    previous: dict[str, Any] = {}
+    previous: Json = {}
     if (folder / MANIFEST).exists():
         with contextlib.suppress(UserError):
             previous = read_json(folder / MANIFEST)
@@ -101,7 +100,7 @@ def start_manifest(folder: Path, identity: str, **content: Any) -> dict[str, Any
     return manifest
 
 
-def end_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+def end_manifest(folder: Path, manifest: Json) -> None:
     write_json(folder / MANIFEST, {**manifest, "ended": timestamp(), "peak_memory_bytes": peak_memory()})
 
 
@@ -132,8 +131,8 @@ def _record_of(file: Path) -> Path:
     return file.parent / FOLDER / f"{file.stem}.json"
 
 
-def _input(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = {"sha256": sha256(path)}
+def _input(path: Path) -> Json:
+    content: Json = {"sha256": sha256(path)}
     if path.name == SUMMARY:
         with contextlib.suppress(UserError):  # a damaged one is an input all the same
             content["identity"] = read_json(path).get("identity")

@@ -16,6 +16,7 @@ from bapo.experiments.cells import Cell, require_name
 from bapo.experiments.places import file_of, options
 from bapo.experiments.settings import Settings
 from bapo.experiments.studies import Part, Some
+from bapo.store.files import Json
 from bapo.validate import parse_yaml, read, wrong
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class SweepFile(Part):
     method: str = "bapo"
     reference: str = "grpo"  # the method whose accuracy the region must exceed
     named: list[str] = Field(default_factory=list)  # methods that equal some of the trials, whose runs are used
-    space: Annotated[dict[str, dict[str, Any]], Field(min_length=1)]  # key of the configuration -> distribution
-    start: dict[str, Any] = Field(default_factory=dict)  # parameters of a free search's first trial
+    space: Annotated[dict[str, Json], Field(min_length=1)]  # key of the configuration -> distribution
+    start: Json = Field(default_factory=dict)  # parameters of a free search's first trial
     scales: dict[str, At]
 
 
@@ -65,7 +66,7 @@ class Sweep:
     trials: int
     seeds: tuple[int, ...]
     space: Mapping[str, BaseDistribution]
-    combinations: list[dict[str, Any]]  # of a grid, the last parameter changing fastest; [] for a free search
+    combinations: list[Json]  # of a grid, the last parameter changing fastest; [] for a free search
     file: SweepFile
 
     def cell(self, method: str, seed: int) -> Cell:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
 from bapo.experiments.identity import digest, train_identity
 from bapo.experiments.settings import Settings
 from bapo.seeds import key64
+from bapo.store.files import Json
 from bapo.sweeps.files import Sweep, check
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def _journal(path: Path) -> BaseStorage:
     class Journal(JournalFileBackend):
         """Optuna's backend reads past a torn last line, but writing behind one would damage the whole file."""
 
-        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        def append_logs(self, logs: list[Json]) -> None:
             lock = JournalFileSymlinkLock(str(path))
             lock.acquire()
             try:

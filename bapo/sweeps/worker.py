@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo import engines
 from bapo.errors import UserError
@@ -14,7 +13,7 @@ from bapo.experiments import budgets, compose
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.settings import Settings
-from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files, write_json
+from bapo.store.files import PROBE, SUMMARY, Json, read_json, read_table, verify_files, write_json
 from bapo.store.lock import locked
 from bapo.sweeps import study as studies
 from bapo.sweeps.files import METHOD, Sweep
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 VALIDATION = "probe"
 
 
-def run_slot(sweep: Sweep, settings: Settings, slot: int) -> dict[str, Any]:
+def run_slot(sweep: Sweep, settings: Settings, slot: int) -> Json:
     """Work on the slot's trial until it is finished; write ``slots/<slot>/trial.json`` and return its content.
 
     A trial whose training fails stays open for the next attempt.
@@ -69,7 +68,7 @@ def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> Froze
     return study.tell(trial, sum(means) / len(means))
 
 
-def outcome(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
+def outcome(trial: FrozenTrial, sweep: Sweep) -> Json:
     """Return the numbers, the state and the value (accuracy, a fraction) of a trial."""
     attributes = trial.user_attrs
     return {
@@ -87,9 +86,9 @@ def outcome(trial: FrozenTrial, sweep: Sweep) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ runs
 
 
-def overrides(drawn: Mapping[str, Any]) -> dict[str, Any]:
+def overrides(drawn: Json) -> Json:
     """Return {key of the configuration: value}; the method is none, and ``key.0`` and ``key.1`` are a list's ends."""
-    values: dict[str, Any] = {}
+    values: Json = {}
     for key in sorted(drawn):
         place, _, last = key.rpartition(".")
         if last.isdecimal():
@@ -99,7 +98,7 @@ def overrides(drawn: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
-def configured(sweep: Sweep, settings: Settings, drawn: Mapping[str, Any], seed: int) -> Config:
+def configured(sweep: Sweep, settings: Settings, drawn: Json, seed: int) -> Config:
     """Compose the configuration of one run of a trial. Runs with the same meaning share a folder.
 
     A trial that equals one of the methods that the sweep names uses that method's folder, any other

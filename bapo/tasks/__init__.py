@@ -10,7 +10,6 @@ from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from bapo.errors import UserError
 from bapo.tasks.base import Task
@@ -77,7 +76,7 @@ def _of_file(path: Path, changed: int) -> Task:
     return _made(load(code, f"{path}: code"), f"{path}: code={code}", path.stem)
 
 
-def _made(cls: Any, where: str, name: str) -> Task:
+def _made(cls: object, where: str, name: str) -> Task:
     if not (isinstance(cls, type) and issubclass(cls, Task)):
         raise UserError(f"{where}: must be a class derived from bapo.tasks.base.Task")
     if getattr(cls, "name", None) != name:

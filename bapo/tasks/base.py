@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from bapo.errors import UserError
+from bapo.store.files import Json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +85,7 @@ class Task:
         """
         return None
 
-    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> Json:
         """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
 
         Each file appears whole or not at all, with the same bytes for the same ``config.data``.
@@ -93,7 +94,7 @@ class Task:
         raise self.lacks("write_data")
 
     def read_set(
-        self, hub: Mapping[str, Any], split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
+        self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
     ) -> list[Problem]:
         """Read the first ``sizes[split]`` problems of one public set, without a configuration.
 
@@ -117,6 +118,6 @@ class Task:
         """Return the side, in pixels, of the square images that a model trained from scratch reads; None: text only."""
         return None
 
-    def grade_line(self, line: Mapping[str, Any]) -> Verdict:
+    def grade_line(self, line: Json) -> Verdict:
         """Grade one line of a file of responses. Raises UserError naming a wrong field, KeyError for a missing one."""
         raise self.lacks("grade_line")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection, Sequence
+from typing import ClassVar
 
 from bapo.errors import UserError
 from bapo.graders import mathematics as grader
 from bapo.graders.extract import boxed, last_boxed
 from bapo.graders.verdict import RIGHT, Verdict
+from bapo.store.files import Json
 from bapo.tasks.generated import GeneratedTask
 from bapo.tasks.real import RealTask, read_truth
 
@@ -74,7 +75,7 @@ def chain_truth(answer: int) -> str:
     return json.dumps({"answer": answer, "format": "chain"})
 
 
-def read_number(truth: Mapping[str, Any]) -> int:
+def read_number(truth: Json) -> int:
     """Return the answer of a generated problem's ground truth. Raises UserError where it is no whole number."""
     answer = truth.get("answer")
     if type(answer) is not int or answer < 0:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from bapo import seeds
 from bapo.experiments.schema import Node
+from bapo.store.files import Json
 from bapo.tasks import files
 from bapo.tasks.base import Problem, Progress, Task
 from bapo.validate import plain, read, wrong
@@ -56,11 +57,11 @@ class GeneratedTask(Task):
         """Generate the problems of ``split``. Returns them with their counts for the summary."""
         raise self.lacks("problems")
 
-    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> Json:
         """Write the splits from public sets, as :meth:`Task.write_data` does."""
         raise self.lacks("write_hub")
 
-    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> Json:
         data, say = config.data, progress or (lambda text: None)
         if data.source == "hub":
             return self.write_hub(config, folder, say)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo import tasks
 from bapo.errors import UserError
@@ -17,6 +17,7 @@ from bapo.tasks.files import read_problems
 
 if TYPE_CHECKING:
     from bapo.experiments.schema import Config
+    from bapo.store.files import Json
 
 #: Rows that an error lists.
 LISTED = 10
@@ -54,7 +55,7 @@ def base_folder(config: Config) -> Path:
     return folder
 
 
-def make_data(config: Config, progress: Progress | None = None) -> dict[str, Any]:
+def make_data(config: Config, progress: Progress | None = None) -> Json:
     """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints.
 
     progress: called with a line of text for what was found and written. Raises UserError.
@@ -85,7 +86,7 @@ def golds_checked(config: Config) -> dict[str, int]:
     return read_json(data_directory(config) / SUMMARY).get("golds", {})
 
 
-def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Any) -> int:
+def check_golds(task: Task, problems: Iterable[tuple[str, str]], where: Path | str) -> int:
     """Grade all gold responses: a verifier must accept what its own ground truths say, or no accuracy means anything.
 
     problems: (id, ground truth); where: the file or set, for the message. Returns the number of gold responses; zero

@@ -9,12 +9,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bapo import seeds
 from bapo.errors import UserError
 from bapo.graders.mathematics import check_golds
-from bapo.store.files import write_json
+from bapo.store.files import Json, write_json
 from bapo.tasks import files, sources
 from bapo.tasks.base import Problem, Task
 from bapo.tasks.generated import check_data
@@ -65,7 +65,7 @@ class RealTask(Task):
             for row in sources.rows(entry, opened, ("problem", "answer"))
         ]
 
-    def check_golds(self, golds: Any, where: str) -> tuple[str, ...]:
+    def check_golds(self, golds: object, where: str) -> tuple[str, ...]:
         """Return the golds as a tuple. Raises UserError naming ``where`` for none, or one that cannot be read."""
         return check_golds(golds, where)
 
@@ -74,13 +74,13 @@ class RealTask(Task):
         return PROMPTS
 
     def read_set(
-        self, hub: Mapping[str, Any], split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
+        self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
     ) -> list[Problem]:
         entry = sources.source(hub, split)
         items = self.items(entry, sources.find(entry, data_folder))
         return [to_problem(item, self.real_prompts(prompt)[prompt]) for item in items[: sizes[split]]]
 
-    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> Json:
         """Write ``<split>.parquet`` of every split of ``data.split_sizes`` and the report.
 
         A size is the most problems that are taken of a set, from its first row on; benchmarks are never cleaned. The
@@ -117,7 +117,7 @@ class RealTask(Task):
             say(line)
         return counts
 
-    def _cleaned(self, items: Mapping[str, Sequence[Item]]) -> tuple[list[Item], dict[str, Any]]:
+    def _cleaned(self, items: Mapping[str, Sequence[Item]]) -> tuple[list[Item], Json]:
         """Return (training problems that stay, findings). Raises UserError for an unusable gold in a benchmark.
 
         Left out are problems without a gold answer that the grader can read, and prompts that are surely too long.
@@ -164,7 +164,7 @@ def to_problem(item: Item, template: str) -> Problem:
     return Problem(item.id, prompt, truth, item.images)
 
 
-def read_truth(ground_truth: str) -> dict[str, Any]:
+def read_truth(ground_truth: str) -> Json:
     """Read a ground truth. Raises UserError where it is no JSON object."""
     try:
         truth = json.loads(ground_truth)
@@ -175,7 +175,7 @@ def read_truth(ground_truth: str) -> dict[str, Any]:
     return truth
 
 
-def to_golds(where: str, value: Any) -> tuple[str, ...]:
+def to_golds(where: str, value: object) -> tuple[str, ...]:
     """Return the texts of a gold or of a list of alternatives, each once; whole floats (142.0) lose their point.
 
     Raises UserError for what is neither text nor a number.
@@ -198,7 +198,7 @@ def to_text(row: sources.Row, entry: sources.Source, without: str = "") -> str:
     return text
 
 
-def _answer(row: sources.Row, entry: sources.Source) -> Any:
+def _answer(row: sources.Row, entry: sources.Source) -> object:
     """Return a row's answer, without the solution before it. Raises UserError where there is no such answer."""
     answer, mark = row.values["answer"], entry.answer_after
     if mark is None:
@@ -250,7 +250,7 @@ def duplicates(items: Iterable[Item]) -> dict[str, int]:
 
     conflicting: also after layout is taken away; equal numbers are the grader's affair.
     """
-    groups: dict[Any, list[Item]] = defaultdict(list)
+    groups: dict[tuple[str, tuple[bytes, ...]], list[Item]] = defaultdict(list)
     for item in items:
         groups[re.sub(r"\s+", "", unicodedata.normalize("NFKC", item.text)).casefold(), item.images].append(item)
     doubled = [group for group in groups.values() if len(group) > 1]
@@ -292,7 +292,7 @@ def _grams(text: str, short: bool) -> Collection[tuple[str, ...]]:
     return [tuple(tokens)] if short else []
 
 
-def _in_words(findings: Mapping[str, Any]) -> list[str]:
+def _in_words(findings: Json) -> list[str]:
     """Return the findings as sentences."""
     if "train" not in findings["rows"]:
         return []

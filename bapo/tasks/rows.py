@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from bapo.errors import UserError
 from bapo.graders import mathematics
 from bapo.graders.extract import boxed, last_box, without_thinking
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
+from bapo.store.files import Json
 from bapo.tasks.base import Progress
 from bapo.tasks.real import PROMPTS, RealTask, read_truth
 from bapo.validate import wrong
@@ -88,10 +89,10 @@ class RowsTask(RealTask):
         golds = self.check_golds(read_truth(ground_truth).get("answers"), "ground truth: 'answers'")
         return [PLACES[self.answer_in][1](gold) for gold in golds]
 
-    def grade_line(self, line: Mapping[str, Any]) -> Verdict:
+    def grade_line(self, line: Json) -> Verdict:
         return self._grade(mathematics.read_response(line), self.check_golds(line["gold"], "field 'gold'"))
 
-    def check_golds(self, golds: Any, where: str) -> tuple[str, ...]:
+    def check_golds(self, golds: object, where: str) -> tuple[str, ...]:
         if self.answers == "mathematics":
             return mathematics.check_golds(golds, where)
         golds = (golds,) if isinstance(golds, str) else golds
@@ -119,7 +120,7 @@ class RowsTask(RealTask):
             prompts[prompt] = prompt
         return prompts
 
-    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> dict[str, Any]:
+    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> Json:
         if config.data.source != "hub":
             cure = f"the rows of task {self.name} are read, not generated; set data.source: hub"
             raise wrong(None, "data.source", config.data.source, cure)

@@ -13,13 +13,13 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from bapo.errors import UserError
 from bapo.experiments.schema import Node
-from bapo.store.files import sha256
+from bapo.store.files import Json, sha256
 from bapo.validate import plain, read, wrong
 
 Count = Annotated[int, Field(ge=0)]
@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
     where: str
     number: int
-    values: dict[str, Any]  # by our names of the columns
+    values: Json  # by our names of the columns
     file: Path
     place: str = ""
 
@@ -78,7 +78,7 @@ class Opened(NamedTuple):
     own: bool = False
 
 
-def source(hub: Mapping[str, Any], split: str) -> Source:
+def source(hub: Json, split: str) -> Source:
     """Return the entry of ``split``. Raises UserError naming the key and the cure."""
     where, entry = f"data.hub.{split}", plain(hub.get(split) or {})
     if not entry.get("repository"):
@@ -192,7 +192,7 @@ def count(path: Path) -> int:
         raise UserError(f"{path}: no parquet file ({error}); get it again") from None
 
 
-def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def rows_of(path: Path) -> Iterator[tuple[str, Json]]:
     """Read the rows of a parquet, CSV, JSON or JSON lines file, each with its place.
 
     JSON is not read through ``datasets``, which makes the number 25 of the text "025" where a column also holds lists.
@@ -212,7 +212,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         ) from None
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
+def _parquet(path: Path) -> Iterator[tuple[str, object]]:
     import pyarrow.parquet as pq
 
     batches = pq.ParquetFile(path).iter_batches(batch_size=1024)
@@ -220,7 +220,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, Any]]:
         yield f"row {number}", row
 
 
-def _text(path: Path) -> Iterator[tuple[str, Any]]:
+def _text(path: Path) -> Iterator[tuple[str, object]]:
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
         if path.suffix == ".csv":
             reader = csv.DictReader(file, strict=True)

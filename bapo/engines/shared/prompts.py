@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 #: Prompts that go through the model at a time to become vectors.
 BATCH = 64
@@ -42,7 +42,9 @@ class Row:
     images: Images | None = None
 
 
-def read_prompts(path: Path, tokenizer: Any, max_prompt_tokens: int, processor: Any | None = None) -> list[Prompt]:
+def read_prompts(
+    path: Path, tokenizer: PreTrainedTokenizerBase, max_prompt_tokens: int, processor: ProcessorMixin | None = None
+) -> list[Prompt]:
     """Return the problems of one parquet file in the model's own chat template, tokenised, in order.
 
     processor: of a model that reads images; without it the problems must be text. Raises UserError naming the file and
@@ -75,7 +77,10 @@ def read_prompts(path: Path, tokenizer: Any, max_prompt_tokens: int, processor: 
 
 
 def chat(
-    tokenizer: Any, messages: list[dict[str, str]], add_generation_prompt: bool = True, images: bool = False
+    tokenizer: PreTrainedTokenizerBase,
+    messages: list[dict[str, str]],
+    add_generation_prompt: bool = True,
+    images: bool = False,
 ) -> str:
     """Return a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
     return tokenizer.apply_chat_template(
@@ -121,7 +126,12 @@ class Response(str):
 
 
 def parameters_of(
-    tokenizer: Any, temperature: float, top_p: float, top_k: int, max_tokens: int, generation: Any | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    max_tokens: int,
+    generation: GenerationConfig | None = None,
 ) -> SamplingParameters:
     """Return how to sample from a model with this tokenizer; generation: its ``generation_config``, if it counts."""
     eos_ids, pad_id = models.special_tokens(tokenizer, generation)
@@ -135,7 +145,7 @@ def draw(
     key: int,
     parameters: SamplingParameters,
     keys: Sequence[int] | None = None,
-    **options: Any,
+    **options: object,
 ) -> list[Samples]:
     """Sample ``count`` responses to each prompt; see :func:`sample`, which takes ``options``.
 
@@ -148,7 +158,7 @@ def draw(
     return sample(model, [row.tokens for row in rows], count, numbers, key, parameters, images=images, **options)
 
 
-def decode(tokenizer: Any, samples: Samples) -> list[Response]:
+def decode(tokenizer: PreTrainedTokenizerBase, samples: Samples) -> list[Response]:
     """Return the texts of all responses, without special tokens; equal responses are decoded once."""
     drawn = [tuple(row[:n]) for row, n in zip(samples.tokens.tolist(), samples.lengths, strict=True)]
     different = list(dict.fromkeys(drawn))
@@ -165,7 +175,7 @@ def grade(task: Task, responses: Sequence[str], ground_truth: str) -> list[Verdi
 
 def answer(
     model: PreTrainedModel,
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Prompt],
     count: int,
     key: int,
@@ -190,7 +200,7 @@ def answer(
 
 
 def demonstrate(
-    prompts: Sequence[Prompt], tokenizer: Any, task: Task, parameters: SamplingParameters, step: int
+    prompts: Sequence[Prompt], tokenizer: PreTrainedTokenizerBase, task: Task, parameters: SamplingParameters, step: int
 ) -> list[Group | None]:
     """Return for each prompt a group of the expert's response, or None; see ``bapo.methods.Sampler.demonstrate``.
 
@@ -223,7 +233,7 @@ class Embedder:
     No part of a checkpoint: a resumed run computes the same numbers again.
     """
 
-    def __init__(self, load: Callable[[], Any], prompts: Sequence[Prompt]) -> None:
+    def __init__(self, load: Callable[[], PreTrainedModel], prompts: Sequence[Prompt]) -> None:
         """load: gives the model before training, which is dropped again; prompts: all that may be asked for."""
         self.load, self.prompts = load, list(prompts)
         self._rows: dict[str, int] = {}
@@ -243,7 +253,7 @@ class Embedder:
 
 
 @torch.no_grad()
-def mean_states(model: Any, prompts: Sequence[Prompt], batch: int = BATCH) -> np.ndarray:
+def mean_states(model: PreTrainedModel, prompts: Sequence[Prompt], batch: int = BATCH) -> np.ndarray:
     """float32 [n, d]: mean of the last hidden states (after the final norm) over each prompt's tokens."""
     lengths = np.array([len(p.row.tokens) for p in prompts])
     order = np.argsort(lengths, kind="stable")  # neighbours in length: little padding

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from bapo.experiments import budgets
 from bapo.experiments.schema import CheckpointConfig
 from bapo.gpu import allocation
 from bapo.methods import Batch, Method
-from bapo.store.files import STEPS, TABLES, atomic, fingerprints, read_table, write_parquet
+from bapo.store.files import STEPS, TABLES, Json, atomic, fingerprints, read_table, write_parquet
 
 #: fields of a ledger that are columns of ``steps.parquet`` and totals of ``summary.json``
 COUNTS = ("fresh_rollouts", "regenerated_rollouts", "generated_tokens", "trained_tokens")
@@ -129,7 +128,7 @@ def step_row(
     ledger: Ledger,
     update: dict[str, float],
     seconds: dict[str, float],
-) -> dict[str, Any]:
+) -> Json:
     """One row of ``steps.parquet``.
 
     parameters: of the model, a count. update: metrics of the policy update (none for an empty batch). seconds: by
@@ -183,7 +182,7 @@ def step_row(
     }
 
 
-def group_rows(step: int, batch: Batch) -> list[dict[str, Any]]:
+def group_rows(step: int, batch: Batch) -> list[Json]:
     """``groups.parquet``: every group of the step, used or not and why.
 
     replayed: how many of its responses this step's rollout did not sample (stored ones, an expert's).
@@ -210,7 +209,7 @@ class Tables:
     """Rows of the three tables, in memory until they are written."""
 
     def __init__(self) -> None:
-        self.rows: dict[str, list[dict[str, Any]]] = {name: [] for name in TABLES}
+        self.rows: dict[str, list[Json]] = {name: [] for name in TABLES}
 
     def write(self, folder: Path, durable: bool = True) -> None:
         """Write all rows so far; durable: see ``bapo.store.files.atomic``."""
@@ -233,7 +232,7 @@ def copy_tables(checkpoint: Path, run: Path) -> None:
 
 def summary(
     folder: Path, identity: str, total_steps: int, checkpoint: Path, budget: budgets.Budget | None = None
-) -> dict[str, Any]:
+) -> Json:
     """``summary.json`` of a finished run, from the tables in its folder. Time spent on probes is not a cost."""
     steps = read_table(folder / STEPS)
     totals = {name: steps[name].sum().item() for name in (*COUNTS, "updates", "forward_flops", "backward_flops")}

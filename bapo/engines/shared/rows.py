@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared.models.images import Images
 from bapo.experiments.schema import TrainConfig
+from bapo.store.files import Json
 
 #: A response: the places of its group in the batch and of itself in the group.
 Pair = tuple[int, int]
@@ -80,7 +80,7 @@ def index_of_unfinished(groups: Sequence[Group]) -> list[Pair]:
     return [(g, i) for g, i in index_of(groups) if (marks := groups[g].unfinished) is not None and marks[i]]
 
 
-def collate(groups: Sequence[Group], index: Sequence[Pair], pad: int, device: Any) -> Rows:
+def collate(groups: Sequence[Group], index: Sequence[Pair], pad: int, device: torch.device) -> Rows:
     """Return the responses of ``index`` as one padded block."""
     lengths = np.array([groups[g].samples.lengths[i] for g, i in index])
     starts = np.array([len(groups[g].prompt.row.tokens) for g, _ in index])
@@ -112,7 +112,7 @@ def by_length(groups: Sequence[Group]) -> list[Pair]:
     return sorted(index_of(groups), key=length)
 
 
-def micro_batches(groups: Sequence[Group], size: int | None, pad: int, device: Any) -> Iterator[Rows]:
+def micro_batches(groups: Sequence[Group], size: int | None, pad: int, device: torch.device) -> Iterator[Rows]:
     """Yield all responses as blocks of at most ``size`` rows, similar lengths together so that padding stays short."""
     order = by_length(groups)
     step = size or max(1, len(order))
@@ -131,9 +131,7 @@ def by_group(groups: Sequence[Group], batches: Iterable[Rows], compute: Callable
     return values
 
 
-def denominators(
-    train: TrainConfig, groups: Sequence[Group], historical: Sequence[np.ndarray] | None = None
-) -> dict[str, Any]:
+def denominators(train: TrainConfig, groups: Sequence[Group], historical: Sequence[np.ndarray] | None = None) -> Json:
     """Count what the losses of a mini-batch divide by, under the names of ``LossInputs``; parts: (fresh, replayed).
 
     historical: marks each group's responses of the second part (``Method.historical``); None: those replayed.
@@ -157,7 +155,7 @@ def learning_rate(full: float, warmup_updates: int, update: int) -> float:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict[str, Any]]]:
+def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[Json]]:
     """Return the groups as tensors, and a plain entry for each.
 
     The tensors: tokens int32 and logprobs float32 [sum of lengths], response after response without padding; lengths
@@ -193,7 +191,7 @@ def pack_groups(groups: list[Group]) -> tuple[dict[str, torch.Tensor], list[dict
     return tensors, entries
 
 
-def unpack_groups(path: Path, entries: list[dict[str, Any]], prompts: dict[str, Prompt]) -> list[Group]:
+def unpack_groups(path: Path, entries: list[Json], prompts: dict[str, Prompt]) -> list[Group]:
     """Return the groups of :func:`pack_groups`; what lies behind a response's end is 0. prompts: by id."""
     tensors = {k: v.numpy() for k, v in load_file(path).items()}
     groups, row, place = [], 0, 0

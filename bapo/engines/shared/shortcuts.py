@@ -5,16 +5,19 @@ from __future__ import annotations
 import importlib
 from functools import cache
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from torch.nn import Module
 
 FOLDER = "bapo.engines.fast"
 
 #: The answers about each model, by part: a look at all its modules is a twentieth of an update of a small one.
-_ANSWERS: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
+_ANSWERS: WeakKeyDictionary[Module, dict[str, bool]] = WeakKeyDictionary()
 
 
-def shortcut(part: str, model: Any) -> ModuleType | None:
+def shortcut(part: str, model: Module) -> ModuleType | None:
     """Return the module ``part`` (sampler, scoring or vision) if it is there and computes what ``model`` computes.
 
     model: a language model or a vision tower. It is looked at once, so it has its hooks, adapters and precision before

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from bapo.errors import UserError
-from bapo.store.files import read_json
+from bapo.store.files import Json, read_json
 
 #: sizes of an attention head that vLLM 0.27.1 computes on CPU cores; another one fails at the first request
 HEADS = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
@@ -45,7 +43,7 @@ def require(setting: str, otherwise: str) -> None:
         raise UserError(f"{setting}: vLLM can be imported, but under another name than its own; {RENAMING}")
 
 
-def head_size(model: Mapping[str, Any]) -> int | None:
+def head_size(model: Json) -> int | None:
     """Return the size of a head from a model's ``config.json``; None where it does not say."""
     text = model.get("text_config", model)
     heads, width = text.get("num_attention_heads"), text.get("hidden_size")

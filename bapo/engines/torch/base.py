@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,8 +29,13 @@ from bapo.store.progress import Progress
 from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.base import Document
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-def train_base(config: Config) -> dict[str, Any]:
+    from bapo.store.files import Json
+
+
+def train_base(config: Config) -> Json:
     """Write the folder of the base model of ``config``: the suite's weights, trained, or a pretrained one's record.
 
     Returns the summary.
@@ -55,7 +60,7 @@ def train_base(config: Config) -> dict[str, Any]:
     return summary
 
 
-def _copy_shipped(config: Config, shipped: Shipped) -> dict[str, Any]:
+def _copy_shipped(config: Config, shipped: Shipped) -> Json:
     """Write the weights that come with the suite as a checkpoint. Raises UserError where their file is not whole."""
     if not shipped.path.is_file() or sha256(shipped.path) != shipped.sha256:
         raise UserError(f"{shipped.path}: missing or damaged; restore it from the repository, or add base.source=train")
@@ -66,7 +71,7 @@ def _copy_shipped(config: Config, shipped: Shipped) -> dict[str, Any]:
     return {"weights": shipped.sha256, "parameters": models.parameter_count(model)}
 
 
-def _train_scratch(config: Config) -> dict[str, Any]:
+def _train_scratch(config: Config) -> Json:
     device = models.device_of(config)
     base = config.base
     model, tokenizer = models.build_scratch(config)
@@ -117,7 +122,7 @@ def _train_scratch(config: Config) -> dict[str, Any]:
     }
 
 
-def _save(config: Config, model: Any, tokenizer: Any) -> None:
+def _save(config: Config, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Write a checkpoint into the base model's folder, whole or not at all."""
     folder = base_directory(config)
     require_space(folder, 2 * 4 * models.parameter_count(model) + 5_000_000)
@@ -154,9 +159,9 @@ def draw_documents(config: Config) -> list[Document]:
     return documents
 
 
-def _buckets(config: Config, documents: list[Document], tokenizer: Any) -> list[Bucket]:
+def _buckets(config: Config, documents: list[Document], tokenizer: PreTrainedTokenizerBase) -> list[Bucket]:
     """Return tokenised documents by shape."""
-    images_of: list[Any] = []
+    images_of: list[images.Images] = []
     if any(d.images for d in documents):
         processor = images.scratch_processor(config, tokenizer)
         texts = [

@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -25,7 +25,10 @@ from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
     from bapo.engines.torch.learner import Trained
+    from bapo.store.files import Json
 
 OPTIMIZER, CRITIC_OPTIMIZER, STATE = "optimizer.safetensors", "critic_optimizer.safetensors", "state.json"
 #: weights beside the policy's
@@ -48,12 +51,12 @@ def steps_with_trainer(run: Path) -> list[int]:
 
 def save(
     run: Path,
-    model: Any,
-    tokenizer: Any,
-    weights: dict[str, Any],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    weights: dict[str, PreTrainedModel],
     trained: dict[str, Trained],
     groups: list[Group],
-    state: dict[str, Any],
+    state: Json,
     tables: Tables,
     keep: CheckpointConfig,
 ) -> Path:
@@ -133,7 +136,7 @@ def can_go_on(trainer: Path) -> bool:
     return (trainer / OPTIMIZER).is_file()
 
 
-def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
+def newest_intact(run: Path) -> tuple[Path, Json] | None:
     """Return the newest checkpoint that can be resumed from; damaged ones are named on stderr and passed over."""
     for step in steps_with_trainer(run):
         folder = folder_of(run, step)
@@ -150,7 +153,7 @@ def newest_intact(run: Path) -> tuple[Path, dict[str, Any]] | None:
 # ------------------------------------------------------------------------------------------------ tensors
 
 
-def _weights(model: Any) -> dict[str, torch.Tensor]:
+def _weights(model: PreTrainedModel) -> dict[str, torch.Tensor]:
     """Return parameters and persistent buffers by name; a tied tensor once."""
     seen: set[int] = set()
     weights = {}
@@ -161,7 +164,7 @@ def _weights(model: Any) -> dict[str, torch.Tensor]:
     return weights
 
 
-def load_weights(model: Any, path: Path) -> None:
+def load_weights(model: PreTrainedModel, path: Path) -> None:
     """Load what ``_weights`` saved; names left out were tied to others. Raises UserError if it does not fit."""
     missing, unexpected = model.load_state_dict(load_file(path), strict=False)
     tensors = model.state_dict()

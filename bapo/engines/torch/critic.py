@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
@@ -20,7 +20,7 @@ from bapo.experiments.schema import Config
 from bapo.methods import Method
 
 
-def with_value_head(model: Any) -> Any:
+def with_value_head(model: PreTrainedModel) -> PreTrainedModel:
     """Return the causal model with its vocabulary head replaced by one output, which is 0 until it is trained.
 
     Starting at 0 needs no random numbers, and the first advantages are the rewards' own.
@@ -35,7 +35,7 @@ def with_value_head(model: Any) -> Any:
     return model
 
 
-def values_of(model: Any, rows: Rows) -> Tensor:
+def values_of(model: PreTrainedModel, rows: Rows) -> Tensor:
     """Return the value [N, T] of the state before each response token; float32."""
     fast = shortcut("scoring", model)
     if fast is not None:
@@ -58,7 +58,7 @@ class Judgement:
 class Critic(Trained):
     """Value model and optimiser."""
 
-    def __init__(self, model: Any, pad: int, config: Config, method: Method) -> None:
+    def __init__(self, model: PreTrainedModel, pad: int, config: Config, method: Method) -> None:
         super().__init__(with_value_head(model), pad, config, method, method.config.critic_rate_ratio)
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from transformers import PreTrainedModel
 
 from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.losses import LossInputs
@@ -43,7 +44,9 @@ class Trained:
     1710.03740), which are rounded into the model after each; gradients are summed over micro-batches in float32, too.
     """
 
-    def __init__(self, model: Any, pad: int, config: Config, method: Method, rate_ratio: float = 1.0) -> None:
+    def __init__(
+        self, model: PreTrainedModel, pad: int, config: Config, method: Method, rate_ratio: float = 1.0
+    ) -> None:
         self.model, self.pad, self.method, self.train = model, pad, method, config.train
         self.device = next(model.parameters()).device
         self.masters = masters_of(model)
@@ -73,7 +76,7 @@ class Trained:
         return float(norm)
 
 
-def masters_of(model: Any) -> dict[str, Tensor]:
+def masters_of(model: PreTrainedModel) -> dict[str, Tensor]:
     """Return what an optimiser trains of ``model``, by the names of its parameters that want a gradient.
 
     A float32 parameter is its own; any other has a float32 copy, to which its gradients go as they arrive.
@@ -89,7 +92,7 @@ def masters_of(model: Any) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def round_into(model: Any, masters: dict[str, Tensor]) -> None:
+def round_into(model: PreTrainedModel, masters: dict[str, Tensor]) -> None:
     """Write the copies, rounded, into the parameters of ``model``."""
     if all(isinstance(master, Parameter) for master in masters.values()):
         return
@@ -109,7 +112,13 @@ class Learner(Trained):
     """The current policy pi_theta, its optimiser, the frozen reference and, where the method has one, the critic."""
 
     def __init__(
-        self, model: Any, reference: Any | None, pad: int, config: Config, method: Method, critic: Judge | None = None
+        self,
+        model: PreTrainedModel,
+        reference: PreTrainedModel | None,
+        pad: int,
+        config: Config,
+        method: Method,
+        critic: Judge | None = None,
     ) -> None:
         super().__init__(model, pad, config, method)
         self.reference, self.critic, self.updates = reference, critic, 0
@@ -206,7 +215,7 @@ class Learner(Trained):
     def _reference_logprobs(self, rows: Rows) -> Tensor | None:
         return self._score(self.reference, rows).logprobs if self.method.needs_reference else None
 
-    def _score(self, model: Any, rows: Rows, entropy: bool = False) -> models.Scored:
+    def _score(self, model: PreTrainedModel, rows: Rows, entropy: bool = False) -> models.Scored:
         return models.score(
             model, rows.ids, rows.starts, rows.width, self.temperature, entropy, rows.lengths, rows.images
         )

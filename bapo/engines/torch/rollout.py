@@ -6,10 +6,10 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bapo import seeds
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
@@ -25,12 +25,14 @@ from bapo.tasks.base import Task
 class Generator:
     """Samples from given weights and grades. Random numbers depend on (seed, purpose, step, prompt, sample)."""
 
-    def __init__(self, tokenizer: Any, task: Task, parameters: SamplingParameters, seed: int) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, task: Task, parameters: SamplingParameters, seed: int
+    ) -> None:
         self.tokenizer, self.task, self.parameters, self.seed = tokenizer, task, parameters, seed
 
     def generate(
         self,
-        model: Any,
+        model: PreTrainedModel,
         prompts: list[Prompt],
         group_size: int,
         purpose: tuple[object, ...],
@@ -61,7 +63,7 @@ class Generator:
 
     def resume(
         self,
-        model: Any,
+        model: PreTrainedModel,
         groups: list[Group],
         budget: int | None,
         purpose: tuple[object, ...],
@@ -144,7 +146,7 @@ class StepSampler:
 
     def __init__(
         self,
-        model: Any,
+        model: PreTrainedModel,
         generator: Generator,
         stream: PromptStream,
         group_size: int,
@@ -158,7 +160,10 @@ class StepSampler:
         self.model, self.generator, self.stream = model, generator, stream
         self.group_size, self.step, self.ledger = group_size, step, ledger
         self.rows, self.budget, self.embedder, self._embedded = rows or 256, budget, embedder, False
-        self.rollout: tuple[Any, int] = (model, step - 1)  # alpha and its version, once the step has settled it
+        self.rollout: tuple[PreTrainedModel, int] = (
+            model,
+            step - 1,
+        )  # alpha and its version, once the step has settled it
         self._drawn: set[str] = set()
         self._calls = 0
 

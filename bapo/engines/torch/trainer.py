@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from bapo import methods, tasks
 from bapo.algorithm.rollouts import FRESH
@@ -28,14 +27,14 @@ from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
 from bapo.methods import Method
 from bapo.store import tracking
-from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, require_space, write_json, write_text
+from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, require_space, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress
 from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import data_folder
 
 
-def train(config: Config) -> dict[str, Any]:
+def train(config: Config) -> Json:
     """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary."""
     folder = run_directory(config)
     identity = budgets.identity(config)
@@ -93,7 +92,7 @@ class Trainer:
             self._restore(*saved)
 
     # ------------------------------------------------------------------ the loop
-    def run(self) -> dict[str, Any]:
+    def run(self) -> Json:
         config = self.config
         manifest = start_manifest(
             self.folder,
@@ -137,7 +136,7 @@ class Trainer:
         end_manifest(self.folder, manifest)
         return summary
 
-    def _train_step(self, step: int) -> dict[str, Any]:
+    def _train_step(self, step: int) -> Json:
         begun = time.perf_counter()
         ledger, method, group_size = records.Ledger(), self.method, self.config.train.group_size
         limit = method.rollout_budget(step, self.config.sampling.max_response_tokens)
@@ -216,7 +215,7 @@ class Trainer:
     # ------------------------------------------------------------------ checkpoints
     def _checkpoint(self) -> None:
         method_state, groups = self.method.state()
-        weights: dict[str, Any] = {}  # beside the policy's
+        weights: Json = {}  # beside the policy's
         trained: dict[str, Trained] = {checkpoints.OPTIMIZER: self.learner}
         if self.rollout_model is not self.model:
             weights[checkpoints.ROLLOUT] = self.rollout_model
@@ -245,7 +244,7 @@ class Trainer:
         )
         records.copy_tables(saved / "trainer", self.folder)
 
-    def _restore(self, folder: Path, state: dict[str, Any]) -> None:
+    def _restore(self, folder: Path, state: Json) -> None:
         trainer = folder / "trainer"
         self.step, self.learner.updates = state["step"], state["updates"]
         self.stream.position, self.rollout_version = state["stream_position"], state["rollout_version"]
@@ -256,7 +255,7 @@ class Trainer:
         self.spent = self.budget.spent(self.tables.rows[STEPS])
         print(f"{self.folder}: going on after step {self.step}", file=sys.stderr)
 
-    def _restore_state(self, trainer: Path, state: dict[str, Any]) -> None:
+    def _restore_state(self, trainer: Path, state: Json) -> None:
         """Load what the next step depends on beside the policy."""
         checkpoints.load_optimizer(self.learner, trainer / checkpoints.OPTIMIZER)
         if self.critic is not None:
@@ -270,7 +269,7 @@ class Trainer:
         groups = unpack_groups(trainer / "groups.safetensors", state["groups"], self.by_id)
         self.method.restore(state["method"], groups, self.by_id.__getitem__)
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self) -> Json:
         """Write ``summary.json``, the last file; the tables came with the last checkpoint."""
         last = checkpoints.folder_of(self.folder, self.step)
         summary = records.summary(self.folder, self.identity, self.step, last, self.budget)
@@ -285,7 +284,7 @@ def stop_requests() -> Iterator[Callable[[], bool]]:
     """Turn the first Ctrl-C or SIGTERM into a request that the loop answers between two steps; the second one kills."""
     received: list[int] = []
 
-    def note(number: int, _: Any) -> None:
+    def note(number: int, _: object) -> None:
         received.append(number)
         signal.signal(number, previous[signal.Signals(number)])
 

@@ -7,13 +7,14 @@ processes. The CPU support is apart, in ``cpu.py`` and ``cpu_platform.py``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from omegaconf import DictConfig
+    from bapo.experiments.schema import Config
+    from bapo.store.files import Json
 
 
-def train(config: DictConfig) -> dict[str, Any]:
+def train(config: Config) -> Json:
     """Train one run to its end, with verl in a process of its own; return its summary."""
     from bapo.engines.verl import launch
 

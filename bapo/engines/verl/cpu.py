@@ -11,14 +11,16 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
 
 import numpy as np
 import ray
 import torch
 import torch.distributed as dist
+from PIL.Image import Image
+from transformers import PreTrainedConfig, PreTrainedModel
 from verl.utils import model as verl_model
 from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import HFModelConfig, RolloutConfig, TrainingWorkerConfig
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
@@ -32,6 +34,7 @@ from bapo.engines.shared.sampling import SamplingParameters, sample
 from bapo.engines.verl.critic import CriticWorker
 from bapo.engines.verl.images import prepared
 from bapo.engines.verl.worker import MethodWorker
+from bapo.store.files import Json
 
 WEIGHTS, CACHE = "weights", "kv_cache"
 
@@ -77,7 +80,7 @@ class Request:
     result: asyncio.Future
 
 
-def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[float]]]:
+def generate(model: PreTrainedModel, requests: list[Request]) -> list[tuple[list[int], list[float]]]:
     """Return (tokens, log-probabilities) for each request, batched by sampling parameters, key and sample number."""
     together: dict[tuple[SamplingParameters, int, int], list[int]] = defaultdict(list)
     for place, request in enumerate(requests):
@@ -97,7 +100,7 @@ def generate(model: Any, requests: list[Request]) -> list[tuple[list[int], list[
 class Server:
     """Ray actor: tokens in, tokens out, requests gathered into batches."""
 
-    def __init__(self, config: Any, model_config: Any) -> None:
+    def __init__(self, config: RolloutConfig, model_config: HFModelConfig) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -119,10 +122,10 @@ class Server:
     async def generate(
         self,
         prompt_ids: list[int],
-        sampling_params: dict[str, Any],
+        sampling_params: Json,
         request_id: str,
-        image_data: list[Any] | None = None,
-        **_: Any,
+        image_data: list[Image] | None = None,
+        **_: object,
     ) -> TokenOutput:
         self.sleeper.generate()
         prompt, p = [int(t) for t in prompt_ids], sampling_params
@@ -189,7 +192,7 @@ class Server:
     async def wake_up(self, tags: list[str] | None = None) -> None:
         self.sleeper.wake(tags or [WEIGHTS, CACHE])
 
-    async def _nothing(self, *_: Any, **__: Any) -> None:
+    async def _nothing(self, *_: object, **__: object) -> None:
         """Part of verl's interface, without a use here."""
 
     clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
@@ -214,7 +217,9 @@ class Replica(RolloutReplica):
 class Adapter(BaseRollout):
     """Lives in the training worker and pushes its weights to the server."""
 
-    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
+    def __init__(
+        self, config: RolloutConfig, model_config: HFModelConfig, device_mesh: dist.DeviceMesh, replica_rank: int = -1
+    ) -> None:
         super().__init__(config, model_config, device_mesh)
         size = self.config.tensor_model_parallel_size * self.config.data_parallel_size
         rank = int(os.environ.get("RANK", 0))
@@ -227,13 +232,17 @@ class Adapter(BaseRollout):
     async def release(self) -> None:
         await self._tell("sleep")
 
-    async def _tell(self, method: str, *arguments: Any) -> None:
+    async def _tell(self, method: str, *arguments: object) -> None:
         """Call the server, once for all ranks that share it."""
         if self.leads:
             await getattr(ray.get_actor(server_name(self.replica_rank)), method).remote(*arguments)
 
     async def update_weights(
-        self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: Any
+        self,
+        weights: Iterable[tuple[str, torch.Tensor]],
+        wire_format: str = "named_tensors",
+        global_steps: int | None = None,
+        **_: object,
     ) -> None:
         named = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
         await self._tell("load_weights", named, global_steps)
@@ -242,7 +251,7 @@ class Adapter(BaseRollout):
 class CPUEngine(FSDPEngineWithLMHead):
     """One process: the module as it is. More: verl's own FSDP2 on a gloo mesh."""
 
-    def _build_fsdp_module(self, module: Any) -> Any:
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if dist.get_world_size() == 1:
             self._autocast_dtype, self.scaler = torch.float32, None
             if self.engine_config.forward_only:
@@ -256,7 +265,9 @@ class CPUEngine(FSDPEngineWithLMHead):
             transformer_impl.CPUOffloadPolicy = original
 
 
-def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> Any:
+def load_value_model(
+    local_path: str, torch_dtype: torch.dtype, model_config: PreTrainedConfig, trust_remote_code: bool
+) -> PreTrainedModel:
     """verl's ``load_valuehead_model``, which insists on flash attention."""
     from transformers import AutoModelForTokenClassification
 
@@ -266,7 +277,7 @@ def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust
 
 
 class CPUValueEngine(CPUEngine, FSDPEngineWithValueHead):
-    def _build_module(self) -> Any:
+    def _build_module(self) -> torch.nn.Module:
         original, verl_model.load_valuehead_model = verl_model.load_valuehead_model, load_value_model
         try:
             return super()._build_module()
@@ -280,7 +291,7 @@ for _kind, _engine in (("language_model", CPUEngine), ("value_model", CPUValueEn
 
 
 class CPUTrainingWorker(TrainingWorker):
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: TrainingWorkerConfig) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         if not dist.is_initialized():
             # verl would ask for "cpu:gloo,cpu:gloo", which torch refuses

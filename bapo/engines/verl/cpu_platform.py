@@ -5,7 +5,6 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
@@ -37,7 +36,7 @@ class CPUPlatform(PlatformBase):
     def is_available(self) -> bool:
         return True
 
-    def _nothing(self, *_: Any, **__: Any) -> None:
+    def _nothing(self, *_: object, **__: object) -> None:
         """Part of verl's interface, without a use here."""
 
     set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing

@@ -6,11 +6,10 @@ divides by the mini-batch's own counts as the policy's does, and the new head, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import torch
+from omegaconf import DictConfig
 from tensordict import TensorDict
 from torch import Tensor
 from verl.models.transformers import monkey_patch
@@ -27,6 +26,7 @@ from bapo.engines.verl.batches import LAYOUT, counts_of
 from bapo.engines.verl.losses import summed
 from bapo.engines.verl.worker import local, warm_up
 from bapo.methods import Method
+from bapo.store.files import Json
 
 #: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
 _HEADS = ("score", "classifier", "v_head")
@@ -48,7 +48,7 @@ def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, 
 
 
 def value_loss(
-    model_output: Mapping[str, Any], data: TensorDict, dp_group: Any = None, *, method: Method
+    model_output: Json, data: TensorDict, dp_group: object = None, *, method: Method
 ) -> tuple[Tensor, dict[str, Metric]]:
     """Return verl's (loss, metrics) of one micro-batch: ``model_output`` holds the values of whole sequences.
 
@@ -73,7 +73,7 @@ def value_loss(
     return loss, summed(sums)
 
 
-def update_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+def update_metrics(metrics: Json) -> dict[str, float]:
     """Return the critic's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
     values = {
         "value_loss": metrics["critic/bapo/value_loss"],
@@ -99,14 +99,14 @@ class CriticWorker:
                 local(parameter).zero_()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def prepare(self, run: Any) -> None:
+    def prepare(self, run: DictConfig) -> None:
         """Set the loss; run: the method's configuration, ``actor_rollout_ref.bapo``."""
         method = methods.build(run.method, run.batch_size, run.seed)
         self.loss_fn = partial(value_loss, method=method)
         warm_up(self.engine.optimizer, self.optimizer_config.lr, run.warmup_updates)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"), blocking=False)
-    def train_mini_batch(self, data: TensorDict) -> Any:
+    def train_mini_batch(self, data: TensorDict) -> TensorDict:
         """verl's update, with mini-batches of the size that the batch was laid out for."""
         tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
         return super().train_mini_batch(data)

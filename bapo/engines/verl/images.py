@@ -7,23 +7,27 @@ training and rollout see what the checkpoint's own processor makes of the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from bapo.store.files import Json
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
     from bapo.engines.shared.models.images import Images
 
 
-def images_of(messages: Sequence[Mapping[str, Any]]) -> list[Any]:
+def images_of(messages: Sequence[Json]) -> list[Image]:
     """Return the PIL images of a conversation, RGB, in order."""
     parts = [p for m in messages if not isinstance(m["content"], str) for p in m["content"]]
     return [p["image"].convert("RGB") for p in parts if p["type"] == "image"]
 
 
-def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(message: Json) -> Json:
     """Return a message as chat templates want it, without the picture itself."""
     content = message["content"]
     if not isinstance(content, str):
@@ -33,7 +37,9 @@ def _plain(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"role": message["role"], "content": content}
 
 
-def encode(tokenizer: Any, processor: Any, messages: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[Any]]:
+def encode(
+    tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, messages: Sequence[Json]
+) -> tuple[list[int], list[Image]]:
     """Return (prompt tokens, images) of a conversation, the assistant's turn begun, as in the torch engine."""
     text = tokenizer.apply_chat_template([_plain(m) for m in messages], add_generation_prompt=True, tokenize=False)
     images = images_of(messages)
@@ -44,7 +50,7 @@ def encode(tokenizer: Any, processor: Any, messages: Sequence[Mapping[str, Any]]
     return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images
 
 
-def prepared(processor: Any, pictures: list[Any]) -> Images | None:
+def prepared(processor: ProcessorMixin, pictures: list[Image]) -> Images | None:
     """Return a prompt's pictures as the torch engine reads them."""
     import numpy as np
 
@@ -56,7 +62,7 @@ def prepared(processor: Any, pictures: list[Any]) -> Images | None:
     return Images(np.asarray(inputs["pixel_values"], dtype=np.float32), np.asarray(inputs["image_grid_thw"]))
 
 
-def ended(response: list[int], processor: Any, tokenizer: Any) -> list[int]:
+def ended(response: list[int], processor: ProcessorMixin, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """Return the response, ended if it draws an image's placeholder: each asks verl's forward for a picture.
 
     A trained model does so about never. The token's place is kept, with the end token in it.
@@ -66,7 +72,9 @@ def ended(response: list[int], processor: Any, tokenizer: Any) -> list[int]:
     return response if place is None else [*response[:place], tokenizer.eos_token_id]
 
 
-def vision_inputs(tokenizer: Any, processor: Any, images: list[Any], ids: Tensor) -> dict[str, Any]:
+def vision_inputs(
+    tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, images: list[Image], ids: Tensor
+) -> Json:
     """Return the vision tower's inputs (pixels, grid) by verl's own agent loop worker; ids: [L], the prompt's."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
@@ -75,7 +83,7 @@ def vision_inputs(tokenizer: Any, processor: Any, images: list[Any], ids: Tensor
     return AgentLoopWorker._compute_multi_modal_inputs(worker, output, ids)
 
 
-def row_inputs(processor: Any, vision: dict[str, Any], ids: Tensor) -> dict[str, Any]:
+def row_inputs(processor: ProcessorMixin, vision: Json, ids: Tensor) -> Json:
     """Return {"multi_modal_inputs", "position_ids"} of one row with tokens ``ids`` [L], as verl's own worker does.
 
     position_ids: [L], or [4, L] for a model with three-dimensional positions (the text's own in front).
@@ -100,7 +108,7 @@ def mend_rows_without_images() -> None:
     original = getattr(qwen2_vl._get_input_embeds, "original", qwen2_vl._get_input_embeds)
 
     def embeds(
-        model: Any, input_ids: Tensor, attention_mask: Tensor | None = None, *pictures: Tensor | None
+        model: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor | None = None, *pictures: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         if any(pixels is not None for pixels in pictures[:2]):  # of images and of videos; their grids follow
             return original(model, input_ids, attention_mask, *pictures)

@@ -12,7 +12,6 @@ import threading
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 import ray
 from omegaconf import DictConfig, OmegaConf
@@ -97,11 +96,11 @@ def _run(work: Path) -> int:
     return int((Path(verl.trainer.default_local_dir) / checkpoints.TRACKER).read_text())
 
 
-def _stop(number: int, _: Any) -> None:
+def _stop(number: int, _: object) -> None:
     raise KeyboardInterrupt(f"signal {number}")
 
 
-def _too_late(number: int, _: Any) -> None:
+def _too_late(number: int, _: object) -> None:
     raise TimeoutError("the job was not done within verl.time_limit")
 
 

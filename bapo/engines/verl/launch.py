@@ -15,7 +15,6 @@ import tempfile
 import threading
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -28,7 +27,7 @@ from bapo.experiments.places import data_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import devices as gpus
 from bapo.gpu import environment
-from bapo.store.files import CONFIG, SUMMARY, read_json, write_json, write_text
+from bapo.store.files import CONFIG, SUMMARY, Json, read_json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import base_folder, data_folder
@@ -50,7 +49,7 @@ ATTENTION = "actor_rollout_ref.model.override_config.attn_implementation"
 ON_CPU, OTHERWISE = "verl.rollout=vllm", "leave verl.rollout out"
 
 
-def train(config: Config) -> dict[str, Any]:
+def train(config: Config) -> Json:
     """Train one run to its end, resuming from its last checkpoint where there is one. Returns its summary.
 
     Raises UserError for what is known beforehand, JobFailed with the error of the Ray worker that failed.
@@ -117,7 +116,7 @@ def _problems(data: Path) -> int:
     return pq.read_metadata(data / "train.parquet").num_rows
 
 
-def _train(config: Config, device: str, folder: Path, identity: str, work: Path) -> dict[str, Any]:
+def _train(config: Config, device: str, folder: Path, identity: str, work: Path) -> Json:
     manifest = start_manifest(
         folder,
         identity,
@@ -181,7 +180,7 @@ def _run_job(work: Path, device: str, log: Path) -> None:
     )
     stop, begun, killed = log.with_name(STOP), threading.Event(), threading.Event()
 
-    def on_signal(number: int, _: Any) -> None:
+    def on_signal(number: int, _: object) -> None:
         if begun.is_set() and not stop.exists():
             stop.touch()
             text = f"{log.parent}: stopping after the running step; once more stops at once\n"

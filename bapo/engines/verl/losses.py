@@ -7,7 +7,6 @@ verl's own ``ppo_loss`` hands on neither the stored behaviour log-probabilities 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from tensordict import TensorDict
@@ -19,10 +18,11 @@ from bapo.algorithm.losses import LossInputs
 from bapo.algorithm.rollouts import ORIGINS
 from bapo.engines.verl.batches import LAYOUT, counts_of, recorded
 from bapo.methods import Method
+from bapo.store.files import Json
 
 
 def policy_loss(
-    model_output: Mapping[str, Any], data: TensorDict, dp_group: Any = None, *, method: Method
+    model_output: Json, data: TensorDict, dp_group: object = None, *, method: Method
 ) -> tuple[Tensor, dict[str, Metric]]:
     """Return (loss, metrics) of one micro-batch; ``model_output`` holds log_probs and entropy, ``data`` the rows.
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from bapo.algorithm.rollouts import Group
 from bapo.engines.shared import records
 from bapo.experiments.budgets import Budget
 from bapo.experiments.schema import Config
 from bapo.methods import Batch, Method
-from bapo.store.files import GROUPS, PROBE, STEPS
+from bapo.store.files import GROUPS, PROBE, STEPS, Json
 
 PHASES = ("rollout", "regenerate", "reward", "update", "probe", "total")
 #: verl's phases of an update
@@ -25,7 +24,7 @@ class Recorder:
     def __init__(self, run: Config, method: Method, budget: Budget) -> None:
         self.run, self.method, self.budget = run, method, budget
         self.tables = records.Tables()
-        self.row: dict[str, Any] = {}  # of steps.parquet, the running step's
+        self.row: Json = {}  # of steps.parquet, the running step's
         self.spent, self.probes = 0.0, run.probe.prompts > 0  # the model before training is probed
 
     def finished(self, step: int) -> bool:
@@ -48,9 +47,7 @@ class Recorder:
         due = self.budget.probes(before, self.spent, step, self.run.probe.points)
         self.probes = due and self.run.probe.prompts > 0
 
-    def end_row(
-        self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Mapping[str, float]
-    ) -> dict[str, Any]:
+    def end_row(self, step: int, batch: Batch, seconds: Mapping[str, float], timing: Mapping[str, float]) -> Json:
         """Complete the row and keep it. seconds: the sampler's, by phase; timing: verl's."""
         probe = timing.get("testing", 0.0)
         self.row |= {
@@ -81,7 +78,7 @@ class Recorder:
         self.spent = self.budget.spent(self.tables.rows[STEPS])
 
 
-def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[dict[str, Any]]:
+def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[Json]:
     """Return the rows of ``probe.parquet`` from (set, problem, reward) of each response."""
     scores: dict[tuple[str, str], list[float]] = defaultdict(list)
     for name, problem, score in entries:
@@ -95,7 +92,7 @@ def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[dic
     ]
 
 
-def update_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+def update_metrics(metrics: Json) -> dict[str, float]:
     """Return the update's metrics under the names of ``steps.parquet``, from verl's means over the mini-batches."""
     values = {"loss": metrics["actor/bapo/loss"], "gradient_norm": metrics["actor/grad_norm"]}
     tokens = metrics["actor/bapo/tokens"]

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+
+from bapo.store.files import Json
 
 
 def compute_score(
-    data_source: str,
-    solution_str: str,
-    ground_truth: str,
-    extra_info: Mapping[str, Any] | None = None,
-    task: str = "",
-    **_: Any,
-) -> dict[str, Any]:
+    data_source: str, solution_str: str, ground_truth: str, extra_info: Json | None = None, task: str = "", **_: object
+) -> Json:
     """verl's signature; ``task`` comes from ``reward.custom_reward_function.reward_kwargs``.
 
     Raises ValueError for a reward outside [0, 1]: the thresholds c1, c2 and c3 compare mean rewards.

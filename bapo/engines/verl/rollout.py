@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -15,7 +14,7 @@ from transfer_queue import KVBatchMeta
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.utils import tensordict_utils as tu
-from verl.utils.dataset.rl_dataset import collate_fn
+from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.utils.profiler import simple_timer
 
 from bapo import seeds
@@ -24,6 +23,7 @@ from bapo.engines.shared.models import chats
 from bapo.engines.shared.prompts import PromptStream
 from bapo.engines.verl import images
 from bapo.engines.verl.plugin import CPU_ROLLOUT
+from bapo.store.files import Json
 from bapo.tasks.base import Problem
 
 #: seconds between two looks at TransferQueue (verl: 2) and between two looks at the workers
@@ -49,7 +49,7 @@ class Beginning:
 class PromptSource:
     """verl's training set as prompts with persistent ids, in the torch engine's seeded order, and as rows to submit."""
 
-    def __init__(self, dataset: Any, problems: Sequence[Problem], seed: int) -> None:
+    def __init__(self, dataset: RLHFDataset, problems: Sequence[Problem], seed: int) -> None:
         """problems: those of the file that the dataset was made from, in its order."""
         self.dataset, self.seed = dataset, seed
         self.ground_truths = [p.ground_truth for p in problems]
@@ -92,11 +92,11 @@ class SeededSingleTurn(AgentLoopBase):
     use one key for every step, so that changes of their accuracy come from the policy. Only the CPU rollout reads keys.
     """
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: object, **options: object) -> None:
         super().__init__(*arguments, **options)
         chats.prepare(self.tokenizer, self.config.bapo.config)
 
-    async def run(self, sampling_params: dict[str, Any], **row: Any) -> AgentLoopOutput:
+    async def run(self, sampling_params: Json, **row: object) -> AgentLoopOutput:
         longest = self.rollout_config.response_length
         prompt_ids, pictures = await self.loop.run_in_executor(
             None, images.encode, self.tokenizer, self.processor, row["raw_prompt"]
@@ -112,7 +112,7 @@ class SeededSingleTurn(AgentLoopBase):
         if begun or part.get("max_tokens"):
             left = longest - len(begun)
             parameters["max_tokens"] = min(left, part.get("max_tokens") or left)
-        metrics: dict[str, Any] = {}
+        metrics: Json = {}
         with simple_timer("generate_sequences", metrics):
             output = await self.server_manager.generate(
                 request_id=uuid4().hex,
@@ -133,7 +133,7 @@ class SeededSingleTurn(AgentLoopBase):
             extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
         )
 
-    def _seeded(self, sampling_params: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    def _seeded(self, sampling_params: Json, row: Json) -> Json:
         parameters = dict(sampling_params)
         if ends := chats.more_ends(self.tokenizer):
             parameters["stop_token_ids"] = list(ends)
@@ -157,7 +157,7 @@ class MethodReplayBuffer(ReplayBuffer):
     ) -> None:
         super().__init__("sync", {}, None, "drop", {}, poll_interval=POLL)
         self.build_batch, self.asked = build_batch, asked
-        self.watched: list[Any] = []
+        self.watched: list[ray.actor.ActorHandle] = []
         self._looked = time.monotonic()
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> tuple[KVBatchMeta, dict]:

@@ -7,21 +7,23 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
+from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared.models.images import Images
 from bapo.engines.verl import images
+from bapo.store.files import Json
 
 TRAIN = "train"  # verl's partition of TransferQueue
-Entry = tuple[str, dict[str, Any]]  # a row's key and its tag
+Entry = tuple[str, Json]  # a row's key and its tag
 
 
 @dataclass
@@ -47,7 +49,7 @@ class Rows(Samples):
 class Live:
     """A finished row of the running step; one that its group describes otherwise is not trained on as it is."""
 
-    tag: dict[str, Any]
+    tag: Json
     prompt_id: str
     reward: float
 
@@ -63,7 +65,7 @@ class Asked:
 class StepRows:
     """The rows that the rollout of the running step has written."""
 
-    def __init__(self, dataset: Any, tokenizer: Any, processor: Any) -> None:
+    def __init__(self, dataset: RLHFDataset, tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin) -> None:
         self.dataset, self.tokenizer, self.processor = dataset, tokenizer, processor
         self.live: dict[str, Live] = {}
 
@@ -112,7 +114,7 @@ class StepRows:
             taken.update(key for key, _ in entries or ())
             live.append(entries)
         put = iter(self.put([g for g, entries in zip(groups, live, strict=True) if entries is None]))
-        keys: dict[str, dict[str, Any]] = {}
+        keys: dict[str, Json] = {}
         for group, entries in zip(groups, live, strict=True):
             keys |= dict(islice(put, group.size) if entries is None else entries)
         self.discard([key for key in self.live if key not in keys])
@@ -149,9 +151,7 @@ class StepRows:
             )
         return [entry for entry, _ in made]
 
-    def _rows(
-        self, group: Group, template: dict[str, Any], tag: dict[str, Any]
-    ) -> Iterator[tuple[Entry, dict[str, Any]]]:
+    def _rows(self, group: Group, template: Json, tag: Json) -> Iterator[tuple[Entry, Json]]:
         """Yield new rows of a group; what a method does not keep is taken from a row of this step, if there is one."""
         name = uuid.uuid4().hex
         data = self.dataset[group.prompt.row.index]
@@ -187,7 +187,7 @@ class StepRows:
             }
             yield (f"{name}_{i}_0", tag | about), template | from_data | row
 
-    def _template(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _template(self) -> tuple[Json, Json]:
         """Return (fields, tag) of some row of this step; without one, a row has what a forward pass reads."""
         if not self.live:
             return {}, {"status": "success"}

@@ -21,7 +21,6 @@ from __future__ import annotations
 import time
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import ray
@@ -30,6 +29,8 @@ import transfer_queue as tq
 from omegaconf import DictConfig, open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from transformers import PreTrainedModel
+from verl.experimental.agent_loop.agent_loop import AgentLoopManager
 from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.trainer.ppo.utils import Role
 from verl.utils.debug import marked_timer
@@ -113,7 +114,7 @@ class MethodTrainer(ResumableTrainer):
 
     @cached_property
     def embedder(self) -> embeddings.StoredEmbedder:
-        def load() -> Any:
+        def load() -> PreTrainedModel:
             config, start = self.run.copy(), self.config.actor_rollout_ref.model.path  # the model before training
             config.model.attention = "sdpa"  # others may need a GPU
             return models.load(Path(start), config, torch.device("cpu"))[0]
@@ -135,7 +136,7 @@ class MethodTrainer(ResumableTrainer):
         ends = ", ".join(repr(self.tokenizer.decode([t])) for t in eos_ids)
         print(f"The first of {len(self.source.by_id)} prompts, {len(tokens)} tokens; {ends} end a response:\n{text}\n")
 
-    def fit(self, agent_loop_manager: Any) -> None:
+    def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.actor_parameters = self.actor_rollout_wg.parameter_count()[0]
         self.tracker = tracking.start(self.run, self.folder, self.identity)
@@ -226,7 +227,7 @@ class MethodTrainer(ResumableTrainer):
         return self.rows.batch([g for part in self.parts for g in part]), {}
 
     # ------------------------------------------------------------------ the update
-    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: Any, **__: Any) -> KVBatchMeta:
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict, *_: object, **__: object) -> KVBatchMeta:
         """verl would mix the mini-batches to balance the ranks; here each mini-batch is balanced by itself."""
         self.layout = layout = lay_out(self.method, self.parts, self.run.train, self.ranks(), self.global_steps)
         batch = upsample_batch_to_divisible_size(batch, len(layout.order), self.tokenizer.eos_token_id)
@@ -303,7 +304,7 @@ class MethodTrainer(ResumableTrainer):
         return accuracies
 
     def _val_metrics_update(
-        self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: Any, **kwargs: Any
+        self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: object, **kwargs: object
     ) -> dict[str, float]:
         """Record the accuracy of fixed prompts under the current policy; verl asks for all samples at once."""
         infos = dict(reward_extra_infos_dict)

@@ -22,6 +22,7 @@ from bapo.experiments.places import base_directory, data_directory, run_director
 from bapo.experiments.schema import Config, on_gpus
 from bapo.gpu import allocation
 from bapo.gpu import devices as gpu_devices
+from bapo.store.files import Json
 from bapo.validate import plain, wrong
 
 #: responses that verl holds at once while it validates, with images (3 MB of pixels each) and without
@@ -130,7 +131,7 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     return verl
 
 
-def _computed(config: Config, method: methods.Method, device: str, start: Path | None) -> dict[str, Any]:
+def _computed(config: Config, method: methods.Method, device: str, start: Path | None) -> Json:
     """Return what ``verl.yaml`` reads below ``bapo``, beside the configuration itself."""
     s, t = config.sampling, config.train
     gpus = config.verl.gpus_per_node or (1 if device == "cpu" else 8)

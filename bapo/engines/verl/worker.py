@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from tensordict import TensorDict
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from verl.models.transformers import monkey_patch
@@ -31,7 +31,7 @@ def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None
     The number of updates so far is the optimiser's own, so it is in its checkpoint.
     """
 
-    def before_step(*_: Any) -> None:
+    def before_step(*_: object) -> None:
         state = next(iter(optimizer.state.values()), {})
         done = int(state["step"]) if "step" in state else 0
         for group in optimizer.param_groups:
@@ -140,17 +140,17 @@ class MethodWorker:
         return swapped(self.actor.engine.module, self._snapshot, self.world_size)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
-    async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> Any:
+    async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> object:
         with self._as(self._pushes):
             return await super().update_weights(global_steps=global_steps, mode=mode)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
-    def compute_log_prob(self, data: Any) -> Any:
+    def compute_log_prob(self, data: TensorDict) -> TensorDict:
         with self._as(self._scores):
             return super().compute_log_prob(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
-    def update_actor(self, data: Any) -> Any:
+    def update_actor(self, data: TensorDict) -> TensorDict:
         """verl's update, with mini-batches of the size that the batch was laid out for."""
         tu.assign_non_tensor(data, mini_batch_size=tu.pop(data, key="rows_per_update"))
         return super().update_actor(data)

@@ -6,15 +6,16 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lm_eval.api.filter import Filter
+from lm_eval.api.instance import Instance
 from lm_eval.api.registry import register_filter
 from lm_eval.models.api_models import TemplateAPI
 
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.evaluation.tasks import Sampled, to_dataset
+from bapo.store.files import Json
 from bapo.tasks.base import Problem
 from bapo.tasks.files import check_images, read_problems
 from bapo.tasks.job import check_golds
@@ -30,7 +31,7 @@ class Extract(Filter):
     task: the one whose responses they are.
     """
 
-    def __init__(self, task: str, **kwargs: Any) -> None:
+    def __init__(self, task: str, **kwargs: object) -> None:
         self.extract = tasks.get(task).extract
 
     def apply(self, resps: list[list[str]], docs: list[dict]) -> list[list[str]]:
@@ -49,18 +50,18 @@ class PaperBenchmark(Sampled):
     golds.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Json) -> None:
         config = {key: value for key, value in config.items() if key != "class"}
         self.source = dict(config["dataset_kwargs"])
         self.source.setdefault("data_folder", config["metadata"].get("data_folder") or os.environ.get(DATA_FOLDER))
         self.grader, self.samples = tasks.get(self.source["task"]), config["repeats"]
         super().__init__(config)
 
-    def download(self, dataset_kwargs: dict[str, Any] | None = None, **kwargs: Any) -> None:
+    def download(self, dataset_kwargs: Json | None = None, **kwargs: object) -> None:
         problems = load(**self.source)
         self.dataset = {self.config.test_split: to_dataset(problems)}
 
-    def build_all_requests(self, chat_template: Any = None, **options: Any) -> None:
+    def build_all_requests(self, chat_template: object = None, **options: object) -> None:
         """Refuse, before a model has sampled anything, arguments that would give one answer 32 times."""
         arguments, model = self.config.generation_kwargs, getattr(chat_template, "__self__", None)
         if arguments.get("seed") is not None or ("seed" not in arguments and isinstance(model, TemplateAPI)):
@@ -70,7 +71,7 @@ class PaperBenchmark(Sampled):
             )
         super().build_all_requests(chat_template=chat_template, **options)
 
-    def apply_filters(self) -> Any:
+    def apply_filters(self) -> list[Instance] | None:
         """Refuse samples that are all equal within every problem."""
         repeats = [instance.resps for instance in self.instances]
         if self.samples > 1 and all(len(set(responses)) == 1 for responses in repeats):
@@ -80,7 +81,7 @@ class PaperBenchmark(Sampled):
             )
         return super().apply_filters()
 
-    def process_results(self, doc: dict[str, Any], results: list[Sequence[str]]) -> dict[str, Any]:
+    def process_results(self, doc: Json, results: list[Sequence[str]]) -> Json:
         """Return the scores of :class:`Sampled` and ``bits``, 1 for each correct sample and 0 for others, in order."""
         problem_scores = super().process_results(doc, results)
         return {**problem_scores, "bits": [int(verdict.correct) for _, verdict in self.graded[doc["id"]]]}
@@ -96,7 +97,7 @@ def mean_bit(items: Sequence[Sequence[int]]) -> float:
 
 
 def load(
-    task: str, split: str, prompt: str, sizes: Mapping[str, int], hub: Mapping[str, Any], data_folder: str | None = None
+    task: str, split: str, prompt: str, sizes: Mapping[str, int], hub: Json, data_folder: str | None = None
 ) -> list[Problem]:
     """Return the problems of one split, whose golds its grader accepts: see :class:`PaperBenchmark`."""
     written = Path(data_folder or "") / f"{split}.parquet"

@@ -22,7 +22,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from bapo.errors import UserError
 from bapo.graders.verdict import RIGHT, Verdict
@@ -246,10 +246,10 @@ class Truth(NamedTuple):
         return VERIFIERS[self.form](response, self.numbers, self.target)
 
 
-def check_numbers(where: str, numbers: Any, target: Any) -> tuple[tuple[int, ...], int]:
+def check_numbers(where: str, numbers: object, target: object) -> tuple[tuple[int, ...], int]:
     """Return ``numbers`` and ``target`` as whole numbers. Raises UserError naming ``where`` and the field."""
 
-    def whole(value: Any) -> bool:
+    def whole(value: object) -> TypeGuard[int]:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_VALUE
 
     if not isinstance(numbers, list | tuple) or not 1 <= len(numbers) <= MAX_NUMBERS or not all(map(whole, numbers)):
@@ -280,7 +280,7 @@ def from_ground_truth(text: str) -> Truth:
         ) from None
 
 
-def check_form(where: str, form: Any) -> str:
+def check_form(where: str, form: object) -> str:
     """Return the format. Raises UserError naming ``where`` and the field."""
     if not isinstance(form, str) or form not in VERIFIERS:
         raise UserError(f"{where}: field 'format' must be one of {', '.join(VERIFIERS)}")

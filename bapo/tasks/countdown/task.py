@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bapo.errors import UserError
 from bapo.graders.verdict import Verdict
-from bapo.store.files import write_json
+from bapo.store.files import Json, write_json
 from bapo.tasks import files, sources, tokenizers
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.countdown import grammar
@@ -135,7 +135,7 @@ class Countdown(GeneratedTask):
             "noisy": sum(i.steps[-1].result != i.target for i in instances),
         }
 
-    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> dict[str, Any]:
+    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> Json:
         data = config.data
         check_data(data, FORMATS, self.splits)
         sets = load(data.hub, data.split_sizes, config.paths.data_folder)
@@ -150,7 +150,7 @@ class Countdown(GeneratedTask):
         return counts
 
     def read_set(
-        self, hub: Mapping[str, Any], split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
+        self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
     ) -> list[Problem]:
         return _problems(load(hub, sizes, data_folder)[split].problems, prompt)[0]
 
@@ -159,7 +159,7 @@ class Countdown(GeneratedTask):
         require_worked(config.data)
         return tokenizers.build(_SIGNS, ReducedGenerator.of(config.data).value_max)
 
-    def grade_line(self, line: Mapping[str, Any]) -> Verdict:
+    def grade_line(self, line: Json) -> Verdict:
         """Grade {"numbers": [...], "target": n, "response": text} with an optional "format".
 
         Without "format": a response with <answer> is an answer, one with an equals sign a chain, else an expression.
@@ -186,7 +186,7 @@ class Rows(NamedTuple):
     source: sources.Opened  # its files
 
 
-def load(hub: Mapping[str, Any], sizes: Mapping[str, int], data_folder: str | None) -> dict[str, Rows]:
+def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[str, Rows]:
     """Read the first ``sizes[split]`` usable rows, ``nums`` and ``target``, of each split from its ``start`` on.
 
     hub: entries as :mod:`bapo.tasks.sources` reads them; the training split is taken first, then the others in the

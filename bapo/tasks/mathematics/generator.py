@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,8 @@ from bapo.errors import UserError
 from bapo.tasks import generated
 from bapo.tasks.generated import Options, Share, require
 from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_chain, to_text, work
+
+Option = TypeVar("Option")
 
 
 class Tier(NamedTuple):
@@ -89,7 +91,7 @@ class Draws:
         """Draw a whole number of 0..bound-1."""
         return int(self.unit() * bound)
 
-    def choice(self, options: Sequence[Any]) -> Any:
+    def choice(self, options: Sequence[Option]) -> Option:
         return options[self.below(len(options))]
 
 

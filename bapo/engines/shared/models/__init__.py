@@ -6,13 +6,22 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 import transformers
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+)
 
 from bapo import seeds, tasks
 from bapo.engines.shared.models import chats, images, pretrained
@@ -21,6 +30,7 @@ from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
 from bapo.gpu import environment
+from bapo.store.files import Json
 from bapo.tasks.job import base_folder
 from bapo.validate import plain
 
@@ -55,7 +65,7 @@ def prepare_process(threads: int) -> None:
     torch.set_float32_matmul_precision("highest")
 
 
-def build_scratch(config: Config) -> tuple[Any, Any]:
+def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return (model, tokenizer) of a model to be trained from nothing, initialised from ``base.seed``.
 
     A model that reads images has ``vision_config`` and ``text_config`` in its architecture; the ids of its image tokens
@@ -89,7 +99,7 @@ def build_scratch(config: Config) -> tuple[Any, Any]:
 _UNNAMED = {"head_dim", "rope_theta"}
 
 
-def _require_known(blank: Any, architecture: dict[str, Any], path: str) -> None:
+def _require_known(blank: PreTrainedConfig, architecture: Json, path: str) -> None:
     """Raise UserError for a key that the family's configuration ``blank`` does not have: it would keep it unread."""
     for name, value in architecture.items():
         if not hasattr(blank, name) and name not in _UNNAMED:
@@ -99,7 +109,7 @@ def _require_known(blank: Any, architecture: dict[str, Any], path: str) -> None:
             _require_known(below, value, f"{path}.{name}")
 
 
-def load(path: Path | str, config: Config, device: torch.device) -> tuple[Any, Any]:
+def load(path: Path | str, config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return (model, tokenizer) from a local folder or the hub. Raises UserError naming what is missing."""
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise UserError(f"{path}: no checkpoint here (config.json is missing); train it first or correct the path")
@@ -123,19 +133,21 @@ def start_path(config: Config) -> Path:
     return pretrained.folder(config) if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
 
 
-def load_start(config: Config, device: torch.device) -> tuple[Any, Any]:
+def load_start(config: Config, device: torch.device) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Return (model, tokenizer) that reinforcement learning starts from."""
     return load(start_path(config), config, device)
 
 
-def load_processor(model: Any, path: Path | str, config: Config) -> Any | None:
+def load_processor(model: PreTrainedModel, path: Path | str, config: Config) -> ProcessorMixin | None:
     """Return the processor beside a model that reads images, None for others. Raises UserError if it is missing."""
     if not images.reads_images(model.config):
         return None
     return images.load_processor(path, None if isinstance(path, Path) else config.model.revision)
 
 
-def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple[int, ...], int]:
+def special_tokens(
+    tokenizer: PreTrainedTokenizerBase, generation: GenerationConfig | None = None
+) -> tuple[tuple[int, ...], int]:
     """Return the tokens that end a response, and the padding token; not every tokenizer names both.
 
     generation: the model's ``generation_config``; a chat model's may name more end tokens, and so may
@@ -147,12 +159,12 @@ def special_tokens(tokenizer: Any, generation: Any | None = None) -> tuple[tuple
     return tuple(dict.fromkeys(int(e) for e in ends if e is not None)), (pad if pad is not None else end or 0)
 
 
-def generation_of(model: Any) -> Any | None:
+def generation_of(model: PreTrainedModel) -> GenerationConfig | None:
     """Return a model's ``generation_config``, which may name end tokens; None for a family that cannot generate."""
     return getattr(model, "generation_config", None)
 
 
-def save(model: Any, tokenizer: Any, folder: Path) -> None:
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write weights as safetensors, configuration and tokenizer (or its processor) in Hugging Face format."""
     if (generation := generation_of(model)) is not None:
         generation.do_sample = True  # sampling is configured by us, never by a file beside the weights
@@ -161,7 +173,7 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
         tokenizer.save_pretrained(folder)
 
 
-def parameter_count(model: Any) -> int:
+def parameter_count(model: PreTrainedModel) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
@@ -174,7 +186,7 @@ class Scored:
 
 
 def score(
-    model: Any,
+    model: PreTrainedModel,
     ids: Tensor,
     starts: Tensor,
     width: int,
@@ -210,7 +222,9 @@ def score(
     return Scored(logp.gather(2, targets[:, :, None])[:, :, 0], -(logp.exp() * logp).sum(-1) if entropy else None)
 
 
-def inputs(model: Any, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None) -> dict[str, Tensor]:
+def inputs(
+    model: PreTrainedModel, ids: Tensor, starts: Tensor, pictures: Sequence[Images | None] | None
+) -> dict[str, Tensor]:
     """Return arguments of the library's forward for tokens [N, L] whose prompts end at ``starts`` and have images."""
     if pictures is None or not any(p is not None for p in pictures):
         return {"input_ids": ids}

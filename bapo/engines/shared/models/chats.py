@@ -6,13 +6,16 @@ the run renders messages: in both engines, in lm-eval's models and in verl's wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from transformers import PreTrainedTokenizerBase
+
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
+from bapo.store.files import Json
 from bapo.tasks.tokenizers import CHAT_TEMPLATE
 from bapo.validate import plain
 
@@ -22,7 +25,7 @@ ENDS = "more_end_ids"
 OWN = "own_chat_template"
 
 
-def prepare(tokenizer: Any, config: Config) -> Any:
+def prepare(tokenizer: PreTrainedTokenizerBase, config: Config) -> PreTrainedTokenizerBase:
     """Have a tokenizer, or a processor, render messages as ``config.data`` says; returns it.
 
     A tokenizer also learns the ids of ``sampling.stop_tokens``. Raises UserError for one that is no token of it.
@@ -40,7 +43,7 @@ def prepare(tokenizer: Any, config: Config) -> Any:
 
 
 @contextmanager
-def own_template(tokenizer: Any) -> Iterator[None]:
+def own_template(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
     """Give a prepared tokenizer the template that the model came with: a checkpoint may be asked in other ways, too."""
     current = tokenizer.chat_template
     tokenizer.chat_template = getattr(tokenizer, OWN, current)
@@ -50,7 +53,7 @@ def own_template(tokenizer: Any) -> Iterator[None]:
         tokenizer.chat_template = current
 
 
-def stop_ids(tokenizer: Any, config: Config) -> list[int]:
+def stop_ids(tokenizer: PreTrainedTokenizerBase, config: Config) -> list[int]:
     """Return the ids of ``sampling.stop_tokens``, names or texts. Raises UserError for a text that is not one token."""
     known, ids = tokenizer.get_vocab(), []
     for token in config.sampling.stop_tokens:
@@ -64,12 +67,12 @@ def stop_ids(tokenizer: Any, config: Config) -> list[int]:
     return ids
 
 
-def more_ends(tokenizer: Any) -> Sequence[int]:
+def more_ends(tokenizer: PreTrainedTokenizerBase) -> Sequence[int]:
     """Return the ids of ``sampling.stop_tokens`` that a prepared tokenizer knows."""
     return getattr(tokenizer, ENDS, ())
 
 
-def turn_end(tokenizer: Any) -> int | None:
+def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the token that the template puts behind a model's turn; None where it puts none there."""
     said = "Yes"
     turns = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": said}]
@@ -79,7 +82,7 @@ def turn_end(tokenizer: Any) -> int | None:
     return int(ids[0]) if ids and ids[0] in tokenizer.all_special_ids else None
 
 
-def warning(tokenizer: Any, ends: Sequence[int]) -> str | None:
+def warning(tokenizer: PreTrainedTokenizerBase, ends: Sequence[int]) -> str | None:
     """Say so where what ends a turn in the template ends no response: it would run on to its limit."""
     end = turn_end(tokenizer)
     if end is None or end in ends:
@@ -92,8 +95,8 @@ def warning(tokenizer: Any, ends: Sequence[int]) -> str | None:
 
 
 def _render(
-    render: Callable[..., Any], system: str | None, options: Mapping[str, Any], messages: Any, *rest: Any, **more: Any
-) -> Any:
+    render: Callable[..., object], system: str | None, options: Json, messages: Any, *rest: object, **more: object
+) -> object:
     """Render ``messages`` (a conversation, or a list of them) behind the system's message."""
     if system is not None and messages:
         nested = isinstance(messages[0], list | tuple)
@@ -101,7 +104,7 @@ def _render(
     return render(messages, *rest, **{**more, **options})
 
 
-def _behind(messages: Sequence[Mapping[str, Any]], system: str) -> list[Mapping[str, Any]]:
+def _behind(messages: Sequence[Json], system: str) -> list[Json]:
     if messages[0]["role"] == "system":
         return list(messages)
     plain = isinstance(messages[0]["content"], str)

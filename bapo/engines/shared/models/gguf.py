@@ -12,17 +12,18 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from bapo.engines.shared.models import chats
 from bapo.errors import UserError
+from bapo.store.files import Json
 
 #: What must come back as it was from the tokenizer, and the pieces that it must have: digits are tokens of their own.
 _TEXT = "What is 12 + 34?\n  x = 2 * (y - 1)  naïve ✓"
 _PIECES = ["What", "Ġis", "Ġ", "1", "2", "Ġ+", "Ġ", "3", "4", "?"]
 
 
-def convert(source: Path, folder: Path) -> dict[str, Any]:
+def convert(source: Path, folder: Path) -> Json:
     """Write the model of a GGUF file into ``folder``: float32 weights, configuration, tokenizer with chat template.
 
     Returns what the base job's summary says of it: quantisation (the types of the file's tensors and how many have
@@ -68,7 +69,7 @@ class _Facts:
         return field.contents()
 
 
-def _mend(tokenizer: Any, facts: _Facts) -> None:
+def _mend(tokenizer: PreTrainedTokenizerBase, facts: _Facts) -> None:
     from tokenizers import decoders, pre_tokenizers
 
     tokenizer.eos_token = tokenizer.pad_token = tokenizer.convert_ids_to_tokens(facts.end)
@@ -83,7 +84,7 @@ def _mend(tokenizer: Any, facts: _Facts) -> None:
         tokenizer.init_kwargs.pop(key, None)
 
 
-def _check(tokenizer: Any, facts: _Facts) -> None:
+def _check(tokenizer: PreTrainedTokenizerBase, facts: _Facts) -> None:
     """Raise UserError unless the tokenizer, read again, is the one that the file describes."""
     ids = tokenizer(_TEXT, add_special_tokens=False)["input_ids"]
     found = {

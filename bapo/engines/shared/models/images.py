@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -23,10 +23,12 @@ from bapo import tasks
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
+from bapo.store.files import Json
 from bapo.tasks.files import PLACEHOLDER
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from PIL.Image import Image
+    from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 FAMILIES = ("qwen2_vl", "qwen2_5_vl")
 #: Images that the processor takes at a time.
@@ -68,7 +70,7 @@ class View:
         return View(self.features, self.places, np.concatenate([self.positions, behind], 1))
 
 
-def reads_images(config: Any) -> bool:
+def reads_images(config: PreTrainedConfig) -> bool:
     """Return whether a model of this Hugging Face configuration has a vision tower."""
     return getattr(config, "vision_config", None) is not None
 
@@ -76,7 +78,7 @@ def reads_images(config: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ preparing
 
 
-def to_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def to_messages(messages: Sequence[Json]) -> list[Json]:
     """Return messages whose text has placeholders as processors want them: a list of texts and images each."""
     converted = []
     for message in messages:
@@ -89,7 +91,7 @@ def to_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def prepare(
-    processor: Any, texts: Sequence[str], images: Sequence[Sequence[Any]]
+    processor: ProcessorMixin, texts: Sequence[str], images: Sequence[Sequence[bytes | Image]]
 ) -> list[tuple[list[int], Images | None]]:
     """Return the tokens, with a placeholder for each image token, and the prepared images of every prompt.
 
@@ -99,7 +101,7 @@ def prepare(
     prepared: list[tuple[list[int], Images | None]] = []
     for start in range(0, len(texts), _CHUNK):
         chunk = [[_opened(i) for i in each] for each in images[start : start + _CHUNK]]
-        inputs: dict[str, Any] = {"text": list(texts[start : start + _CHUNK])}
+        inputs: Json = {"text": list(texts[start : start + _CHUNK])}
         if any(chunk):
             inputs["images"] = chunk
         encoded = processor(**inputs, return_tensors=None)
@@ -114,12 +116,10 @@ def prepare(
     return prepared
 
 
-def _opened(image: Any) -> Any:
-    from PIL import Image
+def _opened(image: bytes | Image) -> Image:
+    from PIL import Image as pillow
 
-    if isinstance(image, Image.Image):
-        return image.convert("RGB")
-    return Image.open(io.BytesIO(image)).convert("RGB")
+    return (pillow.open(io.BytesIO(image)) if isinstance(image, bytes) else image).convert("RGB")
 
 
 # ------------------------------------------------------------------------------------------------ processors
@@ -144,7 +144,13 @@ def register_processor() -> type:
     class Qwen2_5_VLProcessor(Full):
         """Images and text; what the library builds from the parameters of ``__init__`` has no video part here."""
 
-        def __init__(self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None, **_: Any):
+        def __init__(
+            self,
+            image_processor: object = None,
+            tokenizer: PreTrainedTokenizerBase = None,
+            chat_template: str | None = None,
+            **_: object,
+        ):
             self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
             self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
             self.video_token_id = tokenizer.convert_tokens_to_ids(self.video_token)
@@ -155,7 +161,9 @@ def register_processor() -> type:
     return Qwen2_5_VLProcessor
 
 
-def build_processor(tokenizer: Any, patch_size: int, merge_size: int, temporal_patch_size: int, pixels: int) -> Any:
+def build_processor(
+    tokenizer: PreTrainedTokenizerBase, patch_size: int, merge_size: int, temporal_patch_size: int, pixels: int
+) -> ProcessorMixin:
     """Return Qwen2.5-VL processor around ``tokenizer`` for square images of ``pixels`` pixels; white is 0 and black -2.
 
     White paper is most of a diagram: as 0 it leaves the patches to what is drawn on them.
@@ -181,7 +189,7 @@ def build_processor(tokenizer: Any, patch_size: int, merge_size: int, temporal_p
     return processor(**parts)
 
 
-def scratch_processor(config: Config, tokenizer: Any) -> Any | None:
+def scratch_processor(config: Config, tokenizer: PreTrainedTokenizerBase) -> ProcessorMixin | None:
     """Build the processor of a model trained from scratch, for its task's images; None where the task is text only.
 
     Raises UserError where the model reads no images.
@@ -199,7 +207,7 @@ def scratch_processor(config: Config, tokenizer: Any) -> Any | None:
     return build_processor(tokenizer, *sizes, pixels=side * side)
 
 
-def load_processor(path: Path | str, revision: str | None = None) -> Any:
+def load_processor(path: Path | str, revision: str | None = None) -> ProcessorMixin:
     """Return the processor of a checkpoint folder or hub name. Raises UserError if none there reads images."""
     register_processor()
     from transformers import AutoProcessor

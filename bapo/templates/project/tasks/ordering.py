@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.tasks import tokenizers
@@ -12,6 +12,7 @@ from bapo.tasks.generated import GeneratedTask, Options, Share, owner
 
 if TYPE_CHECKING:
     import numpy as np
+    from transformers import PreTrainedTokenizerFast
 
     from bapo.experiments.schema import Config, DataConfig
 
@@ -64,13 +65,13 @@ class Ordering(GeneratedTask):
             documents.append(Document(_id(numbers), _prompt(numbers), _answer(ordered)))
         return documents, {"documents": len(documents), "noisy": noisy}
 
-    def build_tokenizer(self, config: Config) -> Any:
+    def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         return tokenizers.build(("=", ","), Lists.of(config.data).number_max)
 
 
 def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
     """Draw as many lists of different numbers as the split has problems, of those that it owns."""
-    lists: dict[Any, list[int]] = {}
+    lists: dict[str | int, list[int]] = {}
     options = Lists.of(data)
     while len(lists) < data.split_sizes[split]:
         numbers = (1 + rng.permutation(options.number_max)[: options.count]).tolist()
