@@ -271,8 +271,8 @@ def independent_difference(a: Estimate, b: Estimate) -> Estimate:
 
 def average_standard_error(errors: Sequence[float]) -> float:
     """Standard error of the average of B independent benchmarks: sqrt(sum SE_b^2) / B."""
-    errors = np.asarray(errors, dtype=np.float64)
-    return float(np.sqrt((errors**2).sum()) / len(errors))
+    squares = np.asarray(errors, dtype=np.float64) ** 2
+    return float(np.sqrt(squares.sum()) / len(errors))
 
 
 # ------------------------------------------------------------------------------------------------ many comparisons

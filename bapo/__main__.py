@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.commands import OF_ANALYSIS
 from analysis.products import FIRST_LOOK
@@ -39,7 +39,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, run: Callable[[Namespace], int] | str, text: str, **options: object) -> ArgumentParser:
+    def command(name: str, run: Callable[[Namespace], int] | str, text: str, **options: Any) -> ArgumentParser:
         """run: a function, or MODULE:FUNCTION, which is called with the command's words."""
         sub = commands.add_parser(name, help=text, description=text, **options)
         sub.set_defaults(run=_call(run) if isinstance(run, str) else run)

@@ -90,7 +90,7 @@ def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Jso
 def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
     """Return task -> method -> the variants that its row of Table 1 has at this scale."""
     blocks = study_file(TUNED).scales.get(study.scale, [])
-    tasks_here = {cell.task: {} for cell in study.cells}
+    tasks_here = dict.fromkeys(cell.task for cell in study.cells)
     rows = {block.task: {m: run.split("+")[1:] for m, run in block.tuned.items()} for block in blocks}
     return {task: rows.get(task, {}) for task in tasks_here}
 

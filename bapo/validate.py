@@ -9,7 +9,7 @@ import copy
 import dataclasses
 import json
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -50,7 +50,7 @@ def plain(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
 
 
-def read(schema: type[Kind], content: object, file: Path | str | None, field: str = "") -> Kind:
+def read(schema: Callable[..., Kind], content: object, file: Path | str | None, field: str = "") -> Kind:
     """Return ``content`` as an object of a pydantic model or a dataclass. field: where in the file it stands.
 
     Raises UserError for a field that does not exist, is missing, or has another type or a value that is not allowed.
@@ -67,7 +67,7 @@ def _adapter(schema: type) -> TypeAdapter[Any]:
     return TypeAdapter(schema)
 
 
-def refused(error: ValidationError, schema: type, file: Path | str | None, field: str = "") -> UserError:
+def refused(error: ValidationError, schema: object, file: Path | str | None, field: str = "") -> UserError:
     """Make the error for one value that a pydantic model refused, with the names that exist where it has none."""
     errors = error.errors()
     first = next((each for each in errors if each["type"] in _SURPLUS), errors[0])

@@ -153,8 +153,8 @@ def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
     window[is_fresh] = windows(groups["version"].to_numpy()[is_fresh])
     hard = correct <= c1 * size + 1e-9
     by_prompt: dict[int, list[int]] = {}
-    for i in np.flatnonzero((is_fresh & hard) | is_again):
-        by_prompt.setdefault(int(place[i]), []).append(int(i))
+    for i in np.flatnonzero((is_fresh & hard) | is_again).tolist():
+        by_prompt.setdefault(int(place[i]), []).append(i)
     rows = []
     for prompt, events in by_prompt.items():
         stored, shown = None, (0, 0)
@@ -244,13 +244,16 @@ def _admission(
     own = {name: x[0] for name, x in zip(names, sums, strict=True) if x[0, 0]}
     df = len(own) - 1 if len(own) > 1 else len(prompts) - 1
     errors = np.nanstd(numbers[1:], axis=0, ddof=1)
+    admitted, expected, difference = (Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True))
     return Admission(
         stored,
         tuple(own),
         int(totals[0, 0]),
         len(prompts),
-        *(Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True)),
-        by_seed=tuple(float((admitted - chance) / count) for count, admitted, chance in own.values()),
+        admitted,
+        expected,
+        difference,
+        tuple(float((admitted - chance) / count) for count, admitted, chance in own.values()),
     )
 
 

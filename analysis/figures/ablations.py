@@ -93,8 +93,8 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
         lines(left, held_out.assign(value=100 * held_out["value"]), block, "value", labels)
         if "bapo" in block.methods:
             mean = 100 * frames.wide(frames.of(held_out, method="bapo"), "value").mean(axis=1)
-            star = {"markersize": 11, "markeredgecolor": "white", "zorder": 6}
-            left.plot(mean.idxmax(), mean.max(), "*", color=style.method_line("bapo")["color"], **star)
+            color = style.method_line("bapo")["color"]
+            left.plot(mean.idxmax(), mean.max(), "*", color=color, markersize=11, markeredgecolor="white", zorder=6)
         lines(middle, _of(norms, block), block, "smoothed", labels)
         middle.set_ylim(0, None)
         dots(right, block, ends[block], labels)

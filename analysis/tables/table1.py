@@ -64,8 +64,8 @@ class Section:
         if (b, a) not in pairs:
             return None
         c = pairs[(b, a)]
-        flip = [statistics.Estimate(-e.mean, e.se, e.df) for e in (c.difference.problems, c.difference.both)]
-        return Comparison(c.b, c.a, column, statistics.SeedDifference(*flip, c.difference.falling), c.adjusted)
+        problems, both = (statistics.Estimate(-e.mean, e.se, e.df) for e in (c.difference.problems, c.difference.both))
+        return Comparison(c.b, c.a, column, statistics.SeedDifference(problems, both, c.difference.falling), c.adjusted)
 
     def printed(self, method: str, column: str) -> str | None:
         """Return the paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
@@ -134,12 +134,12 @@ def _rows(halves: Sequence[Half], block: Sequence[Section | None]) -> Iterator[l
     results = [{r.method: r for r in s.rows} if s else {} for s in block]
     methods = {m: None for rows in results for m in rows if m != BASE}
     for method in ([BASE] if any(BASE in rows for rows in results) else []) + row_order(methods):
-        ours, papers = [], []
+        ours, papers = list[str | Cell](), list[str | Cell]()
         for half, section, rows in zip(halves, block, results, strict=True):
             empty = [""] * len(half.header)
             row = rows.get(method)
-            ours += _ours(section, row) if row else empty
-            papers += (_papers(section, method) if row else []) or empty
+            ours += _ours(section, row) if section and row else empty
+            papers += (_papers(section, method) if section and row else []) or empty
         yield ours
         if any(papers):
             yield papers

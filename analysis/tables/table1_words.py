@@ -50,6 +50,7 @@ def claim_sentences(section: Section) -> list[str]:
         each = []
         for column, title in section.block.benchmarks:
             d = section.comparison(column, a, b)
+            assert d is not None
             each.append(f"{title} {text.signed(100 * d.difference.mean)} ({_interval(d)})")
         line = (
             f"{name_a} minus {name_b}, Avg: {text.signed(100 * c.difference.mean)} points "
@@ -60,9 +61,9 @@ def claim_sentences(section: Section) -> list[str]:
         if all(np.isfinite(rollouts)) and rollouts[1] > 0:
             amounts = f"{text.thousands(rollouts[0])} against {text.thousands(rollouts[1])}"
             line += f" Rollouts: {rollouts[0] / rollouts[1]:.2f} times those of {name_b} ({amounts})."
-        printed = [section.paper.value(m, AVERAGE) if section.paper else None for m in (a, b)]
-        if None not in printed:
-            line += f" The paper reports {text.signed(printed[0] - printed[1], 2)} points with {section.paper.title}."
+        first, second = (section.paper.value(m, AVERAGE) if section.paper else None for m in (a, b))
+        if section.paper and first is not None and second is not None:
+            line += f" The paper reports {text.signed(first - second, 2)} points with {section.paper.title}."
         lines.append(line)
     return lines
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from omegaconf import DictConfig
 
 from bapo import seeds
 from bapo.algorithm.rollouts import Group, between
+
+if TYPE_CHECKING:
+    from bapo.experiments.schema import TrainConfig
 
 
 class Cutting(Protocol):
@@ -86,14 +88,14 @@ def next_average_reward(previous: float | None, batch_mean: float, kind: str, de
     return decay * previous + (1.0 - decay) * batch_mean
 
 
-def mini_batches(method: Cutting, train: DictConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
+def mini_batches(method: Cutting, train: TrainConfig, seed: int, step: int, groups: list[Group]) -> list[list[Group]]:
     """Cut the batch of a step into mini-batches, once for each pass that the method makes over it."""
     passes = range(method.passes(step))
     return [part for number in passes for part in _one_pass(method, train, seed, step, groups, number)]
 
 
 def _one_pass(
-    method: Cutting, train: DictConfig, seed: int, step: int, groups: list[Group], number: int
+    method: Cutting, train: TrainConfig, seed: int, step: int, groups: list[Group], number: int
 ) -> list[list[Group]]:
     """Shuffle the batch and cut it; the method says which groups stay together.
 
@@ -110,7 +112,7 @@ def _one_pass(
     ]
 
 
-def _cut(units: list[list[Group]], train: DictConfig, rng: np.random.Generator) -> list[list[Group]]:
+def _cut(units: list[list[Group]], train: TrainConfig, rng: np.random.Generator) -> list[list[Group]]:
     """Shuffle the units and cut them into mini-batches."""
     units = [units[i] for i in rng.permutation(len(units))]
     if train.underfilled == "fewer-updates":

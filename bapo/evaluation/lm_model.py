@@ -99,7 +99,8 @@ class TorchLM(TemplateLM):
             name = requests[seeing[0]].task_name
             raise UserError(f"{name}: the problems have images, which this model cannot read")
         rows = [Row(tuple(tokens), "") for tokens in self.tok_encode([request.args[0] for request in requests])]
-        seen = prepare(self.processor, [requests[i].args[0] for i in seeing], [visual[i] for i in seeing])
+        texts, shown = [requests[i].args[0] for i in seeing], [visual[i] for i in seeing]
+        seen = prepare(self.processor, texts, shown) if self.processor is not None else []
         for i, (tokens, images) in zip(seeing, seen, strict=True):
             rows[i] = Row(tuple(tokens), "", images)
         return rows

@@ -83,12 +83,13 @@ def steps(config: Config, problems: int | None = None) -> int:
     """
     if config.train.steps is not None:
         return config.train.steps
-    problems = config.data.split_sizes.train if problems is None else problems
+    problems = config.data.split_sizes["train"] if problems is None else problems
     if problems < config.train.batch_size:
         raise UserError(
             f"train.batch_size={config.train.batch_size}: larger than the {problems} problems of "
             f"train.epochs={config.train.epochs}; there would be no step"
         )
+    assert config.train.epochs is not None  # where steps is None
     return config.train.epochs * (problems // config.train.batch_size)
 
 

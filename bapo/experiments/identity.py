@@ -112,7 +112,7 @@ def shipped_base(config: Config) -> shipped_bases.Shipped | None:
 
 def base_recipe(config: Config) -> str:
     """Identify what a base model is trained from and how; it sees documents and none of the problems."""
-    content = {name: meaning(getattr(config, name), "documents") for name in ("data", "base", "sampling")}
+    content: Json = {name: meaning(getattr(config, name), "documents") for name in ("data", "base", "sampling")}
     content |= {"task": _task(config), "model": _model(config, "documents")}
     content["count"] = config.data.split_sizes.get("base")
     return digest(content | {"revision": [REVISIONS["data"], REVISIONS["base"]]})

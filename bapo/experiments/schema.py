@@ -6,7 +6,7 @@ A key belongs to the identity of every job that reads its part, but where it is 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self
 
 from omegaconf import OmegaConf
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializeAsAny, model_validator
@@ -16,12 +16,9 @@ from bapo.store import wheels
 from bapo.store.files import Json
 from bapo.validate import Only, Unidentified, plain, wrong
 
-Kind = TypeVar("Kind")
-
-
-#: a mapping that takes any name; its values can be read as attributes
-Open = Annotated[dict[str, Kind], AfterValidator(OmegaConf.create), PlainSerializer(plain)]
+#: mappings that take any name; their values can be read as attributes
 Options = Annotated[Json, AfterValidator(OmegaConf.create), PlainSerializer(plain)]
+Counts = Annotated[dict[str, int], AfterValidator(OmegaConf.create), PlainSerializer(plain)]
 AtLeastOne = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
@@ -66,7 +63,7 @@ class TaskConfig(Node):
 class DataConfig(Node):
     source: Literal["generated", "hub"] = "generated"
     seed: int = 0
-    split_sizes: Annotated[Open[int], PROBLEMS] = {}  # split -> problems; base: documents
+    split_sizes: Annotated[Counts, PROBLEMS] = {}  # split -> problems; base: documents
     generator: Options = {}  # parameters of the task's generator
     prompt: str  # the task's prompt template
     hub: Annotated[Options, PROBLEMS] = {}  # repository, revision, files of each split: docs/data.md
@@ -247,7 +244,7 @@ class Config(Node):
     data: DataConfig
     model: ModelConfig
     base: BaseConfig
-    regimes: Open[int] = {}  # base.iterations of weaker bases: experiments/variants.yaml
+    regimes: Counts = {}  # base.iterations of weaker bases: experiments/variants.yaml
     #: iterations of the base, temperature, learning_rate and steps: experiments/variants.yaml, docs/matched.md
     matched: Options = {}
     models: Options = {}  # of the setting: model -> values of any part over the setting's

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bapo import methods
 from bapo.engines.shared import vllm
+from bapo.experiments import budgets
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import allocation, devices, environment
@@ -161,7 +162,7 @@ def trained(place: Place) -> list[Row]:
 def expected_ages(config: Config) -> list[int]:
     """Return how many steps of updates alpha is behind in each step (Algorithm 1, lines 3-5)."""
     method, version, ages = methods.of_run(config), 0, []
-    for step in range(1, config.train.steps + 1):
+    for step in range(1, budgets.steps(config) + 1):
         version = step - 1 if method.syncs_rollout_policy(step) else version
         ages.append(step - 1 - version)
     return ages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 from pydantic import ValidationError
@@ -13,6 +13,9 @@ from pydantic import ValidationError
 from bapo import project
 from bapo.errors import unknown
 from bapo.methods.base import Batch, Method, MethodConfig, MethodError, Sampler
+
+if TYPE_CHECKING:
+    from bapo.experiments.schema import Config
 
 __all__ = ["Batch", "Method", "MethodConfig", "MethodError", "Sampler", "build", "checked", "config_of", "get", "table"]
 
@@ -124,6 +127,6 @@ def build(node: Mapping[str, Any] | MethodConfig, batch_size: int, seed: int) ->
     return get(config.algorithm)(config, batch_size=batch_size, seed=seed)
 
 
-def of_run(config: DictConfig) -> Method:
+def of_run(config: Config) -> Method:
     """Build the method of a run from its composed configuration."""
     return build(config.method, batch_size=config.train.batch_size, seed=config.seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,7 +41,7 @@ class BAPO(Method):
 
     def __init__(self, config: BAPOConfig, batch_size: int, seed: int) -> None:
         super().__init__(config, batch_size, seed)
-        self.bad: HardPrompts[HardPrompt] = HardPrompts(config.bad_capacity or batch_size)
+        self.bad: HardPrompts[Any] = HardPrompts(config.bad_capacity or batch_size)
         self.high = HighQuality(config.high_steps, config.high_capacity)
         self.average_reward: float | None = None
 

@@ -108,7 +108,7 @@ def generation_batches(config: Config) -> float:
     if not hasattr(m, "m") or m.algorithm == "bapo_without_x2":
         return 1.0
     half = max(1, config.train.batch_size // 2)
-    return 1.0 + (m.max_reevaluated or half) / config.train.batch_size / m.m
+    return 1.0 + (getattr(m, "max_reevaluated", None) or half) / config.train.batch_size / m.m
 
 
 def step_seconds(

@@ -96,8 +96,8 @@ def _memory(config: Config, gpus: int) -> int:
 
 def _sampling_bytes(config: Config) -> float:
     """Count the bytes of an evaluation: weights, those that the fast forward joins, keys and values of all rows."""
-    pretrained = config.model.kind == "pretrained" and config.model.parameters
-    return 8 * config.model.parameters + 2**30 if pretrained else 0.0
+    parameters = config.model.parameters if config.model.kind == "pretrained" else None
+    return 8 * parameters + 2**30 if parameters else 0.0
 
 
 def _training_bytes(config: Config) -> float:

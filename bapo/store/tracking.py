@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import TYPE_CHECKING
 
 from bapo.validate import plain
+
+if TYPE_CHECKING:
+    from bapo.experiments.schema import Config
 
 
 class NoTracking:
@@ -21,7 +23,7 @@ class NoTracking:
 class WandbTracking(NoTracking):
     """A wandb run in the run directory; needs neither account nor network in offline mode."""
 
-    def __init__(self, config: DictConfig, folder: Path, identity: str) -> None:
+    def __init__(self, config: Config, folder: Path, identity: str) -> None:
         # wandb reads the mode for its own telemetry here: offline, it would load a web client and try the network
         os.environ.setdefault("WANDB_MODE", config.tracking.mode)
         os.environ.setdefault("WANDB_SILENT", "true")
@@ -54,5 +56,5 @@ class WandbTracking(NoTracking):
         self.run.finish()
 
 
-def start(config: DictConfig, folder: Path, identity: str) -> NoTracking:
+def start(config: Config, folder: Path, identity: str) -> NoTracking:
     return WandbTracking(config, folder, identity) if config.tracking.kind == "wandb" else NoTracking()

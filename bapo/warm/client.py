@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Mapping
 
 #: signals that somebody may send to the process that they know
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -37,7 +38,7 @@ def main() -> None:
     end(status)
 
 
-def pack(words: list[str], environment: dict[bytes, bytes]) -> bytes:
+def pack(words: list[str], environment: Mapping[bytes, bytes]) -> bytes:
     """Join words and variables; the server takes them apart at the zero bytes, which none can contain."""
     variables = (name + b"=" + value for name, value in environment.items())
     return b"\0".join([str(len(words)).encode(), *map(os.fsencode, words), *variables])

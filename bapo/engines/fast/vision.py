@@ -7,24 +7,18 @@ falls away.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
-        Qwen2_5_VisionTransformerPretrainedModel,
-        Qwen2_5_VLRMSNorm,
-    )
+from torch import Tensor
 
 #: Larger towers gain nothing.
 MAX_PARAMETERS = 64_000_000
 _PLAIN_MODULES = ("transformers.models.qwen2_5_vl.", "transformers.activations", "torch.nn.modules.")
 
 
-def supports(visual: nn.Module) -> bool:
+def supports(visual: Any) -> bool:
     """Return whether ``visual`` is a tower whose images :func:`forward` can compute, if they are of one size."""
     modules, parameters = list(visual.modules()), list(visual.parameters())
     return (
@@ -36,7 +30,7 @@ def supports(visual: nn.Module) -> bool:
     )
 
 
-def fits(visual: Qwen2_5_VisionTransformerPretrainedModel, grids: Tensor) -> bool:
+def fits(visual: Any, grids: Tensor) -> bool:
     """Return whether every block sees whole images of these patches, int64 [images, 3], and all are of one size."""
     t, height, width = grids[0].tolist()
     window = visual.window_size // visual.patch_size  # patches a side; a window that holds the image is the image
@@ -45,7 +39,7 @@ def fits(visual: Qwen2_5_VisionTransformerPretrainedModel, grids: Tensor) -> boo
     return alike and (whole or set(visual.fullatt_block_indexes) >= set(range(len(visual.blocks))))
 
 
-def forward(visual: Qwen2_5_VisionTransformerPretrainedModel, pixels: Tensor, grids: Tensor) -> Tensor:
+def forward(visual: Any, pixels: Tensor, grids: Tensor) -> Tensor:
     """Turn [images * patches, values] into [images * image tokens, hidden of the language model]."""
     count, (_, height, width) = len(grids), grids[0].tolist()
     merge, patches = visual.spatial_merge_size, height * width
@@ -64,7 +58,7 @@ def forward(visual: Qwen2_5_VisionTransformerPretrainedModel, pixels: Tensor, gr
     return merger.mlp(_norm(x, merger.ln_q).view(-1, merger.hidden_size))
 
 
-def _norm(x: Tensor, norm: Qwen2_5_VLRMSNorm) -> Tensor:
+def _norm(x: Tensor, norm: Any) -> Tensor:
     return F.rms_norm(x, (x.shape[-1],), norm.weight, norm.variance_epsilon)
 
 
@@ -73,9 +67,7 @@ def _half_turned(x: Tensor) -> Tensor:
     return torch.cat((-second, first), -1)
 
 
-def _rotations(
-    visual: Qwen2_5_VisionTransformerPretrainedModel, height: int, width: int, merge: int
-) -> tuple[Tensor, Tensor]:
+def _rotations(visual: Any, height: int, width: int, merge: int) -> tuple[Tensor, Tensor]:
     """Return cosines and sines [patches, size of a head] in the order of patches: merged squares, row by row."""
     rows = torch.arange(height)[:, None].expand(height, width)
     columns = torch.arange(width)[None, :].expand(height, width)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from bapo.engines.shared.models.images import Images, prepare, to_messages
 from bapo.engines.shared.sampling import SamplingParameters, sample
 from bapo.errors import UserError
 from bapo.graders.verdict import Verdict
+from bapo.store.files import Json
 from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
 
@@ -57,7 +58,7 @@ def read_prompts(
     if with_images and processor is None:
         raise UserError(f"{path}: the problems have images, which this model cannot read; choose one that can")
     texts = [chat(tokenizer, [{"role": "user", "content": p.prompt}], images=with_images) for p in problems]
-    if with_images:
+    if processor is not None and with_images:
         try:
             encoded = prepare(processor, texts, [p.images for p in problems])
         except (ValueError, OSError) as error:
@@ -77,18 +78,12 @@ def read_prompts(
 
 
 def chat(
-    tokenizer: PreTrainedTokenizerBase,
-    messages: list[dict[str, str]],
-    add_generation_prompt: bool = True,
-    images: bool = False,
+    tokenizer: PreTrainedTokenizerBase, messages: list[Json], add_generation_prompt: bool = True, images: bool = False
 ) -> str:
     """Return a conversation in the model's own template; images: ``<image>`` in a message stands for one."""
-    return tokenizer.apply_chat_template(
-        to_messages(messages) if images else messages,
-        tokenize=False,
-        add_generation_prompt=add_generation_prompt,
-        continue_final_message=not add_generation_prompt,
-    )
+    told = to_messages(messages) if images else messages
+    style: Json = {"add_generation_prompt": add_generation_prompt, "continue_final_message": not add_generation_prompt}
+    return str(tokenizer.apply_chat_template(told, tokenize=False, **style))
 
 
 class PromptStream:
@@ -145,7 +140,7 @@ def draw(
     key: int,
     parameters: SamplingParameters,
     keys: Sequence[int] | None = None,
-    **options: object,
+    **options: Any,
 ) -> list[Samples]:
     """Sample ``count`` responses to each prompt; see :func:`sample`, which takes ``options``.
 
@@ -162,7 +157,7 @@ def decode(tokenizer: PreTrainedTokenizerBase, samples: Samples) -> list[Respons
     """Return the texts of all responses, without special tokens; equal responses are decoded once."""
     drawn = [tuple(row[:n]) for row, n in zip(samples.tokens.tolist(), samples.lengths, strict=True)]
     different = list(dict.fromkeys(drawn))
-    texts = tokenizer.batch_decode(different, skip_special_tokens=True)
+    texts = tokenizer.batch_decode([list(tokens) for tokens in different], skip_special_tokens=True)
     known = {tokens: Response(text, len(tokens)) for tokens, text in zip(different, texts, strict=True)}
     return [known[tokens] for tokens in drawn]
 
@@ -210,10 +205,11 @@ def demonstrate(
     groups: list[Group | None] = []
     for prompt in prompts:
         row = prompt.row
-        text = task.demonstration(prompt.id, tokenizer.decode(row.tokens, skip_special_tokens=True), row.ground_truth)
+        question = str(tokenizer.decode(list(row.tokens), skip_special_tokens=True))
+        text = task.demonstration(prompt.id, question, row.ground_truth)
         tokens = [] if text is None else tokenizer(text, add_special_tokens=False)["input_ids"]
         tokens = [*tokens, *parameters.eos_ids[:1]]
-        written = tokenizer.decode(tokens, skip_special_tokens=True)
+        written = str(tokenizer.decode(tokens, skip_special_tokens=True))
         fits = text is not None and 0 < len(tokens) <= parameters.max_tokens
         if not fits or not task.verify(written, row.ground_truth).correct:
             groups.append(None)

@@ -6,7 +6,7 @@ import math
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,7 +126,7 @@ def step_row(
     method: Method,
     parameters: int,
     ledger: Ledger,
-    update: dict[str, float],
+    update: Mapping[str, float],
     seconds: dict[str, float],
 ) -> Json:
     """One row of ``steps.parquet``.

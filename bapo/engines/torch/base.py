@@ -75,7 +75,7 @@ def _train_scratch(config: Config) -> Json:
     device = models.device_of(config)
     base = config.base
     model, tokenizer = models.build_scratch(config)
-    model.to(device).train()
+    torch.nn.Module.to(model, device).train()
     buckets = _buckets(config, draw_documents(config), tokenizer)
     shares = np.array([len(b.ids) for b in buckets], dtype=np.float64)
     shares /= shares.sum()
@@ -143,7 +143,7 @@ class Bucket:
 
     ids: np.ndarray
     start: int
-    images: list[images.Images]
+    images: list[images.Images | None]
 
 
 def draw_documents(config: Config) -> list[Document]:
@@ -161,13 +161,12 @@ def draw_documents(config: Config) -> list[Document]:
 
 def _buckets(config: Config, documents: list[Document], tokenizer: PreTrainedTokenizerBase) -> list[Bucket]:
     """Return tokenised documents by shape."""
-    images_of: list[images.Images] = []
+    images_of: list[images.Images | None] = []
     if any(d.images for d in documents):
         processor = images.scratch_processor(config, tokenizer)
-        texts = [
-            tokenizer.apply_chat_template(images.to_messages([{"role": "user", "content": d.prompt}]), tokenize=False)
-            for d in documents
-        ]
+        assert processor is not None
+        asked = [images.to_messages([{"role": "user", "content": d.prompt}]) for d in documents]
+        texts = [str(tokenizer.apply_chat_template(messages, tokenize=False)) for messages in asked]
         prepared = images.prepare(processor, texts, [list(d.images) for d in documents])
         prompts, images_of = [tokens for tokens, _ in prepared], [pictures for _, pictures in prepared]
     else:

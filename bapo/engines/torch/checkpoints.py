@@ -25,7 +25,7 @@ from bapo.experiments.schema import CheckpointConfig
 from bapo.store.files import CHECKSUMS, TABLES, damaged_files, explained, fingerprints, read_json, sync, write_json
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
     from bapo.engines.torch.learner import Trained
     from bapo.store.files import Json
@@ -52,7 +52,7 @@ def steps_with_trainer(run: Path) -> list[int]:
 def save(
     run: Path,
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin,
     weights: dict[str, PreTrainedModel],
     trained: dict[str, Trained],
     groups: list[Group],

@@ -213,7 +213,10 @@ class Learner(Trained):
 
     @torch.no_grad()
     def _reference_logprobs(self, rows: Rows) -> Tensor | None:
-        return self._score(self.reference, rows).logprobs if self.method.needs_reference else None
+        if not self.method.needs_reference:
+            return None
+        assert self.reference is not None
+        return self._score(self.reference, rows).logprobs
 
     def _score(self, model: PreTrainedModel, rows: Rows, entropy: bool = False) -> models.Scored:
         return models.score(

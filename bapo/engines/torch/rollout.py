@@ -160,10 +160,7 @@ class StepSampler:
         self.model, self.generator, self.stream = model, generator, stream
         self.group_size, self.step, self.ledger = group_size, step, ledger
         self.rows, self.budget, self.embedder, self._embedded = rows or 256, budget, embedder, False
-        self.rollout: tuple[PreTrainedModel, int] = (
-            model,
-            step - 1,
-        )  # alpha and its version, once the step has settled it
+        self.rollout = (model, step - 1)  # alpha and its version, once the step has settled it
         self._drawn: set[str] = set()
         self._calls = 0
 

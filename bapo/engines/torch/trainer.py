@@ -263,6 +263,7 @@ class Trainer:
             checkpoints.load_optimizer(self.critic, trainer / checkpoints.CRITIC_OPTIMIZER)
         self.reference_moved = (trainer / checkpoints.REFERENCE).exists()
         if self.reference_moved:
+            assert self.learner.reference is not None
             checkpoints.load_weights(self.learner.reference, trainer / checkpoints.REFERENCE)
         if self.rollout_model is not self.model:
             checkpoints.load_weights(self.rollout_model, trainer / checkpoints.ROLLOUT)

@@ -11,16 +11,15 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import ray
 import torch
 import torch.distributed as dist
-from PIL.Image import Image
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from verl.utils import model as verl_model
 from verl.utils.config import omega_conf_to_dataclass
-from verl.workers.config import HFModelConfig, RolloutConfig, TrainingWorkerConfig
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead, FSDPEngineWithValueHead
@@ -100,7 +99,7 @@ def generate(model: PreTrainedModel, requests: list[Request]) -> list[tuple[list
 class Server:
     """Ray actor: tokens in, tokens out, requests gathered into batches."""
 
-    def __init__(self, config: RolloutConfig, model_config: HFModelConfig) -> None:
+    def __init__(self, config: Any, model_config: Any) -> None:
         from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
@@ -124,7 +123,7 @@ class Server:
         prompt_ids: list[int],
         sampling_params: Json,
         request_id: str,
-        image_data: list[Image] | None = None,
+        image_data: list[Any] | None = None,
         **_: object,
     ) -> TokenOutput:
         self.sleeper.generate()
@@ -141,7 +140,8 @@ class Server:
         parameters = replace(parameters, eos_ids=tuple(ends))
         images = prepared(self.processor, list(image_data or []))
         result = asyncio.get_running_loop().create_future()
-        self.waiting.append(Request(prompt, parameters, *p["draw"], images, result))
+        key, prompt_key, sample_number = p["draw"]
+        self.waiting.append(Request(prompt, parameters, key, prompt_key, sample_number, images, result))
         self.arrived.set()
         self.under_way += 1
         try:
@@ -217,9 +217,7 @@ class Replica(RolloutReplica):
 class Adapter(BaseRollout):
     """Lives in the training worker and pushes its weights to the server."""
 
-    def __init__(
-        self, config: RolloutConfig, model_config: HFModelConfig, device_mesh: dist.DeviceMesh, replica_rank: int = -1
-    ) -> None:
+    def __init__(self, config: Any, model_config: Any, device_mesh: dist.DeviceMesh, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
         size = self.config.tensor_model_parallel_size * self.config.data_parallel_size
         rank = int(os.environ.get("RANK", 0))
@@ -238,11 +236,7 @@ class Adapter(BaseRollout):
             await getattr(ray.get_actor(server_name(self.replica_rank)), method).remote(*arguments)
 
     async def update_weights(
-        self,
-        weights: Iterable[tuple[str, torch.Tensor]],
-        wire_format: str = "named_tensors",
-        global_steps: int | None = None,
-        **_: object,
+        self, weights: Any, wire_format: str = "named_tensors", global_steps: int | None = None, **_: object
     ) -> None:
         named = {n: (w.full_tensor() if hasattr(w, "full_tensor") else w).detach().cpu() for n, w in weights}
         await self._tell("load_weights", named, global_steps)
@@ -265,9 +259,7 @@ class CPUEngine(FSDPEngineWithLMHead):
             transformer_impl.CPUOffloadPolicy = original
 
 
-def load_value_model(
-    local_path: str, torch_dtype: torch.dtype, model_config: PreTrainedConfig, trust_remote_code: bool
-) -> PreTrainedModel:
+def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> PreTrainedModel:
     """verl's ``load_valuehead_model``, which insists on flash attention."""
     from transformers import AutoModelForTokenClassification
 
@@ -291,7 +283,7 @@ for _kind, _engine in (("language_model", CPUEngine), ("value_model", CPUValueEn
 
 
 class CPUTrainingWorker(TrainingWorker):
-    def __init__(self, config: TrainingWorkerConfig) -> None:
+    def __init__(self, config: Any) -> None:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         if not dist.is_initialized():
             # verl would ask for "cpu:gloo,cpu:gloo", which torch refuses

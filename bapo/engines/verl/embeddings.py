@@ -10,11 +10,11 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.numpy import load_file, save_file
-from transformers import PreTrainedModel
 
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.prompts import mean_states
@@ -33,7 +33,7 @@ class StoredEmbedder:
         path: Path,
         prompts: Sequence[Prompt],
         complete: Callable[[Prompt], Prompt],
-        load: Callable[[], PreTrainedModel],
+        load: Callable[[], Any],
         say: Callable[[str], None],
     ) -> None:
         """complete: the prompt with its tokens and images; load: gives the model before training, on the CPU."""
@@ -51,10 +51,7 @@ class StoredEmbedder:
 
 
 def _computed(
-    prompts: Sequence[Prompt],
-    complete: Callable[[Prompt], Prompt],
-    load: Callable[[], PreTrainedModel],
-    say: Callable[[str], None],
+    prompts: Sequence[Prompt], complete: Callable[[Prompt], Prompt], load: Callable[[], Any], say: Callable[[str], None]
 ) -> tuple[np.ndarray, int]:
     vectors, tokens, said = [], 0, time.monotonic()
     with all_cores():

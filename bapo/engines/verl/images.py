@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bapo.store.files import Json
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+    from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
     from bapo.engines.shared.models.images import Images
 
@@ -108,7 +108,7 @@ def mend_rows_without_images() -> None:
     original = getattr(qwen2_vl._get_input_embeds, "original", qwen2_vl._get_input_embeds)
 
     def embeds(
-        model: PreTrainedModel, input_ids: Tensor, attention_mask: Tensor | None = None, *pictures: Tensor | None
+        model: Any, input_ids: Tensor, attention_mask: Tensor | None = None, *pictures: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
         if any(pixels is not None for pixels in pictures[:2]):  # of images and of videos; their grids follow
             return original(model, input_ids, attention_mask, *pictures)
@@ -120,5 +120,5 @@ def mend_rows_without_images() -> None:
         picture, _ = qwen2_vl.unpack_visual_output(model.visual(pixels, grid_thw=grid))
         return embedded + 0.0 * picture.mean(), attention_mask
 
-    embeds.original = original
+    vars(embeds)["original"] = original
     qwen2_vl._get_input_embeds = embeds

@@ -32,4 +32,4 @@ if os.environ.get("VERL_PLATFORM") == "cpu":
     _register_cpu()
     if "vllm._custom_ops" in sys.modules:  # a worker of vLLM, which imports verl for its extension
         # vLLM would pack linear layers for oneDNN and empty their weights: nothing could be loaded into them again
-        sys.modules["vllm._custom_ops"]._supports_onednn = False
+        vars(sys.modules["vllm._custom_ops"])["_supports_onednn"] = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -96,7 +97,7 @@ class SeededSingleTurn(AgentLoopBase):
         super().__init__(*arguments, **options)
         chats.prepare(self.tokenizer, self.config.bapo.config)
 
-    async def run(self, sampling_params: Json, **row: object) -> AgentLoopOutput:
+    async def run(self, sampling_params: Json, **row: Any) -> AgentLoopOutput:
         longest = self.rollout_config.response_length
         prompt_ids, pictures = await self.loop.run_in_executor(
             None, images.encode, self.tokenizer, self.processor, row["raw_prompt"]
@@ -140,7 +141,7 @@ class SeededSingleTurn(AgentLoopBase):
         if self.rollout_config.name == CPU_ROLLOUT:
             key = row.get("draw_key") or seeds.key64(self.config.bapo.config.seed, "probe", row["data_source"], 0)
             prompt_key = int(row.get("prompt_key") or seeds.key64(row["extra_info"]["id"]))
-            number = int((row.get("part") or {}).get("number", row["session_id"]))
+            number = int({"number": row["session_id"], **(row.get("part") or {})}["number"])
             parameters["draw"] = (int(key), prompt_key, number)
         return parameters
 

@@ -32,7 +32,7 @@ class Rows(Samples):
 
     keys: list[str]
 
-    def select(self, index: Sequence[int]) -> Rows:
+    def select(self, index: Sequence[int] | np.ndarray) -> Rows:
         return Rows.of(super().select(index), [self.keys[i] for i in index])
 
     @staticmethod

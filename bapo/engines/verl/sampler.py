@@ -39,7 +39,8 @@ class StepSampler:
     def __init__(self, trainer: MethodTrainer, step: int, budget: int | None) -> None:
         """budget: of tokens, for a response of this step's rollout and one that is resumed."""
         self.trainer, self.step, self.budget = trainer, step, budget
-        self.ledger, self.seconds = Ledger(), defaultdict(float)
+        self.ledger = Ledger()
+        self.seconds: dict[str, float] = defaultdict(float)
         self.rollout_version = step - 1  # alpha's, once the step has settled it
         self._drawn: set[str] = set()
         self._fresh: list[Group] = []

@@ -69,7 +69,7 @@ class MethodTrainer(ResumableTrainer):
     def __init__(self, config: DictConfig) -> None:
         super().__init__(config)
         self.loaded: int | None = None  # version of the weights that the rollout engine holds
-        self.sampler: StepSampler | None = None
+        self.sampler: StepSampler  # of the running step
         self.fresh: list[Group] = []
         self.batch = Batch([])
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 X = "x"  #: the unknown
 _PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
@@ -20,9 +20,9 @@ INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
 class Node(NamedTuple):
     """``left sign right``; an operand is a number, the unknown X or another node."""
 
-    left: Node | int | str
+    left: Any
     sign: str
-    right: Node | int | str
+    right: Any
 
 
 def to_text(term: Node | int | str) -> str:
@@ -47,7 +47,7 @@ def canonical(term: Node | int | str) -> str:
     return f"({term.sign.join(sorted(map(canonical, _flat(term, term.sign))))})"
 
 
-def _flat(term: Node | int | str, sign: str) -> list[Node | int | str]:
+def _flat(term: Node | int | str, sign: str) -> list[Any]:
     """Return the operands of nested sums, or products, as one list."""
     if isinstance(term, Node) and term.sign == sign:
         return _flat(term.left, sign) + _flat(term.right, sign)

@@ -6,22 +6,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 import transformers
 from safetensors import SafetensorError
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForImageTextToText,
-    AutoTokenizer,
-    GenerationConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    ProcessorMixin,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 
 from bapo import seeds, tasks
 from bapo.engines.shared.models import chats, images, pretrained
@@ -33,6 +24,9 @@ from bapo.gpu import environment
 from bapo.store.files import Json
 from bapo.tasks.job import base_folder
 from bapo.validate import plain
+
+if TYPE_CHECKING:
+    from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 #: Families whose logits are lm_head(last hidden state) with no further scaling, so that the head can be applied to
 #: response positions alone. Every other model goes through its full forward.
@@ -99,13 +93,13 @@ def build_scratch(config: Config) -> tuple[PreTrainedModel, PreTrainedTokenizerB
 _UNNAMED = {"head_dim", "rope_theta"}
 
 
-def _require_known(blank: PreTrainedConfig, architecture: Json, path: str) -> None:
+def _require_known(blank: transformers.PreTrainedConfig, architecture: Json, path: str) -> None:
     """Raise UserError for a key that the family's configuration ``blank`` does not have: it would keep it unread."""
     for name, value in architecture.items():
         if not hasattr(blank, name) and name not in _UNNAMED:
             names = sorted({*blank.to_dict(), *_UNNAMED})
             raise UserError(unknown(f"{path}.{name}", f"{blank.model_type} has no '{name}'", name, names))
-        if isinstance(value, dict) and hasattr(below := getattr(blank, name, None), "model_type"):
+        if isinstance(value, dict) and isinstance(below := getattr(blank, name, None), transformers.PreTrainedConfig):
             _require_known(below, value, f"{path}.{name}")
 
 
@@ -164,7 +158,7 @@ def generation_of(model: PreTrainedModel) -> GenerationConfig | None:
     return getattr(model, "generation_config", None)
 
 
-def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | ProcessorMixin, folder: Path) -> None:
     """Write weights as safetensors, configuration and tokenizer (or its processor) in Hugging Face format."""
     if (generation := generation_of(model)) is not None:
         generation.do_sample = True  # sampling is configured by us, never by a file beside the weights

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase, ProcessorMixin
 
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
@@ -25,7 +25,7 @@ ENDS = "more_end_ids"
 OWN = "own_chat_template"
 
 
-def prepare(tokenizer: PreTrainedTokenizerBase, config: Config) -> PreTrainedTokenizerBase:
+def prepare(tokenizer: Any, config: Config) -> Any:
     """Have a tokenizer, or a processor, render messages as ``config.data`` says; returns it.
 
     A tokenizer also learns the ids of ``sampling.stop_tokens``. Raises UserError for one that is no token of it.
@@ -43,7 +43,7 @@ def prepare(tokenizer: PreTrainedTokenizerBase, config: Config) -> PreTrainedTok
 
 
 @contextmanager
-def own_template(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
+def own_template(tokenizer: PreTrainedTokenizerBase | ProcessorMixin) -> Iterator[None]:
     """Give a prepared tokenizer the template that the model came with: a checkpoint may be asked in other ways, too."""
     current = tokenizer.chat_template
     tokenizer.chat_template = getattr(tokenizer, OWN, current)
@@ -76,7 +76,7 @@ def turn_end(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """Return the token that the template puts behind a model's turn; None where it puts none there."""
     said = "Yes"
     turns = [{"role": "user", "content": "Is it?"}, {"role": "assistant", "content": said}]
-    text = tokenizer.apply_chat_template(turns, tokenize=False)
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False))
     behind = text[text.rindex(said) + len(said) :].lstrip()
     ids = tokenizer(behind, add_special_tokens=False)["input_ids"] if behind else []
     return int(ids[0]) if ids and ids[0] in tokenizer.all_special_ids else None

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -144,13 +144,7 @@ def register_processor() -> type:
     class Qwen2_5_VLProcessor(Full):
         """Images and text; what the library builds from the parameters of ``__init__`` has no video part here."""
 
-        def __init__(
-            self,
-            image_processor: object = None,
-            tokenizer: PreTrainedTokenizerBase = None,
-            chat_template: str | None = None,
-            **_: object,
-        ):
+        def __init__(self, image_processor: Any = None, tokenizer: Any = None, chat_template: Any = None, **_: object):
             self.image_token, self.video_token = "<|image_pad|>", "<|video_pad|>"
             self.image_token_id = tokenizer.convert_tokens_to_ids(self.image_token)
             self.video_token_id = tokenizer.convert_tokens_to_ids(self.video_token)

@@ -58,12 +58,10 @@ class StaticLayer(DynamicLayer):
             buffer[places, :, :length] = buffer[sources, :, :length]
         self._show(rows, length)
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: object, **more: object) -> tuple[Tensor, Tensor]:
         """Append [rows, heads, new tokens, head size]; returns all keys and values so far (the library's interface)."""
         if not self.buffers:
-            return super().update(key_states, value_states, *args, **kwargs)
+            return super().update(key_states, value_states, *args, **more)
         rows, end = len(key_states), self.keys.shape[-2] + key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
             buffer[:rows, :, end - new.shape[-2] : end] = new
