@@ -60,7 +60,6 @@ def test_the_comparison_draws_it_and_the_report_shows_it(project: Path) -> None:
 
 
 def test_a_study_knows_it_and_names_what_is_wrong(project: Path) -> None:
-    assert studies.load_study("lengths", "laptop").name == "lengths"
     assert products.own_figures("lengths") == [FIGURE] and products.own_figures("table1") == []
     describe(project, "figures/none.py:draw")
     with pytest.raises(UserError, match=r"figures=figures/none\.py:draw: no file"):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from support.pages import example, write_rows
 
@@ -72,11 +72,8 @@ def configuration() -> object:
 
 def test_rows_become_problems_that_the_verifier_knows(project: Path) -> None:
     summary = make_data(configuration())
-    assert {name: counts["problems"] for name, counts in summary["problems"].items()} == {
-        "train": 3,
-        "probe": 2,
-        "mine_test": 2,
-    }
+    sizes = {name: counts["problems"] for name, counts in summary["problems"].items()}
+    assert sizes == {"train": 3, "probe": 2, "mine_test": 2}
     assert summary["golds"] == {"mine_test": 3}  # graded, each alternative of its own
     problems = read_problems(project / "results/laptop/mine/data/train.parquet")
     assert problems[0].prompt == "Question: one, two? Answer:"
@@ -117,25 +114,8 @@ def test_a_probe_from_its_own_file_takes_no_row_from_training(project: Path) -> 
     assert make_data(configuration())["problems"]["train"]["rows"] == 1  # rows that are the probe's
 
 
-def test_a_file_of_ones_own_may_change(project: Path) -> None:
-    first = data_identity(configuration())
-    before = make_data(configuration())["problems"]["train"]["rows"]
-    with (project / "sets" / "train.csv").open("a") as file:
-        file.write("nine?,A\n")
-    assert data_identity(configuration()) != first
-    assert make_data(configuration())["problems"]["train"]["rows"] == before + 1
-
-
-def test_a_misspelt_file_of_a_folder_is_said_with_those_there(project: Path) -> None:
-    setting = project / "experiments/setting/laptop_mine.yaml"
-    setting.write_text(SETTING.replace("files: [train.csv]", "files: [trian.csv]"))
-    with pytest.raises(UserError, match=r"data.hub.train: no file trian.csv .*test.jsonl, train.csv"):
-        make_data(configuration())
-
-
 def test_rows_of_a_parquet_file(project: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    table = pandas.DataFrame({"question": ["one?", "two?", "three?"], "answer": ["A", "B", "C"]})
+    table = pd.DataFrame({"question": ["one?", "two?", "three?"], "answer": ["A", "B", "C"]})
     table.to_parquet(project / "sets" / "train.parquet")
     setting = project / "experiments/setting/laptop_mine.yaml"
     setting.write_text(SETTING.replace("train.csv", "train.parquet"))
@@ -143,11 +123,6 @@ def test_rows_of_a_parquet_file(project: Path) -> None:
     problems = read_problems(project / "results/laptop/mine/data/train.parquet")
     assert [p.prompt for p in problems] == [f"Question: {word}? Answer:" for word in ("one", "two", "three")]
     assert problems[2].id == "sets/train.parquet:2"
-    table.assign(answer=["A", None, "?"]).rename(columns={"question": "text"}).to_parquet(
-        project / "sets" / "train.parquet"
-    )
-    with pytest.raises(UserError, match=r"train.parquet row 0: no column 'question' \(it has text, answer\)"):
-        make_data(configuration())
 
 
 def test_the_pages_class_grades_the_pages_rows(project: Path) -> None:
@@ -179,8 +154,11 @@ def test_rows_and_code_belong_to_the_identity_and_comments_do_not(project: Path)
     (project / "grader.py").write_text(code + "    answer_in = 'tag'\n")
     second = data_identity(configuration())
     assert second != first
-    (project / "sets" / "train.csv").write_text("question,answer\nother?,A\n")
+    before = make_data(configuration())["problems"]["train"]["rows"]
+    with (project / "sets" / "train.csv").open("a") as file:
+        file.write("nine?,A\n")
     assert data_identity(configuration()) != second
+    assert make_data(configuration())["problems"]["train"]["rows"] == before + 1
 
 
 ROW = '{"problem": "x?", "answer": "A"}\n'
@@ -207,25 +185,27 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(project: Path, file: st
 
 
 @pytest.mark.parametrize(
-    ("yaml", "message"),
+    ("file", "text", "message"),
     [
-        ("name: mine\nanswers: exact\n", "answers"),
-        ("name: mine\n", "code has no value"),
-        ("name: mine\ncode: nowhere.py:Task\n", "no file"),
+        ("task/mine.yaml", "name: mine\nanswers: exact\n", "answers"),
+        ("task/mine.yaml", "name: mine\n", "code has no value"),
+        ("task/mine.yaml", "name: mine\ncode: nowhere.py:Task\n", "no file"),
+        ("task/countdown.yaml", TASK.replace("mine", "countdown"), r"task/countdown\.yaml: "),
+        ("setting/laptop_mine.yaml", SETTING.replace("train.csv", "trian.csv"), "data.hub.train: no file trian.csv"),
     ],
 )
-def test_what_is_wrong_with_a_task_is_said(project: Path, yaml: str, message: str) -> None:
-    (project / "experiments" / "task" / "mine.yaml").write_text(yaml)
+def test_what_is_wrong_with_a_task_is_said(project: Path, file: str, text: str, message: str) -> None:
+    (project / "experiments" / file).write_text(text)
     with pytest.raises(UserError, match=message):
-        tasks.get("mine")
+        make_data(configuration())
 
 
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        (r"{problem} Put it in \boxed{}.", r"data.prompt=.*only \{problem\} and \{images\} can be filled in"),
-        ("{problem} {gold}", r"data.prompt=.*'gold'.* braces that stay are written \{\{ and \}\}"),
-        ("{problem} }", r"data.prompt=.*Single '}' encountered"),
+        (r"{problem} Put it in \boxed{}.", r"data.prompt=.*\{problem\} and \{images\}"),
+        ("{problem} {gold}", "data.prompt=.*'gold'"),
+        ("{problem} }", "data.prompt=.*'}'"),
     ],
 )
 def test_a_prompt_with_other_places_is_refused(prompt: str, message: str) -> None:
@@ -233,17 +213,3 @@ def test_a_prompt_with_other_places_is_refused(prompt: str, message: str) -> Non
         RowsTask().real_prompts(prompt)
     kept = r"{problem} Put it in \boxed{{}}."
     assert RowsTask().real_prompts(kept)[kept].format(problem="1 + 1?") == r"1 + 1? Put it in \boxed{}."
-
-
-def test_a_name_of_an_installed_package_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    describe(project, "exact", "box")
-    entry = EntryPoint("mine", "bapo.tasks.countdown.task:Countdown", tasks.GROUP)
-    monkeypatch.setattr(tasks, "_installed", lambda: {"mine": entry})
-    with pytest.raises(UserError, match=r"task/mine\.yaml: an installed package has a task mine"):
-        tasks.get("mine")
-
-
-def test_a_name_of_the_suites_is_refused(project: Path) -> None:
-    (project / "experiments" / "task" / "countdown.yaml").write_text(TASK.replace("mine", "countdown"))
-    with pytest.raises(UserError, match=r"task/countdown\.yaml: the suite has a task of this name"):
-        configuration()

@@ -106,6 +106,17 @@ def begun(process: subprocess.Popen[str]) -> tuple[int, int]:
     return job, parent
 
 
+@contextlib.contextmanager
+def waiting(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, int]]:
+    """(client, process of its job, that one's parent) of a job that waits; it is killed at the end."""
+    client = start("waiting", *words)
+    try:
+        yield client, *begun(client)
+    finally:
+        client.kill()
+        finish(client)
+
+
 def gone(pid: int, seconds: float = 300.0) -> bool:
     """Return whether a process ends in time; a zombie has ended."""
     return within(seconds, lambda: not Path(f"/proc/{pid}").exists() or ") Z " in Path(f"/proc/{pid}/stat").read_text())
@@ -130,13 +141,6 @@ def within(seconds: float, holds: Callable[[], bool]) -> bool:
 # ------------------------------------------------------------------------------------------------ like a fresh process
 
 
-def test_a_job_is_a_child_of_the_warm_process(server: subprocess.Popen[bytes]) -> None:
-    client = start("waiting")
-    assert begun(client)[1] == server.pid
-    client.kill()
-    finish(client)
-
-
 def test_a_child_is_what_a_fresh_process_is(hangup: None, server: subprocess.Popen[bytes]) -> None:
     warm, plain = (finish(start("job", "a b", "ü", plain=p), "asked\n") for p in (False, True))
     assert {*warm[0].splitlines()} ^ {*plain[0].splitlines()} == set()
@@ -149,19 +153,11 @@ def test_an_exception_ends_as_ever(server: subprocess.Popen[bytes]) -> None:
     assert warm[1].splitlines()[-3:] == plain[1].splitlines()[-3:]  # above these stand frames of the server
 
 
-def test_children_draw_other_numbers(folder: Path, server: subprocess.Popen[bytes]) -> None:
-    (folder / "draw.py").write_text("import random, uuid; print(random.random(), uuid.uuid4())")
-    (first, *_), (second, *_) = finish(start("draw")), finish(start("draw"))
-    assert set(first.split()).isdisjoint(second.split())
-
-
-def test_peak_memory_is_the_childs_own(folder: Path, server: subprocess.Popen[bytes]) -> None:
-    text = (
-        "import sys; from bapo.store.provenance import peak_memory as peak; x = b'x' * int(sys.argv[1]); print(peak())"
-    )
-    (folder / "size.py").write_text(text)
-    large, small = (int(finish(start("size", str(size)))[0]) for size in (300_000_000, 0))
-    assert large > 300_000_000 and small < 100_000_000
+def test_random_numbers_and_peak_memory_are_a_childs_own(folder: Path, server: subprocess.Popen[bytes]) -> None:
+    text = "import random, sys, uuid; from bapo.store.provenance import peak_memory; x = b'x' * int(sys.argv[1])\n"
+    (folder / "own.py").write_text(text + "print(peak_memory(), random.random(), uuid.uuid4())")
+    (large, *first), (small, *second) = (finish(start("own", n))[0].split() for n in ("300000000", "0"))
+    assert set(first).isdisjoint(second) and int(large) > 300_000_000 and int(small) < 100_000_000
 
 
 # ------------------------------------------------------------------------------------------------ ends
@@ -216,13 +212,11 @@ def test_the_warm_process_ends_with_snakemake_after_its_last_job(server: subproc
 
 
 def test_ctrl_c_at_a_terminal_leaves_the_warm_process_alone(server: subprocess.Popen[bytes]) -> None:
-    begun(client := start("waiting"))
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        server.send_signal(number)
-    time.sleep(0.2)
-    assert server.poll() is None and client.poll() is None
-    client.kill()
-    finish(client)
+    with waiting() as (client, _, _):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            server.send_signal(number)
+        time.sleep(0.2)
+        assert server.poll() is None and client.poll() is None
 
 
 # ------------------------------------------------------------------------------------------------ plain starts
@@ -234,50 +228,31 @@ def test_without_a_warm_process_a_job_starts_by_itself(folder: Path) -> None:
 
 def test_another_environment_starts_by_itself(server: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    client = start("waiting")
-    job, parent = begun(client)
-    assert parent != server.pid and job == client.pid
-    client.kill()
-    finish(client)
+    with waiting() as (client, job, parent):
+        assert parent != server.pid and job == client.pid
 
 
-@pytest.fixture
-def idle(folder: Path) -> Iterator[tuple[Server, Request]]:
-    """A server in this process, and a request that it would take but for this process's threads."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        server = Server(listener)
-        yield server, Request(os.getcwd(), ["job"], server.environment, [])
-        server.events.close()
-
-
-def test_another_folder_is_declined(idle: tuple[Server, Request]) -> None:
-    server, request = idle
-    request.folder = "/"
-    with pytest.raises(Declined, match="runs in /"):
-        server._prepare(request)
-
-
-def test_edited_code_is_declined(idle: tuple[Server, Request], folder: Path) -> None:
-    server, request = idle
-    file = str(folder / "job.py")
-    server.seen[file] = state_of(file)
-    (folder / "job.py").write_text(JOB + "\n")
-    with pytest.raises(Declined, match=r"job\.py has changed"):
-        server._prepare(request)
-
-
-def test_a_second_thread_is_declined(idle: tuple[Server, Request]) -> None:
-    """A lock that another thread holds at the fork would never be free in the child."""
-    server, request = idle
+@pytest.mark.parametrize(
+    ("reason", "said"), [("folder", "runs in /"), ("code", r"job\.py has changed"), ("threads", "threads run")]
+)
+def test_what_the_warm_process_declines(folder: Path, reason: str, said: str) -> None:
+    """A server in this process. A lock that another thread holds at the fork would never be free in the child."""
     done = threading.Event()
     thread = threading.Thread(target=done.wait)
-    thread.start()
-    try:
-        with pytest.raises(Declined, match="threads run"):
-            server._prepare(request)
-    finally:
-        done.set()
-        thread.join()
+    with socket.socket(socket.AF_UNIX) as listener:
+        server = Server(listener)
+        request = Request("/" if reason == "folder" else os.getcwd(), ["job"], server.environment, [])
+        if reason == "code":
+            server.seen[str(folder / "job.py")] = state_of(str(folder / "job.py"))
+            (folder / "job.py").write_text(JOB + "\n")
+        elif reason == "threads":
+            thread.start()
+        try:
+            with pytest.raises(Declined, match=said):
+                server._prepare(request)
+        finally:
+            done.set()
+            server.events.close()
 
 
 def test_what_is_no_request_is_passed_over(server: subprocess.Popen[bytes]) -> None:
@@ -285,10 +260,8 @@ def test_what_is_no_request_is_passed_over(server: subprocess.Popen[bytes]) -> N
         with socket.socket(socket.AF_UNIX) as stream:
             stream.connect(str(launch.SOCKET))
             stream.sendall(data)
-    client = start("waiting")
-    assert begun(client)[1] == server.pid  # it is still there
-    client.kill()
-    finish(client)
+    with waiting() as (_, _, parent):
+        assert parent == server.pid  # it is still there
 
 
 # ------------------------------------------------------------------------------------------------ what it imports
