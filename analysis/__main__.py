@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from analysis import figures, products, tables
 from analysis.commands import OF_ANALYSIS
-from analysis.made import Made, inputs_of_report, inputs_of_studies, inputs_of_sweep, listed
 from bapo import project
 from bapo.errors import UserError, unknown
 from bapo.experiments import places
 from bapo.store import provenance
-from bapo.store.files import sha256
+from bapo.store.files import SUMMARY, read_json, sha256
+
+#: the files of a run's folder that stand for what an analysis has read
+SUMMARIES = (SUMMARY, f"eval/{SUMMARY}", f"curve/{SUMMARY}")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a command did. files: what it wrote; inputs: what it read, for the record of where the files come from.
+
+    text: what it prints; message: what it wrote, where that is not files; status: its exit status.
+    """
+
+    files: Sequence[Path] = ()
+    inputs: Sequence[Path] = ()
+    text: str = ""
+    message: str = ""
+    status: int = 0
 
 
 def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
@@ -113,9 +130,9 @@ def _table(options: argparse.Namespace) -> Made:
     read = study.load(options.study, products.MAIN if options.command == products.MAIN else None)
     files = tables.write(options.command, read, options.out)
     if options.command == products.SO_FAR:  # a page that is written again a minute later has no record of its origin
-        return Made(listed(files))
+        return Made(message=" ".join(map(str, files)))
     said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
-    return Made(listed(files), files, inputs_of_studies([options.study]), said)
+    return Made(files, inputs_of_studies([options.study]), said)
 
 
 def _figures(options: argparse.Namespace) -> Made:
@@ -124,7 +141,7 @@ def _figures(options: argparse.Namespace) -> Made:
     read = study.load(options.study)
     names = [options.name] if options.command == "figure" else figures.of_study(read.name)
     files = [path for name in names for path in figures.draw(name, read, options.out, options.method)]
-    return Made(listed(files), files, inputs_of_studies([options.study]))
+    return Made(files, inputs_of_studies([options.study]))
 
 
 # ------------------------------------------------------------------------------------------------ of papers
@@ -141,7 +158,7 @@ def _audit(options: argparse.Namespace) -> Made:
     found = audit.audit(published)
     page = audit.markdown(found, published.setup.title, published.setup.source)
     written = audit.write(options.out, page, found) if options.out else []
-    return Made(listed(written), written, [place, place.parent / published.setup.table], page)
+    return Made(written, [place, place.parent / published.setup.table], page)
 
 
 def _claims(options: argparse.Namespace) -> Made:
@@ -157,11 +174,11 @@ def _claims(options: argparse.Namespace) -> Made:
     studies, inputs = view.load_studies(paths), inputs_of_studies(paths)
     if named is None:
         files = writers.write(ledger.ledger(entries.read(), studies), studies, out)
-        return Made(listed(files), files, inputs)
+        return Made(files, inputs)
     of = entries.find(named)
     known = entries.read(of.claims, entries.Known.of(studies))
     files = writers.write(ledger.ledger(known, studies), studies, out, of.name, of.title)
-    return Made(listed(files), files, [of.claims, *inputs])
+    return Made(files, [of.claims, *inputs])
 
 
 # ------------------------------------------------------------------------------------------------ of results
@@ -179,7 +196,7 @@ def _import(options: argparse.Namespace) -> Made:
     said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]]
     if options.task not in places.options("task"):
         said.append(unknown(f"--task {options.task}", "no task here", options.task, places.options("task")))
-    return Made(f"{folder}; {len(log.refused)} records refused", text="\n".join(said))
+    return Made(message=f"{folder}; {len(log.refused)} records refused", text="\n".join(said))
 
 
 def _export(options: argparse.Namespace) -> Made:
@@ -188,7 +205,7 @@ def _export(options: argparse.Namespace) -> Made:
     packed = sharing.collect(options.study, options.checkpoints)
     sums = sharing.write(packed, options.out, options.title, options.author, options.license or sharing.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
-    return Made(f"{options.out}: {len(packed.files)} files, sums {sums}{left}")
+    return Made(message=f"{options.out}: {len(packed.files)} files, sums {sums}{left}")
 
 
 def _verify(options: argparse.Namespace) -> Made:
@@ -214,14 +231,14 @@ def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
     files = sweep.write(options.trials, options.out)
-    return Made(listed(files), files, inputs_of_sweep(options.trials))
+    return Made(files, inputs_of_sweep(options.trials))
 
 
 def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
     page = report.write(options.results, options.out)
-    return Made(str(page), [page], inputs_of_report(options.results))
+    return Made([page], inputs_of_report(options.results))
 
 
 def _watch(options: argparse.Namespace) -> Made:
@@ -229,6 +246,36 @@ def _watch(options: argparse.Namespace) -> Made:
 
     watch(options.results, options.once, options.every)
     return Made()
+
+
+# ------------------------------------------------------------------------------------------------ of records
+
+
+def inputs_of_studies(paths: Iterable[Path]) -> list[Path]:
+    """Return the study files and the existing summaries of the runs and base models that they name."""
+    inputs: dict[Path, None] = {}
+    for path in paths:
+        inputs[Path(path)] = None
+        content = read_json(path)
+        for entry in (*content.get("cells", []), *content.get("bases", [])):
+            inputs |= dict.fromkeys(p for name in SUMMARIES if (p := Path(entry["run"], name)).is_file())
+    return list(inputs)
+
+
+def inputs_of_sweep(trials: Path) -> list[Path]:
+    """Return a sweep's trials.json and the existing summaries of its runs and the reference's."""
+    content = read_json(trials)
+    folders = [seed["run"] for trial in content.get("trials", []) for seed in trial["seeds"].values()]
+    folders += content.get("reference", {}).get("runs", {}).values()
+    return [trials, *dict.fromkeys(p for run in folders if (p := Path(run, SUMMARY)).is_file())]
+
+
+def inputs_of_report(results: Path) -> list[Path]:
+    """Return the files of a scale's folder that the page may show: tables, figures, sweeps, ledger, studies' runs."""
+    shown = [p for part in ("tables", "figures") for p in sorted((results / part).glob("*")) if p.is_file()]
+    shown += [p for files in products.robustness_reports(results) for p in files]
+    shown += sorted(results.glob("claims*.*"))
+    return [*shown, *inputs_of_studies(sorted((results / "studies").glob("*.json")))]
 
 
 def main(arguments: Sequence[str] | None = None, program: str = "python -m analysis") -> int:
@@ -244,8 +291,8 @@ def main(arguments: Sequence[str] | None = None, program: str = "python -m analy
         print(f"error: {error}", file=sys.stderr)
         return 2
     print(made.text, end="\n" if made.text and not made.text.endswith("\n") else "")
-    if made.message:
-        print(f"wrote {made.message}", file=sys.stderr if made.text else sys.stdout)
+    if written := made.message or " ".join(map(str, made.files)):
+        print(f"wrote {written}", file=sys.stderr if made.text else sys.stdout)
     return made.status
 
 

@@ -21,6 +21,16 @@ LEVEL = 1 - statistics.CONFIDENCE
 COSTS = ("rollouts", "generated_tokens", "seconds", "updates", "forward_flops", "backward_flops")
 
 
+#: columns of :func:`cost_cells`
+COST_HEADER = ("Rollouts", "Updates", "FLOPs")
+
+
+def cost_cells(costs: Mapping[str, float]) -> list[str]:
+    """Return rollouts, updates and FLOPs (forward and backward) of a run."""
+    flops = costs["forward_flops"] + costs["backward_flops"]
+    return [text.thousands(costs["rollouts"]), text.thousands(costs["updates"]), text.operations(flops)]
+
+
 @dataclass(frozen=True)
 class Result:
     """One row of the table.

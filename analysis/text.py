@@ -65,15 +65,11 @@ def counted(values: Sequence[int], noun: str) -> str:
     return f"{span(values)} {noun}{'' if max(values) == 1 else 's'}"
 
 
-def what_varies(seeds: Sequence[int], bases: bool = False) -> str:
-    """Say what the intervals of differences let vary. seeds: of the rows; bases: whether some rows are pooled."""
+def what_varies(seeds: Sequence[int]) -> str:
+    """Say what the intervals of differences let vary. seeds: of the rows."""
     over = "the test problems and the training seeds" if max(seeds) > 1 else "the test problems alone"
     over += " (where there is one seed, the problems alone)" if min(seeds) < 2 <= max(seeds) else ""
-    other = "; rows pooled over base models vary these too" if bases else ""
-    return (
-        f"What varies in the intervals of differences: {over}. The base model and the training problems do not: what "
-        f"is said of a block is said of its one base{other}."
-    )
+    return f"Intervals of differences cover {over}. They do not cover the choice of base model and training problems."
 
 
 def duration(seconds: float) -> str:
@@ -95,6 +91,11 @@ def percent(estimate: Estimate) -> str:
 def interval(estimate: Estimate) -> str:
     """Return the 95% interval in points: "-0.3 to +2.7"."""
     return f"{signed(100 * estimate.low)} to {signed(100 * estimate.high)}"
+
+
+def change(estimate: Estimate) -> str:
+    """Return a difference in points with its 95% interval: "+1.2 (-0.3 to +2.7)"."""
+    return f"{signed(100 * estimate.mean)} ({interval(estimate)})"
 
 
 def points(estimate: Estimate, *fields: str, prefix: str = "", suffix: str = "") -> dict[str, float]:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from analysis import reading, style
+from analysis import reading, style, text
+from analysis.beyond.bases import drawn
 from analysis.statistics import Estimate
 from bapo.algorithm.rollouts import FRESH, REEVALUATED, above, between
 from bapo.store.files import GROUPS
@@ -214,18 +215,14 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]
     names = sorted({p for t in runs.values() for p in t.prompts})
     place = {p: i for i, p in enumerate(names)}
     rng = np.random.default_rng(0)
-    weights = np.vstack([np.ones(len(names)), _drawn(rng, len(names), draws)])  # the first line is what was seen
-    seeds = np.vstack([np.ones(len(runs)), _drawn(rng, len(runs), draws) if len(runs) > 1 else np.ones((draws, 1))])
+    weights = np.vstack([np.ones(len(names)), drawn(rng, len(names), draws)])  # the first line is what was seen
+    seeds = np.vstack([np.ones(len(runs)), drawn(rng, len(runs), draws) if len(runs) > 1 else np.ones((draws, 1))])
     of_runs = []  # of each run: what each re-evaluation counts, and its chance [draws + 1, N]
     for t in runs.values():
         mine = weights[:, [place[p] for p in t.prompts]]
         of_runs.append((t, mine[:, t.prompt], t.chances(mine)))
     stored = sorted({int(k) for t in runs.values() for k in t.stored})
     return [_admission(kind, list(runs), of_runs, seeds) for kind in (*stored, None)]
-
-
-def _drawn(rng: np.random.Generator, count: int, draws: int) -> np.ndarray:
-    return rng.multinomial(count, np.full(count, 1 / count), draws)
 
 
 def _admission(
@@ -309,5 +306,5 @@ def _row(a: Admission, size: int) -> dict[str, object]:
     }
     for name in ("admitted", "expected", "difference"):
         e = getattr(a, name)
-        row |= {name: 100 * e.mean, f"{name}_low": 100 * e.low, f"{name}_high": 100 * e.high}
+        row |= {name: 100 * e.mean, **text.points(e, "low", "high", prefix=f"{name}_")}
     return row | {f"difference_seed_{s}": 100 * d for s, d in zip(a.seeds, a.by_seed, strict=True)}

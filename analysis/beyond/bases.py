@@ -47,6 +47,11 @@ def of_one_kind(blocks: Sequence[Block], study: Study) -> list[list[Block]]:
     return [same for name, same in kinds.items() if name and len(same) > 1]
 
 
+def drawn(rng: np.random.Generator, count: int, draws: int) -> np.ndarray:
+    """Return how often each of ``count`` things is in a resampling of them [draws, count]."""
+    return rng.multinomial(count, np.full(count, 1 / count), draws)
+
+
 @dataclass(frozen=True)
 class Pooled:
     """A difference over bases, seeds and problems, as a fraction.
@@ -74,48 +79,21 @@ def pooled(tables: Sequence[Sequence[np.ndarray]], draws: int = DRAWS) -> Pooled
     if len(tables) < 2 or len(shapes) > 1:
         raise ValueError("pooled needs two or more bases with the same benchmarks and problems")
     rng = np.random.default_rng(0)
-    weights = [rng.multinomial(n, np.full(n, 1 / n), draws) / n for n in next(iter(shapes))]  # [draws, n] each
+    weights = [drawn(rng, n, draws) / n for n in next(iter(shapes))]  # [draws, n] each
     # of each base, every seed's average over the drawn problems: [draws, S]
     seeds = [np.mean([w @ t.T for w, t in zip(weights, of_base, strict=True)], axis=0) for of_base in tables]
-    drawn = np.zeros(draws)
+    means = np.zeros(draws)
     for _ in tables:
-        values = np.stack([(x * _resampled(rng, x.shape[1], draws)).mean(axis=1) for x in seeds])  # [B, draws]
-        drawn += values[rng.integers(len(tables), size=draws), np.arange(draws)] / len(tables)
+        values = np.stack([(x * drawn(rng, x.shape[1], draws)).mean(axis=1) for x in seeds])  # [B, draws]
+        means += values[rng.integers(len(tables), size=draws), np.arange(draws)] / len(tables)
     by_base = tuple(float(np.mean([t.mean() for t in of_base])) for of_base in tables)
-    low, high = np.quantile(drawn, [0.5 - statistics.CONFIDENCE / 2, 0.5 + statistics.CONFIDENCE / 2])
+    low, high = np.quantile(means, [0.5 - statistics.CONFIDENCE / 2, 0.5 + statistics.CONFIDENCE / 2])
     return Pooled(float(low), float(high), statistics.clustered(np.array(by_base)), by_base)
-
-
-def _resampled(rng: np.random.Generator, count: int, draws: int) -> np.ndarray:
-    return rng.multinomial(count, np.full(count, 1 / count), draws)
-
-
-def named(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Return the columns that say whose pooled row it is."""
-    return {"task": blocks[0].task, "model": f"{blocks[0].model} over {len(blocks)} bases"}
-
-
-def few(count: int) -> str:
-    """Say how little a number of bases is."""
-    return (
-        f"{count} base models are very few: a bootstrap over {count} of them understates how much bases differ, and "
-        f"the t interval over their differences has {count - 1} degree{'' if count == 2 else 's'} of freedom. Read the "
-        "bases' own differences first."
-    )
 
 
 # ------------------------------------------------------------------------------------------------ the table
 
-HEADER = (
-    "Method",
-    "Each base",
-    "Avg minus reference",
-    "Bases, seeds, problems drawn",
-    "Bases alone (t)",
-    "Rollouts",
-    "Updates",
-    "FLOPs",
-)
+HEADER = ("Method", "Each base", "Avg minus reference", "Bases, seeds, problems drawn", "Bases alone (t)")
 
 
 def groups(compared: Sequence[Compared], study: Study) -> list[list[Compared]]:
@@ -136,11 +114,8 @@ def _paired(compared: Compared, method: str) -> int:
 
 def pool(same: Sequence[Compared], method: str, column: str) -> Pooled:
     """Return one method minus the reference over the bases."""
-    tables = []
-    for c in same:
-        rows = {r.method: r for r in c.rows}
-        tables.append(results.paired_tables(rows[method], rows[c.reference], column))
-    return pooled(tables)
+    rows = [{r.method: r for r in c.rows} for c in same]
+    return pooled([results.paired_tables(r[method], r[c.reference], column) for r, c in zip(rows, same, strict=True)])
 
 
 def table(same: Sequence[Compared]) -> Table:
@@ -150,37 +125,30 @@ def table(same: Sequence[Compared]) -> Table:
         p = pool(same, method, AVERAGE)
         rows = [next(r for r in c.rows if r.method == method) for c in same]
         costs = {key: sum(r.costs[key] for r in rows) / len(rows) for key in rows[0].costs}
-        shown.append(
-            [
-                rows[0].title,
-                ", ".join(text.signed(100 * d) for d in p.by_base),
-                text.signed(100 * p.mean),
-                f"{text.signed(100 * p.low)} to {text.signed(100 * p.high)}",
-                text.interval(p.over_bases),
-                text.thousands(costs["rollouts"]),
-                text.thousands(costs["updates"]),
-                text.operations(costs["forward_flops"] + costs["backward_flops"]),
-            ]
-        )
-    block = same[0].block
+        ends = f"{text.signed(100 * p.low)} to {text.signed(100 * p.high)}"
+        each = ", ".join(text.signed(100 * d) for d in p.by_base)
+        differences = [each, text.signed(100 * p.mean), ends, text.interval(p.over_bases)]
+        shown.append([rows[0].title, *differences, *results.cost_cells(costs)])
     below = [
-        few(len(same)),
-        "No verdict is given: the first interval is a bootstrap's percentiles over bases, seeds of each, and problems.",
+        "No verdict is given: the first interval is a bootstrap's over bases, seeds of each, and problems; over so few "
+        "bases it is too narrow. Read the bases' own differences first.",
         f"Bases: {', '.join(c.block.model_title for c in same)}.",
     ]
-    title = f"{block.task_title}, pooled over {len(same)} base models: minus {same[0].reference}"
-    return Table(title, HEADER, shown, "l" + "r" * (len(HEADER) - 1), below)
+    title = f"{same[0].block.task_title}, pooled over {len(same)} base models: minus {same[0].reference}"
+    header = [*HEADER, *results.COST_HEADER]
+    return Table(title, header, shown, "l" + "r" * (len(header) - 1), below)
 
 
 def long_rows(same: Sequence[Compared]) -> list[dict[str, Any]]:
     """Return one pooled row a method and column, in points, under the columns of a comparison."""
-    rows = []
+    block, rows = same[0].block, []
     for method in methods(same):
-        for column, title in results.columns(same[0].block):
+        for column, title in results.columns(block):
             p = pool(same, method, column)
             rows.append(
                 {
-                    **named([c.block for c in same]),
+                    "task": block.task,
+                    "model": f"{block.model} over {len(same)} bases",
                     "method": method,
                     "title": next(r.title for r in same[0].rows if r.method == method),
                     "benchmark": column,
@@ -191,9 +159,7 @@ def long_rows(same: Sequence[Compared]) -> list[dict[str, Any]]:
                     "difference": 100 * p.mean,
                     "difference_low": 100 * p.low,
                     "difference_high": 100 * p.high,
-                    "bases_se": 100 * p.over_bases.se,
-                    "bases_low": 100 * p.over_bases.low,
-                    "bases_high": 100 * p.over_bases.high,
+                    **text.points(p.over_bases, "se", "low", "high", prefix="bases_"),
                     **{f"base_{i}": 100 * d for i, d in enumerate(p.by_base, 1)},
                 }
             )

@@ -27,12 +27,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LAST, VALIDATION, TEST, HALVES = "last", "best_on_validation", "best_on_test", "best_on_half_of_test"
-TITLES = {
-    LAST: "last",
-    VALIDATION: "best on validation",
-    TEST: "best on test",
-    HALVES: "best on half of test, on the other half",
-}
 SPLITS = 200
 
 
@@ -208,7 +202,10 @@ def write(study: Study, out: Path) -> list[Path]:
     tables = []
     for title, group in groupby(choices, key=lambda c: c.block.title):
         block = list(group)
-        tables.append(Table(title, HEADER, rows(block), "l" + "r" * (len(HEADER) - 1), sentences(block)))
+        first = block[0]
+        tests = ", ".join(title for name, title in first.block.benchmarks if name != first.validation)
+        below = [f"Test: {tests}. Validation: {first.validation or 'no problems were kept out of training for it'}."]
+        tables.append(Table(title, HEADER, rows(block), "l" + "r" * (len(HEADER) - 1), below))
     page = Page(
         at_scale("Choice of the checkpoint", study.scale),
         tables,
@@ -227,60 +224,22 @@ def _cells(c: Choice) -> list[str]:
     cells = [text.percent(c.rules[LAST].accuracy.problems)]
     for rule in (VALIDATION, TEST, HALVES):
         if measured := c.rules.get(rule):
-            gain = measured.gain.tested
-            ends = [text.signed(100 * x) for x in (gain.mean, gain.low, gain.high)]
-            cells += [text.percent(measured.accuracy.problems), f"{ends[0]} [{ends[1]}, {ends[2]}]"]
+            mean, low, high = (text.signed(100 * getattr(measured.gain.tested, end)) for end in ("mean", "low", "high"))
+            cells += [text.percent(measured.accuracy.problems), f"{mean} [{low}, {high}]"]
         else:
             cells += [text.MISSING, text.MISSING]
     return cells
 
 
-def sentences(block: Sequence[Choice]) -> list[str]:
-    """Say what choosing on the test problems would have gained in each choice of one block, and at which steps."""
-    averages = [c for c in block if c.benchmark == AVERAGE]
-    first = averages[0]
-    tests = ", ".join(title for name, title in first.block.benchmarks if name != first.validation)
-    held_out = first.validation or "no problems were kept out of training for it"
-    said = [f"Test: {tests}. Validation: {held_out}."]
-    for c in averages:
-        steps = "; ".join(
-            f"{TITLES[r]}: step {', '.join(map(str, c.rules[r].steps))}" for r in (VALIDATION, TEST) if r in c.rules
-        )
-        name = c.block.method_title(c.method).lstrip("+")
-        said.append(f"{name}: choosing on test seems to gain {_seeming([c])} ({steps}).")
-        single = [o for o in block if o.method == c.method and o.benchmark != AVERAGE]
-        if single:
-            said[-1] += f" Chosen on each benchmark for that benchmark alone, on average {_seeming(single)}."
-    return said
-
-
-def _seeming(choices: Sequence[Choice]) -> str:
-    """Say the mean gain as it seems, and as it is on problems that did not choose."""
-    seems, holds = (
-        text.signed(100 * sum(c.rules[r].gain.mean for c in choices) / len(choices))
-        if all(r in c.rules for c in choices)
-        else text.MISSING
-        for r in (TEST, HALVES)
-    )
-    return f"{seems} points, {holds} when measured on problems it was not chosen on"
-
-
 def notes(choices: Sequence[Choice], study: Study) -> list[str]:
-    """Return how to read the table."""
-    checkpoints = text.span(sorted({c.checkpoints for c in choices}))
-    samples = text.span(sorted({c.samples for c in choices}))
+    checkpoints, samples = (text.span([getattr(c, n) for c in choices]) for n in ("checkpoints", "samples"))
     seeds = text.counted([len(c.rules[LAST].tables[0]) for c in choices], "seed")
-    said = [
+    return [
         f"Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds}, ± 95% "
-        f"interval for new problems. Each seed's checkpoint is chosen for itself, from {checkpoints} kept after the "
-        "start; of equal ones the latest.",
-        "Gain: minus the last checkpoint of the same seed on the same problems, with the 95% interval for new problems "
-        "and, with two or more seeds, new training runs.",
-        '"Best on test" is chosen on the samples that it is measured on: it can never lie below the last, and its '
-        "interval knows nothing of the choice.",
-        '"Best on half" is chosen on a random half of the problems of each test benchmark and measured on the other, '
-        f"mean over {SPLITS} splits, both halves in turn. Half as many problems choose less well than all, so "
-        "it is, if anything, below what a choice on all test problems would gain on new ones. Its interval takes the "
-        "problems as independent, although they share their choices.",
+        f"interval for new problems; each seed chooses for itself, of {checkpoints} checkpoints.",
+        "Gain: minus the last checkpoint, paired, with the 95% interval for new problems and, from two seeds on, runs.",
+        "Best on test reports the samples that it was chosen on, and can never lie below the last.",
+        f"Best on half of test: chosen on a random half of the problems, measured on the other, mean over {SPLITS} "
+        "splits; its interval takes the problems as independent.",
+        *([study.note] if study.note else []),
     ]
-    return [*said, study.note] if study.note else said

@@ -32,8 +32,6 @@ BUDGETS = {
 }
 #: verdict -> (colour, marker)
 LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot tell": (style.GREY, "s")}
-#: fewer seeds than this leave the interval wide; said below the table
-ENOUGH_SEEDS = 5
 
 
 @dataclass(frozen=True)
@@ -122,9 +120,6 @@ def compare(study: Study) -> list[Regime]:
     return [replace(r, adjusted=float(p)) for r, p in zip(regimes, adjusted, strict=True)]
 
 
-# ------------------------------------------------------------------------------------------------ words
-
-
 def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Regime]]]:
     """Return the regimes of each base model by budget, the easiest start first."""
     blocks: dict[tuple[str, str], dict[str, Regime]] = {}
@@ -134,52 +129,16 @@ def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Reg
     return sorted(rows, key=lambda row: row[1].share)
 
 
-def sentence(block: Block, hard: Start, regimes: Mapping[str, Regime], names: tuple[str, str]) -> str:
-    """Return one base model in words. names: of BAPO and of the reference."""
-    said = [
-        f"{r.verdict} at equal {budget} ({text.signed(100 * r.difference.mean)}, {text.interval(r.difference)})"
-        for budget, r in regimes.items()
-    ]
-    return (
-        f"{block.title}: {100 * hard.share:.0f}% of the training prompts at 0/{hard.samples} before training. "
-        f"{names[0]} against {names[1]}: {'; '.join(said)}."
-    )
-
-
-def conclusions(rows: Sequence[tuple[Block, Start, Mapping[str, Regime]]]) -> list[str]:
-    """For each budget: from which bases the comparison could be decided, by their share at 0/8."""
-    said = []
-    for budget in BUDGETS:
-        listed = [(hard, regimes[budget]) for _, hard, regimes in rows if budget in regimes]
-        if not listed:
-            continue
-        verdicts = []
-        for verdict in ("better", "worse", "cannot tell"):
-            shares = [f"{100 * hard.share:.0f}%" for hard, r in listed if r.verdict == verdict]
-            verdicts += [f"{verdict} at {', '.join(shares)}"] if shares else []
-        said.append(f"Equal {budget}, by share at 0/{listed[0][0].samples}: {'; '.join(verdicts)}.")
-    return said
-
-
 def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
-    seeds = [len(r.by_seed) for r in regimes]
-    few = (
-        f"Fewer than {ENOUGH_SEEDS} seeds: the intervals are wide, and 'cannot tell' is the likely answer whatever "
-        "is true."
-    )
+    seeds = text.counted([len(r.by_seed) for r in regimes], "seed")
     return [
         *([study.note] if study.note else []),
-        "Share at 0/8: training prompts without a correct answer in the probe of the base model (step 0, a fixed "
-        "sample of the training prompts), mean over seeds.",
-        f"Differences of the average accuracy in points, last checkpoints, {text.counted(seeds, 'seed')}: paired by "
-        "seed (two runs of a seed share the base model and the order of the prompts) and by problem. 95% t interval, "
-        "error of a crossed design over problems and seeds (Cornfield and Tukey), Satterthwaite's degrees of "
-        "freedom; not corrected.",
-        f"better, worse: p below {results.LEVEL:.2g} after Holm's correction for all {len(regimes)} comparisons of "
-        "this table; cannot tell: neither.",
-        "used: BAPO's amount of what the column holds equal, as a multiple of the reference's; a run ends with the "
-        "first step that reaches its budget, or before, at the limit of its steps (not reached: these seeds).",
-        *([few] if min(seeds) < ENOUGH_SEEDS else []),
+        "Share at 0/8: training prompts without a correct answer in the probe at step 0, mean over seeds.",
+        f"Differences: points of average accuracy, last checkpoints, {seeds}, paired by seed and problem; 95% interval "
+        "over problems and seeds, not corrected.",
+        f"better, worse: p below {results.LEVEL:.2g} after Holm's correction over the {len(regimes)} comparisons.",
+        "used: BAPO's amount of what is held equal, divided by the reference's; not reached: seeds whose run ended "
+        "before its budget.",
     ]
 
 
@@ -189,9 +148,8 @@ def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
 def _cell(r: Regime | None) -> str:
     if r is None:
         return text.MISSING
-    size = f"{text.signed(100 * r.difference.mean)} ({text.interval(r.difference)})"
     short = f", not reached: {seeds_of(r.short)}" if r.short else ""
-    return f"{size}: {r.verdict} [used {text.number(r.used, 2)}{short}]"
+    return f"{text.change(r.difference)}: {r.verdict} [used {text.number(r.used, 2)}{short}]"
 
 
 def frame(regimes: Sequence[Regime]) -> Any:
@@ -240,8 +198,7 @@ def write(study: Study, out: Path) -> list[Path]:
         [b.title, f"{100 * hard.share:.1f}%", *(_cell(found.get(budget)) for budget in BUDGETS)]
         for b, hard, found in rows
     ]
-    said = [sentence(b, hard, found, names) for b, hard, found in rows] + conclusions(rows)
-    table = Table(f"{names[0]} minus {names[1]}, average accuracy", header, cells, "lr" + "l" * len(BUDGETS), said)
+    table = Table(f"{names[0]} minus {names[1]}, average accuracy", header, cells, "lr" + "l" * len(BUDGETS))
     data = frame(regimes)
     page = Page(at_scale("Difficulty regimes", study.scale), [table], notes(study, regimes))
     with style.settings():

@@ -134,29 +134,19 @@ def _probed(run: Path, name: str, problems: list[str]) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class Level:
-    """The complete trials with one value, or a range of values, of a parameter; accuracy: their mean [S, n]."""
-
-    title: str
-    count: int
-    accuracy: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
 class Sensitivity:
-    """One parameter. change: from the first level to ``end``, the last or, without an order, the furthest from it.
+    """One parameter. levels: (values, trials, their mean accuracy [S, n]) of the complete trials.
 
-    p: Holm's over all parameters, for a furthest level first multiplied by how many it was picked from; NaN where
-    nothing can be told. importance: None where it cannot be told.
+    change: from the first level to ``end``, the last or, without an order, the furthest from it. p: Holm's over all
+    parameters, for a furthest level first multiplied by how many it was picked from; NaN where nothing can be told.
     """
 
     name: str
     title: str
-    levels: Sequence[Level]
-    end: str
-    change: Estimate | None
-    p: float
-    importance: float | None
+    levels: Sequence[tuple[str, int, np.ndarray]]
+    end: str = ""
+    change: Estimate | None = None
+    p: float = math.nan
 
 
 def shown(value: Any) -> str:
@@ -166,24 +156,24 @@ def shown(value: Any) -> str:
 
 def sensitivities(sweep: Sweep) -> list[Sensitivity]:
     """Return one for each parameter, in the order of the file."""
-    weights, rows, ps = importances(sweep), [], {}
+    rows, ps = [], {}
     for parameter in sweep.content["parameters"]:
         name, choices = parameter["name"], parameter["choices"] or ()
         numeric = all(isinstance(c, int | float) and not isinstance(c, bool) for c in choices)
         levels = _levels(name, sorted({t.drawn(name) for t in sweep.complete}) if numeric else choices, numeric, sweep)
-        change, end = None, ""
+        row = Sensitivity(name, parameter["title"], levels)
         if len(levels) > 1:
-            first = levels[0].accuracy
-            last = levels[-1] if numeric else max(levels[1:], key=lambda x: abs(x.accuracy.mean() - first.mean()))
-            change, end = told(statistics.difference_over_seeds([last.accuracy], [first]).tested), last.title
-            if math.isfinite(change.p):
-                ps[name] = min(1.0, change.p * (1 if numeric else len(levels) - 1))
-        rows.append(Sensitivity(name, parameter["title"], levels, end, change, float("nan"), weights.get(name)))
-    adjusted = dict(zip(ps, statistics.holm(list(ps.values())), strict=True)) if ps else {}
-    return [replace(row, p=float(adjusted.get(row.name, row.p))) for row in rows]
+            first = levels[0][2]
+            last = levels[-1] if numeric else max(levels[1:], key=lambda x: abs(x[2].mean() - first.mean()))
+            row = replace(row, change=told(statistics.difference_over_seeds([last[2]], [first]).tested), end=last[0])
+            if row.change and math.isfinite(row.change.p):
+                ps[name] = min(1.0, row.change.p * (1 if numeric else len(levels) - 1))
+        rows.append(row)
+    adjusted = dict(zip(ps, statistics.holm(list(ps.values())), strict=True))
+    return [replace(row, p=float(adjusted.get(row.name, math.nan))) for row in rows]
 
 
-def _levels(name: str, order: Sequence[Any], numeric: bool, sweep: Sweep) -> list[Level]:
+def _levels(name: str, order: Sequence[Any], numeric: bool, sweep: Sweep) -> list[tuple[str, int, np.ndarray]]:
     """Return the complete trials by value, in the order of the numbers or of the choices."""
     trials = sweep.complete
     kept = [v for v in order if any(t.drawn(name) == v for t in trials)]
@@ -195,8 +185,9 @@ def _levels(name: str, order: Sequence[Any], numeric: bool, sweep: Sweep) -> lis
     levels = []
     for values in filter(None, groups):
         chosen = [t.accuracy for t in trials if t.drawn(name) in values]
-        title = shown(values[0]) if len(values) == 1 else f"{shown(values[0])} to {shown(values[-1])}"
-        levels.append(Level(title, len(chosen), np.mean(chosen, axis=0)))
+        levels.append(
+            (" to ".join(dict.fromkeys(map(shown, (values[0], values[-1])))), len(chosen), np.mean(chosen, 0))
+        )
     return levels
 
 
@@ -241,23 +232,21 @@ def importances(sweep: Sweep) -> dict[str, float]:
 def write(trials: Path, out: Path) -> list[Path]:
     """Write robustness.md, .csv, .pdf, .png and .svg of the sweep whose ``trials.json`` is given."""
     sweep = load(trials)
-    rows, page = sensitivities(sweep), out / "robustness.md"
+    rows, weights, page = sensitivities(sweep), importances(sweep), out / "robustness.md"
     c, v = sweep.content, sweep.content["validation"]
-    seeds = text.counted([len(c["seeds"])], "training seed")
     notes = [
         *([c["note"]] if c["note"] else []),
         f"Accuracy: percent of {v['samples']} samples of each of {sweep.reference.shape[1]} held-out validation "
-        f"problems after the last step, mean over {seeds}; no test problem is used.",
-        "Region: at most one standard error below the best trial, and above the reference. Read it, not the best "
-        "trial, which looks better than it is. A test of chosen values needs new seeds.",
-        "Change: from the first level to the other one, paired on the problems, Holm's correction over the parameters. "
-        "A level's trials may differ in their other parameters.",
+        f"problems after the last step, mean over {text.counted([len(c['seeds'])], 'training seed')}.",
+        "Region: at most one standard error below the best trial, and above the reference. The best trial looks better "
+        "than it is: a test of chosen values needs new seeds.",
+        "Change: from the first level to the other one, paired on the problems, Holm's correction over the parameters.",
     ]
     heading = f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}"
-    tables = [_parameters(sweep, rows), _trials(sweep)]
+    tables = [_parameters(sweep, rows, weights), _trials(sweep)]
     write_text(page, Page(f"{at_scale(heading, c['scale'])} ({c['model_title']})", tables, notes).markdown())
     with style.settings():
-        return [page, *style.save(_figure(sweep), frame(sweep, rows), out, "robustness", c["title"])]
+        return [page, *style.save(_figure(sweep), frame(sweep, rows, weights), out, "robustness", c["title"])]
 
 
 def _figure(sweep: Sweep) -> Figure:
@@ -276,14 +265,14 @@ def _figure(sweep: Sweep) -> Figure:
     return axes[0].figure
 
 
-def _parameters(sweep: Sweep, rows: Sequence[Sensitivity]) -> Table:
+def _parameters(sweep: Sweep, rows: Sequence[Sensitivity], weights: Mapping[str, float]) -> Table:
     header = ["Parameter", "From", "To", "Change", "p Holm", "Importance", "In the region"]
     cells = []
     for row in rows:
-        change = f"{text.signed(100 * row.change.mean)} ({text.interval(row.change)})" if row.change else text.MISSING
-        importance = text.MISSING if row.importance is None else f"{100 * row.importance:.0f} %"
+        change = text.change(row.change) if row.change else text.MISSING
+        importance = f"{100 * weights[row.name]:.0f} %" if row.name in weights else text.MISSING
         inside = [shown(v) for v in sorted({t.drawn(row.name) for t in sweep.region}, key=lambda v: (str(type(v)), v))]
-        first = row.levels[0].title if row.levels else text.MISSING
+        first = row.levels[0][0] if row.levels else text.MISSING
         cells.append([row.title, first, row.end, change, text.p_number(row.p), importance, ", ".join(inside)])
     return Table("Parameters", header, cells, "lllrrrl")
 
@@ -293,19 +282,20 @@ def _trials(sweep: Sweep) -> Table:
     reference = str(sweep.content["reference"]["title"]).lstrip("+")
     rows = []
     for t in sorted(sweep.trials, key=lambda t: (not t.is_complete, -t.estimate.mean if len(t.accuracy) else 0.0)):
-        cells = [str(t.row["number"]), *(shown(t.row["drawn"].get(name, text.MISSING)) for name in names)]
-        d = sweep.minus_reference(t) if len(t.accuracy) else None
-        cells += (
-            [text.percent(t.estimate), f"{text.signed(100 * d.mean)} ({text.interval(d)})"] if d else [text.MISSING] * 2
+        cells = [text.MISSING] * 2
+        if len(t.accuracy):
+            cells = [text.percent(t.estimate), text.change(sweep.minus_reference(t))]
+        state = t.row["state"] + (f": {t.row['reason']}" if t.row["state"] == FAIL else "")
+        drawn = [shown(t.row["drawn"].get(name, text.MISSING)) for name in names]
+        rows.append(
+            [str(t.row["number"]), *drawn, *cells, "yes" if t in sweep.region else "" if t.is_complete else state]
         )
-        rows.append([*cells, "yes" if t in sweep.region else "" if t.is_complete else t.row["state"]])
-    failed = [f"Trial {t.row['number']} failed: {t.row['reason']}." for t in sweep.trials if t.row["state"] == FAIL]
     header = ["Trial", *names.values(), "Accuracy", f"Minus {reference}", "Region"]
-    below = [f"{reference}: {text.percent(estimate(sweep.reference))}.", *failed]
+    below = [f"{reference}: {text.percent(estimate(sweep.reference))}."]
     return Table("Trials, the best first", header, rows, "r" * (len(header) - 1) + "l", below)
 
 
-def frame(sweep: Sweep, rows: Sequence[Sensitivity]) -> pd.DataFrame:
+def frame(sweep: Sweep, rows: Sequence[Sensitivity], weights: Mapping[str, float]) -> pd.DataFrame:
     """Return one row a trial, then one a level of a parameter; accuracies in percent, differences in points."""
     import pandas as pd
 
@@ -318,9 +308,9 @@ def frame(sweep: Sweep, rows: Sequence[Sensitivity]) -> pd.DataFrame:
             lines[-1] |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
             lines[-1] |= {"in_region": t in sweep.region, "runs": " ".join(t.runs)}
     for row in rows:
-        for level in row.levels:
-            e = estimate(level.accuracy)
-            line = {"kind": "level", "parameter": row.name, "level": level.title, "trials": level.count}
+        for title, count, accuracy in row.levels:
+            e = estimate(accuracy)
+            line = {"kind": "level", "parameter": row.name, "level": title, "trials": count}
             line |= {"accuracy": 100 * e.mean, **text.points(e, "low", "high", "se")}
-            lines.append(line | {"importance": row.importance, "p_holm": row.p})
+            lines.append(line | {"importance": weights.get(row.name), "p_holm": row.p})
     return pd.DataFrame(lines)

@@ -8,10 +8,8 @@ batch, and the bound
   K2 over everything that eq. 6 admits (:func:`bapo.algorithm.theory.k2_worst`).
 
 TV(pi_t, alpha_i) is not recorded. It is 0 for X2, and for X1 where the rollout policy is the current one; elsewhere 0
-is put in its place, which only raises the bound. L_i is recorded as ``surrogate_x1`` to ``surrogate_x3``; a run
-without them has the ceilings alone (:func:`bapo.algorithm.theory.ceiling`): the largest value that any L_i would allow.
-
-What is wrong with the estimate of TV, all of it: :data:`BIAS`.
+is put in its place, which only raises the bound. Ceilings are the largest values that any L_i would allow
+(:func:`bapo.algorithm.theory.ceiling`). :data:`BIAS` says what is wrong with the estimate of TV.
 """
 
 from __future__ import annotations
@@ -51,12 +49,9 @@ BOUND_LOOKS = {
     "bound_repaired": ("repaired, estimated", style.PURPLE, (0, (4, 1.2))),
 }
 BIAS = (
-    "TV is estimated by the mean of |pi/alpha - 1| / 2 over the responses of the step's mini-batches, each at the "
-    "policy of its own mini-batch: pi is somewhere between the policy before the step and the one after it, so the "
-    "whole step's distance is understated. Responses that alpha seldom draws and pi likes carry most of TV, few "
-    "samples miss them, and the usual estimate is too low; a single hit can push it above 1. Responses stand in the "
-    "batch because of their rewards (0/G and G/G are never there): where the policy moves with the reward, the mean "
-    "over them is no longer TV, in either direction. Nothing of this is corrected."
+    "TV is the mean of |pi/alpha - 1| / 2 over the responses of the step's mini-batches. Each mini-batch has its own "
+    "policy, so the whole step's distance is understated; responses that alpha seldom draws are missed; and responses "
+    "stand in the batch because of their rewards, which moves the mean in either direction."
 )
 
 
@@ -83,31 +78,18 @@ def step_terms(row: Mapping[str, float], constants: Constants) -> dict[str, floa
     """Return the bound's forms in a row of steps.parquet; NaN where the batch is empty or a term is unknown."""
     present = [i for i in PARTS if row[f"x{i}"] > 0]
     total = sum(row[f"x{i}"] for i in present)
-    terms = dict.fromkeys(FORMS, math.nan)
-    if not present:
-        return terms
-    tv = {i: float(row[f"tv_x{i}"]) for i in present}
-    printed = {i: float(row[f"k{i}"]) for i in present}
-    worst = {**printed, 2: constants.k2}
-    gain = {i: float(row.get(f"surrogate_x{i}", math.nan)) for i in present}
-    share = {i: row[f"x{i}"] / total for i in present}
-    for form, k, factor, weight in (
-        ("printed", printed, 2.0, dict.fromkeys(present, 1.0)),
-        ("repaired", worst, 1.0, share),
-    ):
-        terms[f"ceiling_{form}"] = sum(
-            weight[i] * _known(theory.ceiling(k[i], tv[i], factor=factor), k[i], tv[i]) for i in present
-        )
-        terms[f"bound_{form}"] = sum(
-            weight[i] * _known(theory.lower_bound([gain[i]], k[i], tv[i], 0.0, factor), gain[i], k[i], tv[i])
-            for i in present
-        )
-    return terms
-
-
-def _known(value: float, *terms: float) -> float:
-    """Return the value, NaN where one of its terms is: comparisons in the formulas would take NaN for 0."""
-    return math.nan if any(math.isnan(t) for t in terms) else value
+    found = dict.fromkeys(FORMS, math.nan if not present else 0.0)
+    for i in present:
+        tv, printed = float(row[f"tv_x{i}"]), float(row[f"k{i}"])
+        gain = float(row.get(f"surrogate_x{i}", math.nan))
+        worst = constants.k2 if i == 2 else printed
+        for form, k, factor, weight in (("printed", printed, 2.0, 1.0), ("repaired", worst, 1.0, row[f"x{i}"] / total)):
+            unknown = math.isnan(k) or math.isnan(tv)  # the formulas' comparisons would take NaN for 0
+            largest = math.nan if unknown else theory.ceiling(k, tv, factor=factor)
+            bound = math.nan if unknown or math.isnan(gain) else theory.lower_bound([gain], k, tv, 0.0, factor)
+            found[f"ceiling_{form}"] += weight * largest
+            found[f"bound_{form}"] += weight * bound
+    return found
 
 
 def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
@@ -120,12 +102,6 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
         if constants is None:
             return None
         frame = reading.table(cell, "steps.parquet", study)
-        missing = [c for c in COLUMNS if c not in frame]
-        if missing:
-            raise UserError(
-                f"{cell.run}/steps.parquet has no column '{missing[0]}' (an older version wrote it); delete its "
-                f"summary.json and give `{study.command}` again"
-            )
         extra = [c for c in (f"surrogate_x{i}" for i in PARTS) if c in frame]
         rows = frame[["step", *COLUMNS, *extra]]
         terms = pd.DataFrame([step_terms(r, constants) for r in rows.to_dict("records")], columns=list(FORMS))
@@ -168,33 +144,22 @@ def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
         terms.append([name, *_terms(frame)])
         silent.append([name, *(_silent(frame[form]) for form in FORMS)])
     header = ["Runs", "K1", "K2", "K2, worst case", "K3", "TV to X1's policy", "TV to X2's policy", "TV to X3's policy"]
-    below = [
-        "TV: median over steps and seeds (95th percentile; number of steps with such samples).",
-        "Largest value: no gain of the new policy could make the bound greater. Where that is not positive, the bound "
-        "says nothing about the step, whatever the policy did.",
-    ]
+    below = ["TV: median over steps and seeds (95th percentile; number of steps with such samples)."]
     title = "How often the bound says nothing (not positive, or unknown)"
     return [
-        Table("The constants and the distances", header, terms, "l" + "r" * 7, below[:1]),
-        Table(title, ["Runs", *FORMS.values()], silent, "l" + "r" * len(FORMS), below[1:]),
+        Table("The constants and the distances", header, terms, "l" + "r" * 7, below),
+        Table(title, ["Runs", *FORMS.values()], silent, "l" + "r" * len(FORMS)),
     ]
 
 
-def notes(study: Study, frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[str]:
-    recorded = any("surrogate_x1" in frame for _, _, frame in frames)
+def notes(study: Study) -> list[str]:
     return [
         "As printed: the sum over X1, X2, X3 of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha). Its largest value is the "
-        "sum of (1 - K) TV: K is at least 1 for 0/1 rewards, since sigma is at most 1/2, so it is never positive.",
+        "sum of (1 - K) TV, never positive, since K is at least 1 for 0/1 rewards.",
         "Repaired: factor 1 for both 2s, subsets weighted by their share of the batch, K2 over all that is admitted. "
-        "Its largest value is the weighted TV itself, which rules nothing out; whether a step's bound is positive "
-        "takes L, the gain over the samples.",
-        "TV(pi_t, alpha) is 0 for X2, and for X1 when the rollout policy is the current one; where it is not "
-        "recorded, 0 stands for it, which makes every number here an upper limit of the bound.",
+        "Its largest value is the weighted TV, which rules nothing out.",
+        "TV(pi_t, alpha): 0 where it is not recorded, so every number is an upper limit of the bound.",
         BIAS,
-        "L is estimated from the same responses, with the same reservations; a group's advantages sum to 0, so before "
-        "the first update of a step after which nothing was replayed it is 0."
-        if recorded
-        else "These runs recorded no L (an older version wrote them), so only the largest values can be given.",
         *([study.note] if study.note else []),
     ]
 
@@ -210,7 +175,7 @@ def write(study: Study, out: Path) -> list[Path]:
     shown = [(b, m, f) for b, m in methods if (f := monitor(b, m, study)) is not None]
     if not shown:
         raise UserError("the theory monitor needs a run of BAPO (a method with the option c1); the study has none")
-    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables(shown), notes(study, shown))
+    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables(shown), notes(study))
     every = pd.concat([f for _, _, f in shown], ignore_index=True)
     paths = page.write(out, "theory_monitor", every)
     with style.settings():

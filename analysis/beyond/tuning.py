@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis import reading, statistics, text
 from analysis.page import RULE, Cell, Page, Table, at_scale
-from analysis.results import COSTS
+from analysis.results import COST_HEADER, COSTS, cost_cells
 from analysis.study import Block, Study, row_order
 from bapo.errors import UserError
 
@@ -153,77 +153,58 @@ def _candidate(block: Block, method: str, study: Study) -> Candidate:
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def _rows(tuned: Tuned) -> list[list[str | Cell]]:
-    scores = tuned.scores
-    best, *others = near(scores)
+def _rows(block: Block, tuned: Tuned) -> list[list[str | Cell]]:
     rows: list[list[str | Cell]] = []
-    for variants, candidate in tuned.candidates.items():
-        mean = candidate.mean
-        difference, se = behind(scores[best], scores[variants])
-        chosen = candidate is tuned.choice
-        told = ["chosen" if chosen else "", "highest" if variants == best else "near" if variants in others else ""]
-        spread = text.number(100 * mean.seed_sd) if np.isfinite(mean.seed_sd) else ""
+    for candidate, r in zip(tuned.candidates.values(), long_rows(block, tuned), strict=True):
+        highest = r["near"] and r["minus_highest_se"] == 0
+        place = "highest" if highest else "near" if r["near"] else ""
+        spread = text.number(r["seed_sd"]) if np.isfinite(r["seed_sd"]) else ""
+        behind_by = f"{text.signed(r['minus_highest'])} ({text.number(r['minus_highest_se'])})"
         rows.append(
             [
                 tuned.title,
-                Cell(candidate.changed, mark=text.BOLD if chosen else ""),
-                Cell(text.number(100 * mean.mean), spread),
-                text.MISSING if variants == best else f"{text.signed(-100 * difference)} ({text.number(100 * se)})",
-                ", ".join(filter(None, told)),
-                "named" if set(tuned.named) == set(variants) else "",
-                text.thousands(candidate.costs["rollouts"]),
-                text.thousands(candidate.costs["updates"]),
-                text.operations(candidate.costs["forward_flops"] + candidate.costs["backward_flops"]),
+                Cell(candidate.changed, mark=text.BOLD if r["chosen"] else ""),
+                Cell(text.number(r["mean"]), spread),
+                text.MISSING if highest else behind_by,
+                ", ".join(filter(None, ["chosen" if r["chosen"] else "", place])),
+                "named" if r["named"] else "",
+                *cost_cells(candidate.costs),
             ]
         )
     return rows
 
 
 def sentences(block: Block, methods: Sequence[Tuned], study: Study) -> list[str]:
-    """Return where Table 1 names another choice than these runs, with the line that would name it."""
-    stale = [t for t in methods if t.stale]
-    lines = [
-        f"{t.title}: these runs choose {t.choice.changed}; Table 1 has "
-        f"{', '.join(t.named) or 'the setting'}, so it shows another run than the chosen one."
-        for t in stale
-    ]
-    if stale:
+    """Return the choices as a setting names them, where Table 1 has others, and those at the edge of what was tried."""
+    lines = [f"The chosen learning rate is the {t.edge} tried: {t.title}." for t in methods if t.edge]
+    if any(t.stale for t in methods):
         others = {m: v for m, v in study.chosen.get(block.task, {}).items() if m not in {t.method for t in methods}}
         choices = others | {t.method: t.choice.variants for t in methods if t.choice.variants}
         listed = ", ".join(f"{method}: {'+'.join((method, *variants))}" for method, variants in choices.items())
-        lines.append(f"To name them, experiments/study/table1.yaml, {study.scale}, {block.task}: tuned: {{{listed}}}")
-    else:
-        lines.append("Table 1 has exactly these choices.")
-    lines += [
-        f"{t.title}: the chosen learning rate is the {t.edge} of those tried, so a better one may lie outside."
-        for t in methods
-        if t.edge
-    ]
+        stale = ", ".join(t.title for t in methods if t.stale)
+        where = f"experiments/study/table1.yaml, {study.scale}, {block.task}"
+        lines.append(f"Table 1 has another choice for {stale}. {where}: tuned: {{{listed}}}")
     return lines
 
 
 def table(block: Block, methods: Sequence[Tuned], study: Study) -> Table:
-    header = ["Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting"]
+    header = ["Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting", *COST_HEADER]
     rows: list[Sequence[str | Cell]] = []
     for tuned in methods:
-        rows += [*([RULE] if rows else []), *_rows(tuned)]
-    header += ["Rollouts", "Updates", "FLOPs"]
+        rows += [*([RULE] if rows else []), *_rows(block, tuned)]
     return Table(block.title, header, rows, "llrrllrrr", sentences(block, methods, study))
 
 
 def notes(study: Study, tuned: Sequence[Tuned]) -> list[str]:
     candidates = [c for t in tuned for c in t.candidates.values()]
-    prompts, counts = [c.solved.shape[1] for c in candidates], [len(c.seeds) for c in candidates]
-    seeds = ", ".join(map(str, sorted({seed for c in candidates for seed in c.seeds})))
+    prompts = text.span([c.solved.shape[1] for c in candidates])
+    seeds = text.counted([len(c.seeds) for c in candidates], "training seed")
     return [
         *([study.note] if study.note else []),
-        f"Probe: accuracy in percent at the last step on {text.span(prompts)} held-out problems that no run trains on "
-        f"and no test benchmark holds, mean over {text.counted(counts, 'training seed')} ({seeds}); sd: between seeds. "
-        "The seeds are those of no other study.",
-        "Minus the highest: difference in points to the method's highest mean and its standard error, paired on the "
-        "same problems and by seed, over problems and seeds. near: behind by no more than that.",
-        "chosen: of the highest and those near it the one with the fewest values other than the setting's, then the "
-        "higher mean. An ablation takes the choice of its method. named: what Table 1 has.",
+        f"Probe: percent correct at the last step on {prompts} held-out problems, mean over {seeds}; sd: between them.",
+        "Minus the highest: difference in points to the method's highest mean (standard error over problems and seeds, "
+        "paired); near: behind by no more than that.",
+        "chosen: of the highest and those near it the one with fewest changes, then the higher mean; named: Table 1's.",
         "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds.",
     ]
 

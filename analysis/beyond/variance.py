@@ -221,21 +221,15 @@ def table(block: Block, splits: Sequence[Split]) -> Table:
 
 
 def notes(study: Study, splits: Sequence[Split]) -> list[str]:
-    """Return how to read the table."""
-    samples = text.span([s.counts["samples"] for s in splits])
+    seeds = text.counted([s.counts["seeds"] for s in splits], "training seed")
     return [
         *([study.note] if study.note else []),
-        "Avg: accuracy of the last checkpoint in percent, mean over benchmarks, "
-        f"{text.counted([s.counts['seeds'] for s in splits], 'training seed')} and {samples} samples a problem.",
-        "Problems, Seeds, Samples: the standard error in points that the choice of the test problems, the training "
-        "seeds and the sampling of answers add to it, and their share of its variance; Problems x seeds: seeds that "
-        "are better at some problems than at others. All: the standard error of all parts that can be told. From a "
-        "random-effects analysis of variance (Cornfield and Tukey); estimates below 0 are set to 0. With few seeds "
-        f"the parts are rough; {text.MISSING}: one seed or one sample cannot tell.",
-        "Checkpoints: the standard error from the choice of one checkpoint of the later half of a run, where the kept "
-        "checkpoints were evaluated; what the runs still learn there is part of it. The seeds' part holds it already.",
-        "Half by problems, seeds, samples: how many of these alone, from how many now, halve the standard error; "
-        f"{text.MISSING}: no number does, because the other parts remain. Four times as many halve a part alone.",
+        f"Avg: accuracy of the last checkpoint in percent, mean over benchmarks, {seeds} and "
+        f"{text.span([s.counts['samples'] for s in splits])} samples a problem.",
+        "Problems to Samples: the standard error in points that each adds, and its share of the variance; All: of all "
+        f"parts. {text.MISSING}: one seed or one sample cannot tell.",
+        "Checkpoints: the error from the choice of one checkpoint of a run's later half; it is part of the seeds'.",
+        f"Half by: how many of these alone, from how many now, halve All; {text.MISSING}: no number does.",
     ]
 
 

@@ -95,15 +95,10 @@ def _row(compared: Compared, row: Result, columns: Sequence[tuple[str, str]]) ->
     cells = [row.title, *(_accuracy(row, name) for name, _ in columns)]
     test = compared.against.get(AVERAGE, {}).get(row.method)
     if test:
-        cells += [
-            f"{text.signed(100 * test.difference.mean)} ({text.interval(test.difference.tested)})",
-            text.p_number(test.adjusted),
-            test.verdict,
-        ]
+        cells += [text.change(test.difference.tested), text.p_number(test.adjusted), test.verdict]
     else:
         cells += ["reference" if row.method == compared.reference else text.MISSING, text.MISSING, text.MISSING]
-    cells += [text.thousands(row.costs["rollouts"]), text.thousands(row.costs["updates"])]
-    cells += [text.operations(row.costs["forward_flops"] + row.costs["backward_flops"])]
+    cells += results.cost_cells(row.costs)
     listed = compared.changed.get(row.method, ())
     more = [f"{len(listed) - SHOWN_CHANGES} more in the csv"] if len(listed) > SHOWN_CHANGES else []
     return [*cells, "; ".join([*listed[:SHOWN_CHANGES], *more])]
@@ -112,17 +107,8 @@ def _row(compared: Compared, row: Result, columns: Sequence[tuple[str, str]]) ->
 def table(compared: Compared) -> Table:
     columns = results.columns(compared.block)
     reference = next((r.title for r in compared.rows if r.method == compared.reference), compared.reference).lstrip("+")
-    header = [
-        "Method",
-        *(title for _, title in columns),
-        f"Avg minus {reference}",
-        "p (Holm)",
-        "Against it",
-        "Rollouts",
-        "Updates",
-        "FLOPs",
-        "Changed",
-    ]
+    header = ["Method", *(title for _, title in columns), f"Avg minus {reference}", "p (Holm)", "Against it"]
+    header += [*results.COST_HEADER, "Changed"]
     below = [] if compared.against else [f"The study has no run of {compared.reference}, so nothing is compared."]
     below += [
         f"{row.title.lstrip('+')}: {seeds_of(compared.short[row.method])} ended at the limit of the steps, before the "
@@ -134,20 +120,16 @@ def table(compared: Compared) -> Table:
     return Table(compared.block.title, header, rows, "l" + "r" * (len(header) - 2) + "l", below)
 
 
-def notes(study: Study, over_bases: bool = False) -> list[str]:
+def notes(study: Study) -> list[str]:
     seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
-    few = "With one seed the test does not cover the variance between training seeds. " if min(seeds) < 2 else ""
     return [
         *([study.note] if study.note else []),
-        f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}; ±: half-width of the 95% t interval "
-        "for new problems, the trained models given; sd: standard deviation between seeds. Avg: every benchmark with "
-        "the same weight.",
-        "Minus the reference: difference in points with its 95% interval, paired on the same problems and by training "
-        "seed, over the seeds that both rows have (independent where they share none); error of a crossed design over "
-        f"problems and seeds; not corrected. {few}p: after Holm's correction for all rows of "
-        f"the block in that column; 'above' and 'below' below {results.LEVEL:.2g}, else 'no real difference' was "
-        "found, which is not the same as none.",
-        text.what_varies(seeds, over_bases),
+        f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}; ±: half-width of the 95% interval for "
+        "new problems; sd: between seeds. Avg: every benchmark with the same weight.",
+        "Minus the reference: points with the 95% interval, paired by problem and by the seeds that both rows have "
+        "(independent where they share none), not corrected; p: after Holm's correction for the rows of the block; "
+        f"above, below: p below {results.LEVEL:.2g}; no real difference: none was found.",
+        text.what_varies(seeds),
         "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds. Changed: options of the "
         "runs' config.yaml that differ from the reference's, of those that both have.",
     ]
@@ -162,7 +144,6 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
     for row in compared.rows:
         for name, title in results.columns(compared.block):
             m, test = row.mean(name), compared.against.get(name, {}).get(row.method)
-            d = test.difference.tested if test else None
             gain = compared.over_base.get(name, {}).get(row.method)
             seeds = {} if row.is_base else dict(zip(row.seeds, m.seed_means, strict=True))
             rows.append(
@@ -176,17 +157,12 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                     **text.points(m.problems, "low", "high"),
                     "seed_sd": 100 * m.seed_sd,
                     "reference": compared.reference,
-                    "difference": 100 * d.mean if d else None,
-                    "difference_se": 100 * d.se if d else None,
-                    "difference_low": 100 * d.low if d else None,
-                    "difference_high": 100 * d.high if d else None,
+                    **_difference(test, "difference", "se", "low", "high"),
                     "paired_seeds": test.paired if test else None,
-                    "p": d.p if d else None,
+                    "p": test.difference.tested.p if test else None,
                     "p_holm": test.adjusted if test else None,
                     "verdict": test.verdict if test else "",
-                    "over_base": 100 * gain.difference.mean if gain else None,
-                    "over_base_low": 100 * gain.difference.tested.low if gain else None,
-                    "over_base_high": 100 * gain.difference.tested.high if gain else None,
+                    **_difference(gain, "over_base", "low", "high"),
                     "over_base_p_holm": gain.adjusted if gain else None,
                     "changed": "; ".join(compared.changed.get(row.method, ())),
                     "budget_not_reached": len(compared.short.get(row.method, ())),
@@ -195,6 +171,13 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _difference(test: Against | None, name: str, *fields: str) -> dict[str, float | None]:
+    columns = [name, *(f"{name}_{field}" for field in fields)]
+    if test is None:
+        return dict.fromkeys(columns)
+    return {name: 100 * test.difference.mean, **text.points(test.difference.tested, *fields, prefix=f"{name}_")}
 
 
 def write(study: Study, out: Path) -> list[Path]:
@@ -207,5 +190,5 @@ def write(study: Study, out: Path) -> list[Path]:
     frame = pd.DataFrame(rows)
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
     tables = [*map(table, blocks), *map(bases.table, kinds)]
-    page = Page(heading, tables, notes(study, bool(kinds)))
+    page = Page(heading, tables, notes(study))
     return page.write(out, compared_file(study.name), frame)

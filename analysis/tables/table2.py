@@ -207,41 +207,20 @@ def long_rows(block: Block, study: Study) -> list[dict[str, str | float | None]]
     return rows
 
 
-def reference_note(study: Study) -> str:
-    """Return which methods' costs hold a reference model's forward pass; "" where all or none of them do."""
-    paying: dict[str, bool] = {}
-    others: dict[str, bool] = {}
-    for block in study.blocks:
-        for method, cells in block.methods.items():
-            kept = paying if has_reference_pass(reading.config(cells[0], study)) else others
-            kept[block.method_title(method)] = True
-    if not paying or not others:
-        return ""
-    with_it, without = (", ".join(t.lstrip("+") for t in titles) for titles in (paying, others))
-    return (
-        f"Time and forward FLOPs hold a reference model's forward pass over what is trained on, which the KL penalty "
-        f"needs, for {with_it} and not for {without}: their ratios compare these set-ups, not batches and rollouts "
-        "alone. That pass is half the backward FLOPs; `claims` has BAPO against GRPO without it."
-    )
-
-
 def notes(study: Study) -> Sequence[str]:
-    reference = reference_note(study)
     seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
+    cells = [(b.method_title(m).lstrip("+"), cells[0]) for b in study.blocks for m, cells in b.methods.items()]
+    paying = dict.fromkeys(title for title, cell in cells if has_reference_pass(reading.config(cell, study)))
     return [
         *([study.note] if study.note else []),
-        f"Mean over {text.counted(seeds, 'training seed')}; sd: standard deviation between them, where it is not 0. "
-        "Probes, checkpoints' evaluation and the making of the base model are not counted.",
-        "Relative to GRPO: the ratio of the means and, in brackets, the lowest and the highest ratio of two runs with "
-        "the same seed, where they differ.",
-        "Time is noisy: it is wall-clock time, and runs may have shared their machine with other jobs and with each "
-        "other. A ratio of times whose bracket holds 1 tells neither faster nor slower; rollouts, tokens, updates and "
-        "operations do not depend on the machine.",
-        "Rollouts: responses generated, re-evaluations and what dynamic sampling throws away included. FLOPs: 2 a "
-        "parameter and token forwards, 4 backwards, without attention's own.",
-        *([reference] if reference else []),
-        "The paper's times hold its own hardware, lengths and batch sizes: only the ratios can be compared, and at "
-        "another scale generation and updates have another share of them.",
+        f"Mean over {text.counted(seeds, 'training seed')}; sd: between them, where it is not 0. Probes, checkpoints' "
+        "evaluation and the making of the base model are not counted.",
+        "Relative to GRPO: the ratio of the means (lowest to highest ratio of two runs with the same seed).",
+        "Time is wall-clock time, and runs may have shared their machine: a bracket that holds 1 tells nothing.",
+        "Rollouts: re-evaluations and what dynamic sampling throws away included. FLOPs: 2 a parameter and token "
+        "forwards, 4 backwards, without attention's own.",
+        f"Time and forward FLOPs include the reference model's forward pass for: {', '.join(paying) or 'none'}.",
+        "The paper's hardware, lengths and batch sizes are others: only ratios can be compared.",
     ]
 
 

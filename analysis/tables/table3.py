@@ -193,12 +193,9 @@ def _shown(fields: Mapping[str, str]) -> list[list[str]]:
 
 def notes(study: Study) -> list[str]:
     return [
-        "Read from the config.yaml of every run, not from the files that it was made of. Where seeds or methods of a "
-        "study have different values, all are given.",
-        f"The paper's values: {paper.read('table3')['source']}. 'differs': the value used is not the printed one; "
-        "at a reduced scale most lengths and sizes differ by intent.",
-        "An option is blank where the method does not have it; 'none': left to its default, as the option's own "
-        "documentation says. Budgets, evaluation and sampling stand in the last tables, everything else in the CSV.",
+        "Read from the config.yaml of every run; where seeds or methods have different values, all are given.",
+        f"The paper's values: {paper.read('table3')['source']}. 'differs': the value used is not the printed one.",
+        "Blank: the method does not have the option; 'none': left to its default. Every field is in the CSV.",
         *([study.note] if study.note else []),
     ]
 

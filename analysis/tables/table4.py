@@ -221,13 +221,11 @@ def _tables(block: Block, study: Study, splits_of: list[dict[str, Any]], pairs: 
 
 def notes(study: Study) -> list[str]:
     return [
-        "Counted in the parquet files that the runs read; each was checked against its fingerprint. Repeated: rows "
-        "whose id, or whose content (the prompt with its diagrams), stood in the file before.",
-        "Overlap: rows of the second split whose id, content or form is in the first. Pairs without any are left out, "
-        "except those with train. Form: of a drawn diagram its kind, its angles and the question, whatever "
-        "its pose; other problems have none. Overlap is counted in cleaning.json, where the set is a real one.",
-        f"The paper's counts: {paper.read('table4')['source']}. A stand-in's split stands beside the set whose "
-        "part it plays.",
+        "Counted in the parquet files that the runs read. Repeated: rows whose id, or whose content (the prompt with "
+        "its diagrams), stood in the file before.",
+        "Overlap: rows of the second split whose id, content or form (of a diagram: kind, angles and question) is in "
+        "the first; pairs without any are left out, but for train. Of real sets cleaning.json counts it.",
+        f"The paper's counts: {paper.read('table4')['source']}; a stand-in stands beside the set whose part it plays.",
         *([study.note] if study.note else []),
     ]
 

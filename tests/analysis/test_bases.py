@@ -85,8 +85,7 @@ def test_the_comparison_pools_them(root: Path, tmp_path: Path) -> None:
     study_of(root)
     assert main(["comparison", "--study", str(root / "study.json"), "--out", str(tmp_path)]) == 0
     text = (tmp_path / "comparison_toys.md").read_text()
-    assert "## Countdown, pooled over 2 base models: minus grpo" in text and "2 base models are very few" in text
-    assert "rows pooled over base models vary these too" in text
+    assert "## Countdown, pooled over 2 base models: minus grpo" in text
     frame = pd.read_csv(tmp_path / "comparison_toys.csv")
     row = frame[(frame["model"] == "tiny over 2 bases") & (frame["method"] == "bapo") & (frame["benchmark"] == "avg")]
     # tiny: (6 + 8) / 2 - 5 = 2 of 10; tiny+base_2: 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.made import SUMMARIES, inputs_of_report, inputs_of_studies
+from analysis.__main__ import SUMMARIES, inputs_of_report, inputs_of_studies
 from bapo import __main__
 from bapo.store import provenance
 from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, fingerprints, write_json, write_text

@@ -13,7 +13,6 @@ from support.simulated import MODEL, write_simulated
 
 from analysis.__main__ import main
 from analysis.beyond import checkpoints as choice
-from analysis.beyond import checkpoints as words
 from analysis.study import load
 from bapo.errors import UserError
 
@@ -145,10 +144,8 @@ def test_the_texts(written: Path) -> None:
     rows = [line for line in text.splitlines() if line.startswith("| +")]
     assert [row.split("|")[1].strip() for row in rows] == ["+GRPO", "+BAPO (Ours)"]
     frame = pd.read_csv(written / "checkpoint_choice.csv").set_index(["method", "benchmark", "rule"])
-    told = frame.loc[("bapo", "avg", "best_on_test"), "gain"]
-    assert f"BAPO (Ours): choosing on test seems to gain {told:+.1f} points" in text
+    assert f"{frame.loc[('bapo', 'avg', 'best_on_test'), 'gain']:+.1f} [" in rows[1]
     assert "Validation: probe" in text and "Test: CD-34, CD-4" in text
-    assert "Chosen on each benchmark for that benchmark alone" in text
     assert tex.count(r"\begin{tabular}") == tex.count(r"\end{tabular}") == 1
     numbers = re.compile(r"\d+\.\d")
     body = tex.split(r"\toprule")[1].split(r"\bottomrule")[0]
@@ -159,12 +156,11 @@ def test_without_validation_problems_there_is_a_dash(file: Path, tmp_path: Path)
     study = write_simulated(tmp_path, "table1", {("countdown", MODEL): ("grpo",)}, (1,), curves=("grpo",))
     summary = next(tmp_path.glob("**/curve/summary.json"))
     summary.write_text(json.dumps({**json.loads(summary.read_text()), "validation": None}))
-    words.write(load(study), tmp_path / "out")
+    choice.write(load(study), tmp_path / "out")
     text = (tmp_path / "out" / "checkpoint_choice.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| +GRPO"))
     assert [cell.strip() for cell in row.split("|")[3:5]] == ["\u2013", "\u2013"]
     assert "no problems were kept out of training for it" in text
-    assert "mean over 1 seed," in text
 
 
 def test_what_is_missing_is_named_with_the_command(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

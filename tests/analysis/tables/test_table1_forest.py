@@ -64,7 +64,7 @@ def test_a_later_file_replaces_its_own_set_and_the_paper_comes_last(
     other = earlier[earlier.set == "here"].assign(set="other bases")
     pd.concat([earlier, other]).to_csv(tmp_path / "earlier.csv", index=False)
     legends = []
-    monkeypatch.setattr(forest, "legend_above", lambda fig, panels, left: legends.append(panels[0]))
+    monkeypatch.setattr(forest.style, "legend", lambda fig, panels: legends.append(panels[0]))
     forest.main([str(tmp_path / "earlier.csv"), str(written / "table1_forest.csv"), str(tmp_path)])
     frame = pd.read_csv(tmp_path / "table1_forest.csv").set_index("set")
     assert frame.points.round(2).to_dict() == {"other bases": 32.25, "here": 31.25, "the paper": 10.84}

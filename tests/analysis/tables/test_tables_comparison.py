@@ -76,7 +76,7 @@ def test_a_study_without_its_reference_says_so(study: Path, tmp_path: Path) -> N
     path = write_study(study.parent, [("tiny", "grpo", 1)], name="toys", reference="bapo")
     comparison.write(load(path), tmp_path / "out")
     text = (tmp_path / "out" / "comparison_toys.md").read_text()
-    assert "no run of bapo, so nothing is compared" in text and "With one seed" in text
+    assert "no run of bapo, so nothing is compared" in text
 
 
 # ------------------------------------------------------------------------------------------------ regimes
@@ -151,13 +151,9 @@ def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
     assert frame.loc[("easy", "steps"), "used"] == 1.0 and frame.loc[("easy", "steps"), "seeds"] == 2
 
     text = (tmp_path / "out" / "regimes.md").read_text()
-    first, second = [line for line in text.splitlines() if line.startswith("- Countdown,")]
-    assert first.startswith("- Countdown, Easy: 25% of the training prompts at 0/8 before training.")  # easiest first
-    assert "BAPO against GRPO: worse at equal steps (-90.0, " in first
-    assert "better at equal steps (+90.0, " in second and "cannot tell at equal rollouts" in second
-    assert "Equal steps, by share at 0/8: better at 75%; worse at 25%." in text
-    assert "Equal updates" not in text.split("## Notes")[0].split("\n- ", 1)[1]
-    assert "Fewer than 5 seeds" in text and "for all 4 comparisons" in text
+    listed = [line for line in text.splitlines() if line.startswith("| Countdown,")]
+    assert listed[0].startswith("| Countdown, Easy | 25.0% | -90.0 (")  # the easiest first
+    assert "over the 4 comparisons" in text
     # a budget that was not reached is said in both tables, and only where it is known
     assert frame["not_reached"].to_dict() == {
         ("hard", "steps"): 0,

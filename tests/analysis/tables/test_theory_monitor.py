@@ -133,7 +133,6 @@ def test_the_estimate_is_biased_by_what_is_admitted() -> None:
     alpha, pi, reward = np.array([0.1, 0.45, 0.45]), np.array([0.1, 0.35, 0.55]), np.array([1.0, 0.0, 0.0])
     assert expected(alpha, pi, reward, 2, admitted=False) == pytest.approx(0.1)
     assert expected(alpha, pi, reward, 2, admitted=True) == pytest.approx(1 / 18)  # 1/2 * (0.1 / 0.45) / 2
-    assert "in either direction" in BIAS
 
 
 def test_the_estimate_over_mini_batches_understates_the_whole_step() -> None:
@@ -143,7 +142,6 @@ def test_the_estimate_over_mini_batches_understates_the_whole_step() -> None:
     per_batch = [float((alpha * 0.5 * abs(p / alpha - 1)).sum()) for p in (alpha, half)]
     assert per_batch == pytest.approx([0.0, 0.1]) and np.mean(per_batch) == pytest.approx(0.05)
     assert 0.5 * abs(after - alpha).sum() == pytest.approx(0.2)  # four times as much
-    assert "understated" in BIAS
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -192,7 +190,6 @@ def test_runs_that_recorded_no_gain_have_the_largest_values_alone(tmp_path: Path
         "| 100.0% (2 of 2 steps not positive) | 0.0% (0 of 2 steps not positive) | not recorded | not recorded |"
         in text
     )
-    assert "recorded no L" in text
 
 
 def test_a_study_without_bapo_is_an_error(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

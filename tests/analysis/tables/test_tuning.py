@@ -106,9 +106,8 @@ def test_the_table_says_what_is_chosen_and_that_the_setting_is_stale(study: Path
     assert frame.loc["bapo"].minus_highest == -18.75 and frame.loc["bapo"].minus_highest_se == pytest.approx(6.25)
     page = (out / "tuning.md").read_text()
     assert "tuned: {dapo: dapo+rate_1e-4, bapo: bapo+rate_4e-4}" in page  # what another method has stays
-    assert page.count("these runs choose") == 1 and "Table 1 has v2" in page
-    assert "held-out problems" in page and (out / "tuning.tex").exists()
-    assert page.count("the largest of those tried") == 1 and page.count("the smallest of those tried") == 1
+    assert "another choice for BAPO." in page and (out / "tuning.tex").exists()
+    assert page.count("is the largest tried") == page.count("is the smallest tried") == 1
 
 
 def test_a_setting_that_names_the_choice(study: Path, tmp_path: Path) -> None:
@@ -117,7 +116,7 @@ def test_a_setting_that_names_the_choice(study: Path, tmp_path: Path) -> None:
     read = load(study)
     (block,) = read.blocks
     lines = tuning.sentences(block, tuning.tune(block, read), read)
-    assert "Table 1 has exactly these choices." in lines and not any("choose" in line for line in lines)
+    assert not any("tuned:" in line for line in lines)
 
 
 def test_no_evaluation_is_read(study: Path, tmp_path: Path) -> None:
