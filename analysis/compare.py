@@ -7,7 +7,6 @@ independent: the same seed on another machine is another run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from analysis.results import Comparison, Result
 from analysis.sharing import homes, located
 from analysis.study import Study, evaluated
 from bapo.errors import UserError
-from bapo.store.files import read_json
 
 IDENTICAL, AGREES, DIFFERS, OTHER = "identical", "agrees", "differs", "other problems"
 #: keys of a configuration that do not say what a run means
@@ -50,15 +48,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Compared:
-    """only: keys that one side alone has. configurations: (task, model, method) -> keys that differ.
-
-    verdicts: (claim, task, model) -> the verdicts of A and B, where they differ.
-    """
+    """only: keys that one side alone has. configurations: (task, model, method) -> keys that differ."""
 
     lines: list[Line]
     only: dict[str, list[Key]]
     configurations: dict[tuple[str, str, str], list[str]]
-    verdicts: dict[tuple[str, str, str], tuple[str, str]]
 
     @property
     def agree(self) -> bool:
@@ -69,27 +63,22 @@ def compare(a: Path, b: Path) -> Compared:
     """Compare two opened results. Raises UserError where they have no number in common."""
     studies = [_study(folder) for folder in (a, b)]
     rows = [_rows(study) for study in studies]
-    shared = [key for key in rows[0] if key in rows[1]]
-    if not shared:
+    lines = [_line(key, rows[0][key], rows[1][key]) for key in rows[0] if key in rows[1]]
+    if not lines:
         raise UserError(f"{a} and {b} have no number in common: no task, model and method is evaluated in both")
-    lines = [_line(key, rows[0][key], rows[1][key]) for key in shared]
-    tested = [line for line in lines if line.compared is not None]
-    adjusted = statistics.holm([line.compared.difference.tested.p for line in tested if line.compared])
-    corrected = {line.key: p for line, p in zip(tested, adjusted, strict=True)}
+    adjusted = iter(statistics.holm([line.compared.difference.tested.p for line in lines if line.compared]))
     lines = [
-        replace(line, compared=replace(line.compared, adjusted=float(corrected[line.key]))) if line.compared else line
+        replace(line, compared=line.compared and replace(line.compared, adjusted=float(next(adjusted))))
         for line in lines
     ]
     only = {side: [k for k in rows[i] if k not in rows[1 - i]] for i, side in enumerate("AB")}
-    settings = [_configurations(study) for study in studies]
+    ours, theirs = (_configurations(study) for study in studies)
     changed = {
-        key: sorted(k for k in {*own, *settings[1][key]} if own.get(k) != settings[1][key].get(k))
-        for key, own in settings[0].items()
-        if key in settings[1]
+        key: sorted(k for k in {*ours[key], *theirs[key]} if ours[key].get(k) != theirs[key].get(k))
+        for key in ours
+        if key in theirs
     }
-    verdicts = [_verdicts(folder) for folder in (a, b)]
-    other = {k: (v, verdicts[1][k]) for k, v in verdicts[0].items() if k in verdicts[1] and verdicts[1][k] != v}
-    return Compared(lines, only, {k: keys for k, keys in changed.items() if keys}, other)
+    return Compared(lines, only, {key: names for key, names in changed.items() if names})
 
 
 def _study(folder: Path) -> Study:
@@ -118,45 +107,26 @@ def _configurations(study: Study) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {key: {k: v for k, v in own.items() if not k.startswith(PLACES)} for key, own in flat.items()}
 
 
-def _verdicts(folder: Path) -> dict[tuple[str, str, str], str]:
-    files = [home / "claims.json" for home in homes(folder)]
-    claims: list[Mapping[str, str]] = [line for file in files if file.exists() for line in read_json(file)["claims"]]
-    return {(c["id"], c["task"], c["model"]): c["verdict"] for c in claims}
-
-
 def markdown(found: Compared, names: tuple[str, str], every: bool = False) -> str:
     """Return what agrees and what does not. every: all lines, not only those that differ."""
     counts = Counter(line.state for line in found.lines)
-    parts = [f"# A: {names[0]}, B: {names[1]}", ""]
-    parts += [", ".join(f"{count} {state}" for state, count in counts.items()), ""]
+    parts = [f"# A: {names[0]}, B: {names[1]}", ", ".join(f"{count} {state}" for state, count in counts.items())]
     shown = [line for line in found.lines if every or line.state in (DIFFERS, OTHER)]
     if shown:
         head = ["Task", "Model", "Method", "Column", "A %", "B %", "A - B", "p Holm", "State"]
-        parts += [markdown_table(head, [_row(line) for line in shown], "llllrrrrl")]
-        parts += [
-            "95% intervals and Holm's correction over all lines. With one seed two trained models are compared.",
-            "",
-        ]
+        parts += [markdown_table(head, [_row(line) for line in shown], "llllrrrrl").rstrip()]
+        parts += ["95% intervals and Holm's correction over all lines. With one seed two trained models are compared."]
     for side, keys in found.only.items():
-        parts += [f"Only in {side}: {', '.join(sorted({'/'.join(key[:3]) for key in keys}))}", ""] if keys else []
-    for title, cases in (("Configurations that differ", found.configurations), ("Other verdicts", found.verdicts)):
-        parts += (
-            [f"## {title}", "", *(f"- {'/'.join(filter(None, k))}: {', '.join(v)}" for k, v in cases.items()), ""]
-            if cases
-            else []
-        )
-    return "\n".join(parts)
+        parts += [f"Only in {side}: {', '.join(sorted({'/'.join(key[:3]) for key in keys}))}"] if keys else []
+    if found.configurations:
+        listed = [f"- {'/'.join(key)}: {', '.join(names)}" for key, names in found.configurations.items()]
+        parts += ["## Configurations that differ", "\n".join(listed)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _row(line: Line) -> list[str]:
-    means = [text.percent(side.mean(line.key[3]).tested) for side in (line.a, line.b)]
+    cells = [*line.key, *(text.percent(side.mean(line.key[3]).tested) for side in (line.a, line.b))]
     if line.compared is None:
-        return [*line.key, *means, text.MISSING, text.MISSING, line.state]
-    d = line.compared.difference.tested
-    return [
-        *line.key,
-        *means,
-        f"{text.signed(100 * d.mean)} ({text.interval(d)})",
-        text.p_number(line.compared.adjusted),
-        line.state,
-    ]
+        return [*cells, text.MISSING, text.MISSING, line.state]
+    difference = text.change(line.compared.difference.tested)
+    return [*cells, difference, text.p_number(line.compared.adjusted), line.state]

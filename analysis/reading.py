@@ -89,7 +89,7 @@ def table(cell: Cell | Base, name: str, study: Study, columns: Sequence[str] | N
     frame = read_table(path)
     missing = [c for c in columns or () if c not in frame]
     if missing:
-        raise UserError(f"{path} has no column '{missing[0]}' (an older version wrote it?); {_again(cell.run, study)}")
+        raise _damaged(cell.run, f"{path} has no column '{missing[0]}'", study)
     return frame[list(columns)] if columns else frame
 
 
@@ -102,15 +102,14 @@ def config(cell: Cell, study: Study) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{cell.run / CONFIG} is damaged ({reason}); {_again(cell.run, study)}") from None
+        raise _damaged(cell.run, f"{cell.run / CONFIG} is damaged ({str(error).splitlines()[0]})", study) from None
 
 
 def setting(cell: Cell, section: str, name: str, study: Study) -> Any:
     """Return a value of a run's configuration. Raises UserError where it has none."""
     value = config(cell, study).get(section, {}).get(name)
     if value is None:
-        raise UserError(f"{cell.run / CONFIG} has no {section}.{name}; {_again(cell.run, study)}")
+        raise _damaged(cell.run, f"{cell.run / CONFIG} has no {section}.{name}", study)
     return value
 
 
@@ -123,22 +122,18 @@ def evaluation(cell: Cell | Base, benchmark: str, study: Study) -> Outcomes:
     frame = frame.sort_values(["problem_id", "sample"], kind="stable")
     problems, counts = np.unique(frame["problem_id"].to_numpy(str), return_counts=True)
     if not len(problems):
-        raise UserError(f"{path} is empty; {_again(folder, study)}")
+        raise _damaged(folder, f"{path} is empty", study)
     k = int(counts[0])
-    uneven = problems[counts != k]
-    if len(uneven):
-        raise UserError(
-            f"{path}: problem {uneven[0]} does not have {k} samples like the first; {_again(folder, study)}"
-        )
+    if (counts != k).any():
+        uneven = problems[counts != k][0]
+        raise _damaged(folder, f"{path}: problem {uneven} does not have {k} samples like the first", study)
     order = frame["sample"].to_numpy().reshape(len(problems), k)
     if (np.diff(order, axis=1) <= 0).any():
-        raise UserError(f"{path}: a sample of a problem is there twice; {_again(folder, study)}")
-    shape = (len(problems), k)
-    return Outcomes(
-        tuple(problems),
-        frame["correct"].to_numpy(bool).reshape(shape).astype(np.uint8),
-        frame["parsed"].to_numpy(bool).reshape(shape).astype(np.uint8),
+        raise _damaged(folder, f"{path}: a sample of a problem is there twice", study)
+    correct, parsed = (
+        frame[name].to_numpy(bool).reshape(order.shape).astype(np.uint8) for name in ("correct", "parsed")
     )
+    return Outcomes(tuple(problems), correct, parsed)
 
 
 def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> Outcomes:
@@ -149,13 +144,11 @@ def evaluations(cells: Sequence[Cell | Base], benchmark: str, study: Study) -> O
     outcomes = [evaluation(c, benchmark, study) for c in cells]
     for cell, other in zip(cells, outcomes, strict=True):
         if other.problems != outcomes[0].problems or other.samples != outcomes[0].samples:
-            raise UserError(
-                f"{cell.run}/eval/{benchmark}.parquet: {len(other.problems)} problems x {other.samples} samples "
-                f"that are not those of {cells[0].run}; {_again(cell.run / 'eval', study)}"
-            )
-    return Outcomes(
-        outcomes[0].problems, np.stack([o.correct for o in outcomes]), np.stack([o.parsed for o in outcomes])
-    )
+            path = cell.run / "eval" / f"{benchmark}.parquet"
+            size = f"{len(other.problems)} problems x {other.samples} samples"
+            raise _damaged(path.parent, f"{path}: {size} that are not those of {cells[0].run}", study)
+    stacks = [np.stack([getattr(o, name) for o in outcomes]) for name in ("correct", "parsed")]
+    return Outcomes(outcomes[0].problems, *stacks)
 
 
 def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
@@ -167,7 +160,7 @@ def curve(cell: Cell, benchmark: str, study: Study) -> Curve:
     counts = frame.groupby(["step", "problem_id"]).size()
     wide = frame.drop_duplicates(["step", "problem_id"]).pivot(index="step", columns="problem_id", values="correct")
     if frame.empty or (counts != 1).any() or wide.isna().to_numpy().any() or frame["samples"].nunique() != 1:
-        raise UserError(f"{path}: every problem must have one row a step; {_again(folder, study)}")
+        raise _damaged(folder, f"{path}: every problem must have one row a step", study)
     ids = tuple(str(c) for c in wide.columns)
     return Curve(tuple(int(s) for s in wide.index), ids, wide.to_numpy(np.int64), int(frame["samples"].iloc[0]))
 
@@ -181,10 +174,9 @@ def curves(cells: Sequence[Cell], benchmark: str, study: Study) -> Curve:
     common = sorted(set.intersection(*(set(f.steps) for f in curves)))
     for cell, other in zip(cells, curves, strict=True):
         if other.problems != curves[0].problems or other.samples != curves[0].samples or len(common) < 2:
-            raise UserError(
-                f"{cell.run}/curve/{benchmark}.parquet: its problems, samples or steps are not those of "
-                f"{cells[0].run}; {_again(cell.run / 'curve', study)}"
-            )
+            path = cell.run / "curve" / f"{benchmark}.parquet"
+            what = f"{path}: its problems, samples or steps are not those of {cells[0].run}"
+            raise _damaged(path.parent, what, study)
     picked = [f.correct[[f.steps.index(s) for s in common]] for f in curves]
     return Curve(tuple(common), curves[0].problems, np.stack(picked), curves[0].samples)
 
@@ -194,7 +186,7 @@ def validation(cells: Sequence[Cell], study: Study) -> str | None:
     named = {summary(c.run / "curve", study).get("validation") for c in cells}
     if len(named) != 1:
         folder = cells[0].run / "curve"
-        raise UserError(f"{folder}: its seeds have different validation problems; {_again(folder, study)}")
+        raise _damaged(folder, f"{folder}: its seeds have different validation problems", study)
     return named.pop()
 
 
@@ -219,17 +211,16 @@ def probes(block: Block, method: str, study: Study, probed: str = "train") -> di
         frame = table(cell, PROBE, study, ["step", "set", "prompt_id", "correct", "samples"])
         frame = frame[frame["set"] == probed]
         if frame.empty:
-            raise UserError(
-                f"{cell.run / PROBE}: no prompt of the set '{probed}' was probed; set probe.prompts above 0"
-            )
+            raise UserError(f"{cell.run / PROBE}: no prompt of '{probed}' was probed; set probe.prompts above 0")
         wide = frame.pivot(index="prompt_id", columns="step", values="correct")
         if wide.isna().to_numpy().any():
-            raise UserError(f"{cell.run / PROBE}: not every prompt has every step; {_again(cell.run, study)}")
+            raise _damaged(cell.run, f"{cell.run / PROBE}: not every prompt has every step", study)
         wide = wide.astype(int)
         wide.attrs["samples"] = int(frame["samples"].max())
         frames[cell.seed] = wide
     return frames
 
 
-def _again(folder: Path, study: Study) -> str:
-    return f"delete {folder / SUMMARY} and give `{study.command}` again"
+def _damaged(folder: Path, what: str, study: Study) -> UserError:
+    """Return the error that says what is wrong in a finished folder and how it is made anew."""
+    return UserError(f"{what}; delete {folder / SUMMARY} and give `{study.command}` again")

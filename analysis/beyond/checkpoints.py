@@ -38,7 +38,6 @@ class Measured:
     checkpoints, one a seed (none for HALVES, which chooses anew for every half).
     """
 
-    rule: str
     tables: list[np.ndarray]
     gains: list[np.ndarray]
     steps: tuple[int, ...]
@@ -109,18 +108,18 @@ def measure(
     last = [v[:, -1] for v in values]
     count = len(last[0])
 
-    def picked(rule: str, chosen: np.ndarray) -> Measured:
+    def picked(chosen: np.ndarray) -> Measured:
         tables = [v[np.arange(count), chosen] for v in values]
         gains = [t - z for t, z in zip(tables, last, strict=True)]
-        return Measured(rule, tables, gains, tuple(steps[i] for i in chosen))
+        return Measured(tables, gains, tuple(steps[i] for i in chosen))
 
-    rules = {LAST: picked(LAST, np.full(count, len(steps) - 1))}
+    rules = {LAST: picked(np.full(count, len(steps) - 1))}
     if held_out is not None:
-        rules[VALIDATION] = picked(VALIDATION, best(held_out))
-    rules[TEST] = picked(TEST, best(np.mean([v.mean(axis=2) for v in values], axis=0)))
+        rules[VALIDATION] = picked(best(held_out))
+    rules[TEST] = picked(best(np.mean([v.mean(axis=2) for v in values], axis=0)))
     if all(v.shape[2] > 1 for v in values):
         tables = crossed(tests, splits)
-        rules[HALVES] = Measured(HALVES, tables, [t - z for t, z in zip(tables, last, strict=True)], ())
+        rules[HALVES] = Measured(tables, [t - z for t, z in zip(tables, last, strict=True)], ())
     return rules
 
 

@@ -19,14 +19,8 @@ if TYPE_CHECKING:
     from analysis.study import Block, Study
 
 DRIFT = "tv_x1"
-LOOKS = (
-    (style.SKY, "v"),
-    (style.BLUE, "o"),
-    (style.ORANGE, "s"),
-    (style.VERMILLION, "^"),
-    (style.PURPLE, "D"),
-    (style.GREEN, "P"),
-)
+COLOURS = (style.SKY, style.BLUE, style.ORANGE, style.VERMILLION, style.PURPLE, style.GREEN)
+LOOKS = tuple(zip(COLOURS, "vos^DP", strict=True))
 
 
 def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
@@ -41,11 +35,10 @@ def drift(study: Study) -> tuple[Figure, pd.DataFrame]:
     longer = len({steps for _, steps in curves}) > 1
     places = list(dict.fromkeys(zip(frame["task"], frame["model"], frame["family"], strict=True)))
     caption = (
-        "Average accuracy of the last checkpoint minus that of the reference's run of the same seed (and learning "
-        "rate and steps, where the study has one), against the total variation between the policy and its rollout "
-        f"policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean over seeds, bar: 95% "
-        "interval over problems and training seeds, seeds paired. Lines join the runs of one learning rate and number "
-        f"of steps; {frames.seed_words(study.blocks)}. {study.note}"
+        "Average accuracy minus the reference's run of the same seed (learning rate, steps), against the total "
+        f"variation from the rollout policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean "
+        "over seeds with its 95% interval over problems and seeds. Lines join the runs of one rate and number of "
+        f"steps; {frames.seed_words(study.blocks)}. {study.note}"
     )
     fig, panels = style.grid(caption, len(places), max(2, min(3, len(places))), 2.4)
     for axes, (task, model, family) in zip(panels, places, strict=True):

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,34 +54,29 @@ BIAS = (
 )
 
 
-@dataclass(frozen=True)
-class Constants:
-    """What the theorem needs of a run's configuration. k2: the worst case of what eq. 6 admits in groups of G."""
-
-    group: int
-    k2: float
-
-    @staticmethod
-    def of(config: Mapping[str, Any]) -> Constants | None:
-        """None where the method has no c1: it is no variant of BAPO."""
-        c1, group = config.get("method", {}).get("c1"), config.get("train", {}).get("group_size")
-        if c1 is None or group is None:
-            return None
-        try:
-            return Constants(int(group), theory.k2_worst(float(c1), int(group)))
-        except ValueError:  # nothing lies between c1 and 1
-            return Constants(int(group), math.nan)
+def worst_k2(config: Mapping[str, Any]) -> float | None:
+    """Return K2 over all that eq. 6 admits in groups of G, NaN where that is nothing; None: no variant of BAPO."""
+    c1, group = config.get("method", {}).get("c1"), config.get("train", {}).get("group_size")
+    if c1 is None or group is None:
+        return None
+    try:
+        return theory.k2_worst(float(c1), int(group))
+    except ValueError:  # nothing lies between c1 and 1
+        return math.nan
 
 
-def step_terms(row: Mapping[str, float], constants: Constants) -> dict[str, float]:
-    """Return the bound's forms in a row of steps.parquet; NaN where the batch is empty or a term is unknown."""
+def step_terms(row: Mapping[str, float], k2: float) -> dict[str, float]:
+    """Return the bound's forms in a row of steps.parquet; NaN where the batch is empty or a term is unknown.
+
+    k2: the worst case.
+    """
     present = [i for i in PARTS if row[f"x{i}"] > 0]
     total = sum(row[f"x{i}"] for i in present)
     found = dict.fromkeys(FORMS, math.nan if not present else 0.0)
     for i in present:
         tv, printed = float(row[f"tv_x{i}"]), float(row[f"k{i}"])
         gain = float(row.get(f"surrogate_x{i}", math.nan))
-        worst = constants.k2 if i == 2 else printed
+        worst = k2 if i == 2 else printed
         for form, k, factor, weight in (("printed", printed, 2.0, 1.0), ("repaired", worst, 1.0, row[f"x{i}"] / total)):
             unknown = math.isnan(k) or math.isnan(tv)  # the formulas' comparisons would take NaN for 0
             largest = math.nan if unknown else theory.ceiling(k, tv, factor=factor)
@@ -98,15 +92,15 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
 
     parts = []
     for cell in block.methods[method]:
-        constants = Constants.of(reading.config(cell, study))
-        if constants is None:
+        k2 = worst_k2(reading.config(cell, study))
+        if k2 is None:
             return None
         frame = reading.table(cell, "steps.parquet", study)
         extra = [c for c in (f"surrogate_x{i}" for i in PARTS) if c in frame]
         rows = frame[["step", *COLUMNS, *extra]]
-        terms = pd.DataFrame([step_terms(r, constants) for r in rows.to_dict("records")], columns=list(FORMS))
+        terms = pd.DataFrame([step_terms(r, k2) for r in rows.to_dict("records")], columns=list(FORMS))
         names = {**block.keys(method), "seed": cell.seed}
-        parts.append(pd.concat([rows.reset_index(drop=True), terms], axis=1).assign(k2_repaired=constants.k2, **names))
+        parts.append(pd.concat([rows.reset_index(drop=True), terms], axis=1).assign(k2_repaired=k2, **names))
     every = pd.concat(parts, ignore_index=True)
     return every[[*names, *(c for c in every if c not in names)]]
 

@@ -150,11 +150,8 @@ class Split:
 
     @property
     def total(self) -> float:
-        return float(np.nansum(list(self.parts.values()))) if self.known else math.nan
-
-    @property
-    def known(self) -> bool:
-        return any(map(math.isfinite, self.parts.values()))
+        parts = list(self.parts.values())
+        return math.nan if np.isnan(parts).all() else float(np.nansum(parts))
 
     def for_half(self, kind: str) -> int | None:
         """Return how many problems, seeds or samples alone halve the standard error; None where no number does."""
@@ -200,24 +197,21 @@ def _outcomes(curve: reading.Curve, steps: Sequence[int]) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ as text
 
 
-def _error(variance: float, total: float) -> str:
+def _error(variance: float, total: float = math.nan) -> str:
     """Return a standard error in points and its share of the variance: "1.20 (64%)"."""
     if not math.isfinite(variance):
         return text.MISSING
     return f"{100 * math.sqrt(variance):.2f}" + (f" ({100 * variance / total:.0f}%)" if total > 0 else "")
 
 
-def _row(s: Split) -> list[str]:
-    cells = [s.block.method_title(s.method), text.number(100 * s.accuracy)]
-    cells += [_error(variance, s.total) for variance in s.parts.values()]
-    cells += [text.number(100 * math.sqrt(s.total), 2), _error(s.checkpoint, math.nan)]
-    needed = {kind: s.for_half(kind) for kind in FALLS}
-    return [*cells, *(text.MISSING if n is None else f"{s.counts[kind]} -> {n}" for kind, n in needed.items())]
-
-
 def table(block: Block, splits: Sequence[Split]) -> Table:
     header = ["Method", "Avg", *TITLES.values(), "All", "Checkpoints", *(f"Half by {kind}" for kind in FALLS)]
-    return Table(block.title, header, [_row(s) for s in splits], "l" + "r" * (len(header) - 1))
+    rows = []
+    for s in splits:
+        half = [f"{s.counts[kind]} -> {n}" if (n := s.for_half(kind)) else text.MISSING for kind in FALLS]
+        errors = [*(_error(variance, s.total) for variance in s.parts.values()), _error(s.total), _error(s.checkpoint)]
+        rows.append([block.method_title(s.method), text.number(100 * s.accuracy), *errors, *half])
+    return Table(block.title, header, rows, "l" + "r" * (len(header) - 1))
 
 
 def notes(study: Study, splits: Sequence[Split]) -> list[str]:

@@ -133,21 +133,28 @@ def relative(cost: Cost, other: Cost) -> str:
 
 def _tables(block: Block, study: Study) -> list[Table]:
     costs_of = {m: costs(block, m, study) for m in block.methods}
-    titles = {m: block.method_title(m) for m in block.methods}
-    align = "l" + "r" * len(QUANTITIES)
-    rows = [[titles[m], *(_absolute(k, c) for k, c in costs_of[m].items())] for m in costs_of]
-    tables = [Table(f"{block.title}: absolute, mean over seeds", ["Method", *QUANTITIES.values()], rows, align)]
-    if REFERENCE in costs_of:
-        base = costs_of[REFERENCE]
-        rows = [[titles[m], *(relative(c, base[k]) for k, c in costs_of[m].items())] for m in costs_of]
-        tables.append(Table(f"{block.title}: relative to GRPO", ["Method", *QUANTITIES.values()], rows, align))
     parts = {m: phases(block, m, study) for m in block.methods}
-    rows = [[titles[m], *(_phase(c, parts[m]) for c in parts[m].values())] for m in parts]
-    header = ["Method", *PHASES.values(), "Other"]
-    tables.append(Table(f"{block.title}: phases of the time", header, rows, "l" + "r" * (len(header) - 1)))
+
+    def table(title: str, rows: dict[str, list[str]], columns: Sequence[str]) -> Table:
+        cells = [[block.method_title(m), *row] for m, row in rows.items()]
+        return Table(f"{block.title}: {title}", ["Method", *columns], cells, "l" + "r" * len(columns))
+
+    rows = {m: [_absolute(k, c) for k, c in found.items()] for m, found in costs_of.items()}
+    tables = [table("absolute, mean over seeds", rows, [*QUANTITIES.values()])]
+    base = costs_of.get(REFERENCE)
+    if base:
+        rows = {m: [relative(c, base[k]) for k, c in found.items()] for m, found in costs_of.items()}
+        tables.append(table("relative to GRPO", rows, [*QUANTITIES.values()]))
+    rows = {m: [_phase(c, found) for c in found.values()] for m, found in parts.items()}
+    tables.append(table("phases of the time", rows, [*PHASES.values(), "Other"]))
     printed = times(block.task)
-    if printed and REFERENCE in costs_of:
-        tables.append(_beside_the_paper(block, costs_of, printed))
+    if printed and base:
+        ours = {m: relative(found["seconds"], base["seconds"]) for m, found in costs_of.items()}
+        beside = [[title, t, text.number(x, 2), ours.get(m, text.MISSING)] for m, (title, t, x) in printed.items()]
+        source = paper.read("table2")
+        title = f"time relative to GRPO, the paper's ({source['source']}, {source['hardware']}) and ours"
+        header = ["Method", "Paper, time", "Paper, to GRPO", "Ours, to GRPO"]
+        tables.append(Table(f"{block.title}: {title}", header, beside, "lrrr"))
     return tables
 
 
@@ -156,37 +163,19 @@ def _phase(cost: Cost, every: dict[str, Cost]) -> str:
     return f"{duration(cost.mean)} ({100 * cost.mean / total:.0f}%)" if total > 0 else duration(cost.mean)
 
 
-def _beside_the_paper(
-    block: Block, costs_of: dict[str, dict[str, Cost]], printed: dict[str, tuple[str, str, float | None]]
-) -> Table:
-    rows = []
-    for method, (title, time, ratio) in printed.items():
-        ours = (
-            relative(costs_of[method]["seconds"], costs_of[REFERENCE]["seconds"])
-            if method in costs_of
-            else text.MISSING
-        )
-        rows.append([title, time, text.number(ratio, 2), ours])
-    below = [f"{text.MISSING}: the study has no run of it."] if any(m not in costs_of for m in printed) else []
-    source = paper.read("table2")
-    title = f"{block.title}: time relative to GRPO, the paper's ({source['source']}, {source['hardware']}) and ours"
-    return Table(title, ["Method", "Paper, time", "Paper, to GRPO", "Ours, to GRPO"], rows, "lrrr", below)
-
-
 # ------------------------------------------------------------------------------------------------ files
 
 
 def long_rows(block: Block, study: Study) -> list[dict[str, str | float | None]]:
     """Return one row a method and quantity, the phases of the time among them (``seconds_<phase>``)."""
-
-    def everything(method: str) -> dict[str, Cost]:
-        return {**costs(block, method, study), **{f"seconds_{p}": c for p, c in phases(block, method, study).items()}}
-
-    printed, rows = times(block.task), []
-    base = everything(REFERENCE) if REFERENCE in block.methods else None
-    for method in block.methods:
+    every = {
+        m: costs(block, m, study) | {f"seconds_{p}": c for p, c in phases(block, m, study).items()}
+        for m in block.methods
+    }
+    printed, base, rows = times(block.task), every.get(REFERENCE), []
+    for method, costs_of in every.items():
         _, time, ratio = printed.get(method, ("", "", None))
-        for key, cost in everything(method).items():
+        for key, cost in costs_of.items():
             each = cost.ratios(base[key]) if base else []
             rows.append(
                 {

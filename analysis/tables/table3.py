@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,11 @@ SHOWN = ("sampling.", "train.", "evaluation.")
 BACKENDS = ("vllm", "server")
 
 
-def configurations(block: Block, study: Study) -> dict[str, dict[int, dict[str, Any]]]:
+#: method -> seed -> the flat configuration of the run
+Configurations = Mapping[str, Mapping[int, Mapping[str, Any]]]
+
+
+def configurations(block: Block, study: Study) -> Configurations:
     """method -> seed -> the flat configuration of the run. Raises UserError where a run has none."""
     configs: dict[str, dict[int, dict[str, Any]]] = {}
     for method, cells in block.methods.items():
@@ -71,17 +75,18 @@ def same(ours: Any, printed: Any) -> bool:
 # ------------------------------------------------------------------------------------------------ the paper's table
 
 
-def beside_the_paper(block: Block, methods: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, Any]]:
     """Return one row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
     subject = next((m for m in SUBJECTS if m in methods), next(iter(methods)))
     rows = []
     for entry in paper.read("table3")["parameters"]:
         key = entry["key"]
-        configs = list(methods[subject].values())
-        values = distinct(c[key] for c in configs if key in c) if key else []
-        used = ", ".join(_named(entry, v, c) for v, c in _with_config(values, configs, key))
-        missing = entry.get("note", "not in the configuration")
-        effective = [_effective(entry, v, c) for v, c in _with_config(values, configs, key)]
+        values: dict[str, tuple[Any, Mapping[str, Any]]] = {}
+        for config in methods[subject].values():
+            if key in config:
+                values.setdefault(shown(config[key]), (config[key], config))
+        used = ", ".join(_named(entry, v, c) for v, c in values.values())
+        effective = [_effective(entry, v, c) for v, c in values.values()]
         rows.append(
             {
                 **block.keys(subject),
@@ -89,18 +94,12 @@ def beside_the_paper(block: Block, methods: Mapping[str, Mapping[int, Mapping[st
                 "parameter": entry["title"],
                 "paper": entry["printed"],
                 "key": key or "",
-                "used": used or missing,
-                "differs": bool(values) and not all(same(v, entry["value"]) for v in effective),
+                "used": used or entry.get("note", "not in the configuration"),
+                "differs": any(not same(v, entry["value"]) for v in effective),
                 "others": _others(methods, subject, key) if key else "",
             }
         )
     return rows
-
-
-def _with_config(
-    values: Sequence[Any], configs: Sequence[Mapping[str, Any]], key: str
-) -> list[tuple[Any, Mapping[str, Any]]]:
-    return [(v, next(c for c in configs if c.get(key) == v)) for v in values]
 
 
 def _named(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) -> str:
@@ -121,7 +120,7 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
     return int(number[0]) // 2 if said.startswith("half of") else int(number[0])
 
 
-def _others(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]], subject: str, key: str) -> str:
+def _others(by_method: Configurations, subject: str, key: str) -> str:
     """Methods of the block whose value is another one than the subject's: "repo: 1e-4"; seeds are told apart too."""
     ours = distinct(c.get(key) for c in by_method[subject].values())
     others = []
@@ -132,7 +131,7 @@ def _others(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]], subject: s
     return "; ".join(others)
 
 
-def _paper_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+def _paper_table(block: Block, by_method: Configurations) -> Table:
     rows = beside_the_paper(block, by_method)
     header = ["Part", "Parameter", "Paper", "Used", "Differs", "Other methods of the study"]
     cells = [
@@ -145,7 +144,7 @@ def _paper_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str,
 # ------------------------------------------------------------------------------------------------ every option
 
 
-def options(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, dict[str, str]]:
+def options(by_method: Configurations) -> dict[str, dict[str, str]]:
     """option -> method -> value, of every ``method.*`` field but its names; methods without the option are left out."""
     table: dict[str, dict[str, str]] = {}
     for method, configs in by_method.items():
@@ -155,14 +154,14 @@ def options(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[st
     return table
 
 
-def _options_table(block: Block, by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> Table:
+def _options_table(block: Block, by_method: Configurations) -> Table:
     methods = list(by_method)
     rows = [[option, *(values.get(m, "") for m in methods)] for option, values in options(by_method).items()]
     titles = [block.method_title(m).lstrip("+") for m in methods]
     return Table(f"{block.title}: every method's own options", ["Option", *titles], rows, "l" * (1 + len(methods)))
 
 
-def shared(by_method: Mapping[str, Mapping[int, Mapping[str, Any]]]) -> dict[str, str]:
+def shared(by_method: Configurations) -> dict[str, str]:
     """Return every field of the sections that all methods share -> its value, or which methods have which value."""
     keys = distinct(
         k for configs in by_method.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")

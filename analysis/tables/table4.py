@@ -95,16 +95,8 @@ def _digest(images: Any) -> str:
     return hashlib.sha256(content).hexdigest() if content else ""
 
 
-def overlap(first: Split, second: Split) -> tuple[int, int, int | None]:
-    """Return how many rows of the second split have an id, a content and a form that stands in the first one too.
-
-    None: the two have no forms.
-    """
-    forms = (first.forms, second.forms) if first.forms and second.forms else None
-    return _shared(first.ids, second.ids), _shared(first.contents, second.contents), _shared(*forms) if forms else None
-
-
 def _shared(first: Sequence[str], second: Sequence[str]) -> int:
+    """Return how many entries of the second stand in the first one too."""
     known = set(first)
     return sum(entry in known for entry in second)
 
@@ -186,7 +178,8 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
     for i, first in enumerate(every):
         for second in every[i + 1 :]:
             a, b = (second, first) if second.name == TRAINED_ON else (first, second)
-            counts = overlap(a, b)
+            same_form = _shared(a.forms, b.forms) if a.forms and b.forms else None
+            counts = (_shared(a.ids, b.ids), _shared(a.contents, b.contents), same_form)
             if any(counts) or a.name == TRAINED_ON:
                 values = (block.task, a.name, b.name, len(b.ids), *counts)
                 result.append(dict(zip(OVERLAP, values, strict=True)))
@@ -199,9 +192,6 @@ def overlaps(block: Block, study: Study) -> list[dict[str, Any]]:
 def _tables(block: Block, study: Study, splits_of: list[dict[str, Any]], pairs: list[dict[str, Any]]) -> list[Table]:
     cells = [[form.format(**r) for form in COLUMNS.values()] for r in splits_of]
     below = [f"{r['split']}, {r['paper_set']}: {r['remark']}." for r in splits_of if r["remark"]]
-    loaded = next((r["rows"] for r in splits_of if r["split"] == "train"), None)
-    if loaded is not None:
-        below.append(f"Trained on here: {loaded:,} problems.")
     decisions = removed(data_folder(block, study))[1]
     below += [f"Decisions on the rows of the real sets: {', '.join(decisions)}."] if decisions else []
     tables = [Table(f"{block.task_title}: splits", list(COLUMNS), cells, "lrrrrlllll", below)]

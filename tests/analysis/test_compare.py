@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -82,12 +81,8 @@ def test_what_one_side_alone_has_is_listed_and_does_not_count(a: Path, tmp_path:
 
 def test_the_page_names_what_differs(a: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     b = write_results(tmp_path / "b", {**USUAL, "bapo": 7}, config={"train": {"rate": 2}})
-    for home in (a, b):
-        claims = [{"id": "better", "task": "t", "model": "m", "verdict": home.name}]
-        (home / "claims.json").write_text(json.dumps({"claims": claims}))
     found = compare(a, b)
     assert found.configurations["countdown", "tiny", "bapo"] == ["train.rate"]
-    assert found.verdicts == {("better", "t", "m"): ("laptop", "b")}
     assert main(["compare", str(a), str(b)]) == 1
     shown = capsys.readouterr().out
     assert "| countdown | tiny | bapo | cd |" in shown and "| grpo |" not in shown and "train.rate" in shown

@@ -12,11 +12,11 @@ import pytest
 from support.runs import place, write_run, write_study
 
 from analysis.__main__ import main
-from analysis.beyond.theory import BIAS, Constants, step_terms
+from analysis.beyond.theory import BIAS, step_terms, worst_k2
 from bapo.algorithm import theory
 
 NAN = math.nan
-CONSTANTS = Constants(group=8, k2=3.0)
+K2 = 3.0
 
 
 def step(**values: float) -> dict[str, float]:
@@ -40,7 +40,7 @@ def step(**values: float) -> dict[str, float]:
 
 
 def test_largest_values_by_hand() -> None:
-    found = step_terms(step(), CONSTANTS)
+    found = step_terms(step(), K2)
     # printed: (1 - 2) 0.1 + (1 - 1.5) 0.2; repaired: 6/8 of 0.1 + 2/8 of 0.2
     assert found["ceiling_printed"] == pytest.approx(-0.2)
     assert found["ceiling_repaired"] == pytest.approx(0.125)
@@ -48,7 +48,7 @@ def test_largest_values_by_hand() -> None:
 
 
 def test_estimates_by_hand() -> None:
-    found = step_terms(step(surrogate_x1=0.5, surrogate_x2=NAN, surrogate_x3=-0.1), CONSTANTS)
+    found = step_terms(step(surrogate_x1=0.5, surrogate_x2=NAN, surrogate_x3=-0.1), K2)
     # printed: 0.5 - 2 * 2 * 0.1 + (-0.1 - 2 * 1.5 * 0.2) = 0.1 - 0.7
     assert found["bound_printed"] == pytest.approx(-0.6)
     # repaired: 6/8 (0.5 - 2 * 0.1) + 2/8 (-0.1 - 1.5 * 0.2) = 0.225 - 0.1
@@ -57,22 +57,22 @@ def test_estimates_by_hand() -> None:
 
 def test_x2_takes_the_worst_constant_in_the_repaired_form_only() -> None:
     row = step(x1=0, x3=0, x2=1, tv_x1=NAN, tv_x3=NAN, tv_x2=0.1, surrogate_x2=0.5)
-    found = step_terms(row, CONSTANTS)
+    found = step_terms(row, K2)
     assert found["bound_printed"] == pytest.approx(0.5 - 2 * 2.0 * 0.1)
     assert found["bound_repaired"] == pytest.approx(0.5 - 3.0 * 0.1)
 
 
 @pytest.mark.parametrize("row", [step(tv_x3=NAN), step(k1=NAN), step(x1=0, x3=0)])
 def test_a_missing_term_or_an_empty_batch_is_unknown(row: dict[str, float]) -> None:
-    assert math.isnan(step_terms(row, CONSTANTS)["ceiling_printed"])
+    assert math.isnan(step_terms(row, K2)["ceiling_printed"])
 
 
 def test_constants_of_a_configuration() -> None:
-    found = Constants.of({"method": {"c1": 0.25}, "train": {"group_size": 8}})
+    found = worst_k2({"method": {"c1": 0.25}, "train": {"group_size": 8}})
     # of k/8 with 1/4 < k/8 < 1 the worst is 7/8: sigma = sqrt(7)/8 = 0.330719
-    assert found == Constants(8, pytest.approx(2.023716, abs=1e-6))
-    assert Constants.of({"method": {"algorithm": "grpo"}, "train": {"group_size": 8}}) is None
-    assert math.isnan(Constants.of({"method": {"c1": 0.9}, "train": {"group_size": 8}}).k2)  # nothing is admitted
+    assert found == pytest.approx(2.023716, abs=1e-6)
+    assert worst_k2({"method": {"algorithm": "grpo"}, "train": {"group_size": 8}}) is None
+    assert math.isnan(worst_k2({"method": {"c1": 0.9}, "train": {"group_size": 8}}) or 0.0)  # nothing is admitted
 
 
 def test_the_ceiling_of_one_subset() -> None:
