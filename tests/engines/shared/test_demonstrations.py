@@ -74,13 +74,13 @@ def test_other_text_is_refused(prompt):
 
 def test_generated_mathematics_is_solved_as_its_generator_does():
     rng = np.random.default_rng(5)
-    for made in mathematics_generator.build({}).problems(rng, 120, "train"):
+    for made in mathematics_generator.Generator().problems(rng, 120, "train"):
         assert mathematics_generator.solve(made.prompt) == mathematics_terms.to_chain(mathematics_terms.work(made.plan))
 
 
 def test_diagrams_are_solved_from_their_names():
     rng = np.random.default_rng(5)
-    for made in geometry_generator.build({}).instances(rng, 60, "train"):
+    for made in geometry_generator.DiagramGenerator().instances(rng, 60, "train"):
         steps, answer = geometry_generator.chain(made)
         truth = json.dumps({"answer": answer, "format": "chain"})
         assert GEOMETRY.demonstration(made.name, "", truth) == steps and GEOMETRY.verify(steps, truth).correct
