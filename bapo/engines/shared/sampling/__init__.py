@@ -24,7 +24,14 @@ from torch import Tensor
 from bapo import seeds
 from bapo.algorithm.rollouts import Samples
 from bapo.engines.shared.models.images import Images, View, look, look_once
-from bapo.engines.shared.sampling.cache import Branches, CachedDecoder, bytes_of_row, pads_left
+from bapo.engines.shared.sampling.cache import (
+    Branches,
+    CachedDecoder,
+    RecomputingDecoder,
+    bytes_of_row,
+    decoder_for,
+    pads_left,
+)
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError
 
@@ -114,7 +121,7 @@ def sample(
     try:
         # inference_mode would leave tensors in modules that keep some (long-context RoPE), and break their training
         with torch.no_grad() if by_hand is None else torch.inference_mode():
-            make = CachedDecoder if by_hand is None else by_hand.HandDecoder
+            make = decoder_for if by_hand is None else by_hand.HandDecoder
             decoder = make(model, parameters.max_tokens)
             views = _views(model, prompts, images, begun) if images is not None else None
             parts: list[list[Samples]] = [[] for _ in prompts]
@@ -176,7 +183,7 @@ def _chunks(prompts: Sequence[Sequence[int]], count: int, mixed_lengths: bool) -
 
 
 def _decode(
-    decoder: HandDecoder | CachedDecoder,
+    decoder: HandDecoder | CachedDecoder | RecomputingDecoder,
     prompts: Sequence[Sequence[int]],
     prompt_keys: np.ndarray,
     key: int,

@@ -160,6 +160,37 @@ class CachedDecoder:
         return self.model(past_key_values=self.cache, use_cache=True, return_dict=True, **inputs).logits[:, -1]
 
 
+class RecomputingDecoder:
+    """Decodes with a model that caches no keys and values: correct, and slow. Prompts must have the same length."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model, self.device = model, model.device
+
+    def prefill(
+        self, prompts: Sequence[Sequence[int]], group_size: int, views: Sequence[View | None] | None = None
+    ) -> Tensor:
+        """As :meth:`CachedDecoder.prefill`, without images."""
+        self.ids = torch.tensor([list(prompt) for prompt in prompts], device=self.device)
+        return self.model(input_ids=self.ids, return_dict=True).logits[:, -1]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """As :meth:`CachedDecoder.step`; every token of each row is computed again."""
+        self.ids = torch.cat([self.ids, tokens[:, None]], 1)
+        return self.model(input_ids=self.ids, return_dict=True).logits[:, -1]
+
+    def branch(self, sources: np.ndarray, places: np.ndarray, rows: int) -> None:
+        """As :meth:`CachedDecoder.branch`."""
+        order = torch.arange(rows)
+        order[torch.from_numpy(places)] = torch.from_numpy(sources)
+        self.ids = self.ids[order.to(self.device)]
+
+
+def decoder_for(model: PreTrainedModel, max_tokens: int) -> CachedDecoder | RecomputingDecoder:
+    """Return the decoder for this model: with a cache where its forward takes one."""
+    cached = "past_key_values" in inspect.signature(model.forward).parameters
+    return CachedDecoder(model, max_tokens) if cached else RecomputingDecoder(model)
+
+
 @dataclass
 class Branch:
     """The next step of a decoder: row ``places[i]`` becomes a copy of row ``sources[i]`` as it was (both int64, maybe
