@@ -7,7 +7,7 @@ from support.late import LATE
 from support.scripted import NoSampler, ScriptedSampler, group, ids
 
 from bapo import methods
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.algorithm.rollouts import FRESH, REPLAYED
 
 if LATE:
     import torch
@@ -47,15 +47,6 @@ def test_the_queue_holds_eta_batches():
     method = areal(staleness=3)
     steps(method, 1, 5, stream())
     assert len(method.queue) == 3 * B
-
-
-def test_resume():
-    whole, sampler = areal(staleness=2), stream()
-    expected = steps(whole, 1, 6, sampler)
-    first, second, sampler = areal(staleness=2), areal(staleness=2), stream()
-    steps(first, 1, 3, sampler)
-    second.restore(*first.state(), Prompt)
-    assert steps(second, 4, 6, sampler) == expected[3:]
 
 
 def test_the_loss_is_the_decoupled_one():

@@ -447,18 +447,6 @@ def test_same_seed_same_batches():
     assert run(bapo(seed=3), range(1, 21), answers()) != run(bapo(seed=4), range(1, 21), answers())
 
 
-@pytest.mark.parametrize("cut", [1, 4, 5, 7, 10])
-def test_state_and_restore_continue_identically(cut):
-    options = {"average_reward": "moving-average", "m": 2}
-    whole = run(bapo(**options), range(1, 16), answers())
-    first, sampler = bapo(**options), answers()
-    run(first, range(1, cut + 1), sampler)
-    state, groups = first.state()
-    second = bapo(**options)
-    second.restore(state, list(groups), Prompt)
-    assert run(second, range(cut + 1, 16), sampler) == whole[cut:]
-
-
 def test_state_is_plain_data_and_restore_forgets_what_was_there():
     import json
 
@@ -508,9 +496,6 @@ def test_advantages_are_over_the_groups_own_responses():
     a = bapo().advantages(group("p", 2, size=4))
     # mean 1/2, variance 1/4: 0.5 / sqrt(0.250001) = 0.999998
     assert a.tolist() == pytest.approx([0.999998, 0.999998, -0.999998, -0.999998], abs=1e-6)
-
-
-# ---------------------------------------------------------------- refused values
 
 
 # ------------------------------------------------------------------ the other readings (paper_vs_code): one option each

@@ -152,19 +152,6 @@ def test_advantages_are_relative_to_the_latest_mean():
     assert method.advantages(other) == pytest.approx(bapo().advantages(other))
 
 
-def test_the_state_survives_a_restore():
-    method, other = bapo(bad_capacity=6), bapo(bad_capacity=6)
-    sampler = ScriptedSampler({f"{s}{c}": [2, 1, 3] for s in range(1, 9) for c in "abcdef"})
-    for step in range(1, 7):
-        method.build_batch(step, fresh(step, [0, 1, 3, 4, 8, 8]), sampler)
-    other.restore(*method.state(), Prompt)
-    assert [(e.key, e.latest, e.step) for e in other.bad] == [(e.key, e.latest, e.step) for e in method.bad]
-    assert all(np.array_equal(a.group.rewards, b.group.rewards) for a, b in zip(other.bad, method.bad, strict=True))
-    assert ids(other.high) == ids(method.high) and other.unstored == method.unstored
-    one, two = (m.build_batch(7, fresh(7, [0, 1, 3, 4, 8, 8]), NoSampler()) for m in (method, other))
-    assert ids(one.groups) == ids(two.groups) and one.metrics == two.metrics
-
-
 def test_the_ratio_is_pi_over_pi_k_and_keeps_what_is_replayed():
     method = bapo(kl_to="none", entropy_coef=0.0, dual_clip=0)
     assert method.needs_step_policy

@@ -10,7 +10,7 @@ from support.late import LATE
 from support.scripted import ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.algorithm.rollouts import REPLAYED, Prompt
+from bapo.algorithm.rollouts import REPLAYED
 from bapo.engines.shared.records import Ledger
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import run_directory
@@ -189,16 +189,6 @@ def test_with_few_problems_some_come_twice():
     method, world = build(candidates=1), World(30)
     world.stream = ["p000"] * 3 + ["p001", "p002"] * 4
     assert sorted(names(method.draw_prompts(1, world) + method.draw_prompts(2, world))) == ["p001"] * 4 + ["p002"] * 4
-
-
-def test_state_and_restore():
-    method, again, world = build(), build(), World()
-    prompts = method.draw_prompts(1, world)
-    method.build_batch(1, [group(p.id, 4) for p in prompts], world)
-    state, groups = method.state()
-    again.restore(state, groups, Prompt)
-    assert again.queue == method.queue and ids(again.buffer) == ids(method.buffer) and len(again.queue) == 4
-    assert names(again.draw_prompts(2, world)) == names(method.draw_prompts(2, world))
 
 
 # ---------------------------------------------------------------------------------------------------- a real model

@@ -162,21 +162,6 @@ def test_the_surest_response_under_the_current_policy_comes_back_in_the_last_pla
     assert method.build_batch(6, [solved("a", 1, 6)], NoSampler()).groups[0].off_policy is None
 
 
-def test_state_and_restore():
-    first = started()
-    first.build_batch(2, [solved("a", 3), solved("b", 5), solved("c", 8)], NoSampler())
-    second = exgrpo(start_reward=0.5)
-    second.restore(*first.state(), Prompt)
-    made = []
-    for method in (first, second):
-        prompts = method.draw_prompts(3, Scorer({2: 1.0}, stream=["c", "x", "y", "z"]))
-        batch = method.build_batch(3, [solved(p.id, 4, 3) for p in prompts], NoSampler())
-        made.append(
-            (ids(batch.groups), [g.samples.logprobs.tolist() for g in batch.groups], batch.metrics, method.correct)
-        )
-    assert made[0] == made[1] and made[0][2]["replayed_responses"] == 2 and made[0][2]["retired_questions"] == 1
-
-
 # ---------------------------------------------------------------------------------------------------- the loss
 
 

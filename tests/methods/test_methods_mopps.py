@@ -6,7 +6,6 @@ import numpy as np
 from support.scripted import NoSampler, ScriptedSampler, fresh, group
 
 from bapo import methods, seeds
-from bapo.algorithm.rollouts import Prompt
 
 B = 4
 
@@ -73,14 +72,3 @@ def test_a_prompt_is_a_candidate_once():
 def test_fewer_problems_than_places_come_twice():
     sampler = ScriptedSampler(stream=["a", "b", "a", "b", "a", "b", "a", "b"])
     assert len(mopps(candidates=2).draw_prompts(1, sampler)) == B
-
-
-def test_state_and_restore():
-    first, second = mopps(), mopps()
-    first.build_batch(1, fresh(1, [0, 8, 3, 5]), NoSampler())
-    state, groups = first.state()
-    second.restore(state, groups, Prompt)
-    assert second.posteriors == first.posteriors and groups == []
-    names = [f"1{c}" for c in "abcd"] + ["x", "y", "z", "w"]
-    drawn = [[p.id for p in m.draw_prompts(2, ScriptedSampler(stream=names * 4))] for m in (first, second, mopps())]
-    assert drawn[0] == drawn[1] != drawn[2]

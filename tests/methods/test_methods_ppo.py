@@ -228,14 +228,3 @@ def test_ba_ppo_builds_bapos_batches():
     assert ids(first.groups) == ["1b", "1c"]
     second = one.build_batch(2, fresh(2, [8, 8, 8, 6]), ScriptedSampler({"1b": [4]}))
     assert [(g.prompt.id, g.origin) for g in second.groups] == [("2d", FRESH), ("1b", REEVALUATED), ("1c", REPLAYED)]
-
-
-def test_its_buffers_survive_a_checkpoint():
-    one = build("ba_ppo", c2_range=[0.25, 0.25], c3_range=[0.5, 0.5], bad_capacity=3)
-    groups = fresh(1, [0, 1, 3, 8])
-    one.build_batch(1, groups, NoSampler())
-    state, stored = one.state()
-    two = build("ba_ppo", c2_range=[0.25, 0.25], c3_range=[0.5, 0.5], bad_capacity=3)
-    two.restore(state, stored, {g.prompt.id: g.prompt for g in groups}.__getitem__)
-    assert [e.key for e in two.bad] == [e.key for e in one.bad] == ["1a", "1b"]
-    assert ids(two.high) == ids(one.high) == ["1c"] and two.bad.capacity == 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from omegaconf import OmegaConf
 from support.late import LATE
-from support.scripted import ExpertSampler, fresh, group, ids
+from support.scripted import ExpertSampler, fresh, ids
 
 from bapo import methods
 from bapo.algorithm.batch import mini_batches
@@ -82,14 +82,6 @@ def test_nothing_is_asked_where_every_question_has_a_solution():
     sampler = ExpertSampler()
     relift().build_batch(1, fresh(1, [1, 8]), sampler)
     assert sampler.asked == []
-
-
-def test_state_and_restore():
-    first, second = relift(), relift()
-    first.build_batch(1, fresh(1, [0, 0, 0, 2]), ExpertSampler())
-    second.restore(*first.state(), Prompt)
-    batches = [m.build_batch(2, [group("z", 0, 2)], ExpertSampler()) for m in (first, second)]
-    assert ids(batches[0].groups) == ids(batches[1].groups) == ["z", "z", "1a", "1b", "1c"]
 
 
 # ---------------------------------------------------------------------------------------------------- the updates

@@ -10,7 +10,7 @@ from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
 from bapo.algorithm import batch
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.algorithm.rollouts import FRESH, REPLAYED
 from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, run_directory
 from bapo.store.files import STEPS
@@ -123,15 +123,6 @@ def test_it_asks_for_both_policies_and_for_the_reset():
     assert method.needs_reference and method.needs_step_policy
     assert [method.resets_reference(s) for s in (1, 4, 5, 6)] == [False, False, True, False]
     assert not any(remix(switch_step=0).resets_reference(s) for s in range(1, 5))
-
-
-def test_state_and_restore():
-    whole, sampler = remix(), stream()
-    expected = run(whole, 1, 4, sampler)
-    first, second, sampler = remix(), remix(), stream()
-    run(first, 1, 2, sampler)
-    second.restore(*first.state(), Prompt)
-    assert [ids(b) for b in run(second, 3, 4, sampler)] == [ids(b) for b in expected[2:]]
 
 
 # ------------------------------------------------------------------------------------------------ a run

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from support.scripted import NoSampler, ScriptedSampler, fresh, group, ids
 
 from bapo import methods
-from bapo.algorithm.rollouts import FRESH, REPLAYED, Prompt
+from bapo.algorithm.rollouts import FRESH, REPLAYED
 
 B = 4
 
@@ -122,19 +121,3 @@ def test_with_too_little_to_replay_the_batch_is_smaller():
     rr = build("dots_rr", first_steps=1)
     rr.build_batch(1, fresh(1, [0, 0, 0, 1]), NoSampler())
     assert ids(rr.build_batch(2, fresh(2, [0, 8]), NoSampler()).groups) == ["2a", "2b", "1d"]
-
-
-# ---------------------------------------------------------------------------------------------------- both
-
-
-@pytest.mark.parametrize("algorithm", ["arpo", "dots_rr"])
-def test_state_and_restore(algorithm):
-    options = {"first_steps": 1} if algorithm == "dots_rr" else {}
-    first, second = build(algorithm, **options), build(algorithm, **options)
-    first.build_batch(1, [group("a", 3), group("b", 5), group("c", 2), group("d", 1)], NoSampler())
-    second.restore(*first.state(), Prompt)
-    batches = [m.build_batch(2, [group("a", 0, 2), group("e", 4, 2)], NoSampler()) for m in (first, second)]
-    for one, other in zip(*(b.groups for b in batches), strict=True):
-        assert one.prompt.id == other.prompt.id and np.array_equal(one.samples.logprobs, other.samples.logprobs)
-    assert batches[0].metrics == batches[1].metrics
-    assert len(batches[0].groups) == (2 if algorithm == "arpo" else 4)

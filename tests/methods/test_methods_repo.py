@@ -156,23 +156,6 @@ def test_responses_of_different_length_are_merged():
     assert old.samples.tokens.tolist() == [[7, 7, 0], [1, 2, 3]] and old.samples.lengths.tolist() == [2, 3]
 
 
-def test_state_and_restore_continue_identically():
-    def go(m, steps):
-        out = []
-        for t in steps:
-            batch = m.build_batch(t, [group("p", t % 9, t), group(f"q{t % 2}", (3 * t) % 9, t)], NoSampler())
-            out.append([(g.prompt.id, g.origin, g.rewards.tolist(), g.step) for g in batch.groups])
-        return out
-
-    whole = go(repo(strategy="variance"), range(1, 12))
-    first = repo(strategy="variance")
-    go(first, range(1, 6))
-    state, groups = first.state()
-    second = repo(strategy="variance")
-    second.restore(state, groups, Prompt)
-    assert go(second, range(6, 12)) == whole[5:]
-
-
 def test_a_prompts_two_groups_stay_in_one_mini_batch():
     p, q, old = group("p", 1), group("q", 2), group("p", 3).as_origin(REPLAYED)
     assert [ids(unit) for unit in repo().units([p, q, old])] == [["p", "p"], ["q"]]
