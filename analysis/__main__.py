@@ -58,8 +58,7 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
         of_study(table.name, _table, table.heading)
     one = of_study("figure", _figures, "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
     one("name", choices=products.FIGURES, metavar="NAME", help=f"one of {', '.join(products.FIGURES)}")
-    for add in (one, of_study("figures", _figures, "all figures of the study that the file names")):
-        add("--method", help="the method that figure15_migration shows (default: bapo, or the first there is)")
+    of_study("figures", _figures, "all figures of the study that the file names")
 
     add = command("import", _import)
     add("file", type=Path, help="a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
@@ -140,7 +139,7 @@ def _figures(options: argparse.Namespace) -> Made:
 
     read = study.load(options.study)
     names = [options.name] if options.command == "figure" else figures.of_study(read.name)
-    files = [path for name in names for path in figures.draw(name, read, options.out, options.method)]
+    files = [path for name in names for path in figures.draw(name, read, options.out)]
     return Made(files, inputs_of_studies([options.study]))
 
 

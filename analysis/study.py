@@ -11,7 +11,6 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from bapo import validate
-from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
 from bapo.validate import wrong
 
@@ -130,14 +129,6 @@ class Study:
     def command(self) -> str:
         """Return what a user types to make a missing or broken run."""
         return workflow_command(self.target.split(), self.config)
-
-    def having(self, method: str) -> tuple[Block, ...]:
-        """Return the blocks that hold runs of a method. Raises UserError listing the methods there are."""
-        blocks = tuple(b for b in self.blocks if method in b.methods)
-        if not blocks:
-            known = sorted({m for b in self.blocks for m in b.methods})
-            raise UserError(f"method {method}: the study has no run of it; it has {', '.join(known)}")
-        return blocks
 
 
 def evaluated(study: Study) -> Study:

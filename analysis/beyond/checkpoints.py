@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from analysis.results import AVERAGE
 from analysis.study import Block, Study
 from bapo import seeds
 from bapo.errors import UserError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LAST, VALIDATION, TEST, HALVES = "last", "best_on_validation", "best_on_test", "best_on_half_of_test"
 SPLITS = 200
@@ -152,71 +149,55 @@ def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def long_table(choices: Sequence[Choice]) -> pd.DataFrame:
-    """Return a DataFrame in percent: one row a method, benchmark and rule."""
-    import pandas as pd
-
-    rows = []
-    for c in choices:
-        for rule, m in c.rules.items():
-            accuracy, gain = m.accuracy, m.gain
-            rows.append(
-                {
-                    **c.block.keys(c.method),
-                    "benchmark": c.benchmark,
-                    "validation": c.validation or "",
-                    "rule": rule,
-                    "checkpoints": c.checkpoints,
-                    "samples": c.samples,
-                    "problems": sum(t.shape[1] for t in m.tables),
-                    "seeds": len(m.tables[0]),
-                    "steps": " ".join(map(str, m.steps)),
-                    "accuracy": 100 * accuracy.mean,
-                    **text.points(accuracy.problems, "low", "high"),
-                    "gain": 100 * gain.mean,
-                    **text.points(gain.problems, "low", "high", prefix="gain_", suffix="_problems"),
-                    **text.points(gain.tested, "low", "high", prefix="gain_"),
-                }
-            )
-    return pd.DataFrame(rows)
+def long_rows(c: Choice) -> list[dict[str, Any]]:
+    """Return a row for each rule, in percent."""
+    return [
+        {
+            **c.block.keys(c.method),
+            "benchmark": c.benchmark,
+            "validation": c.validation or "",
+            "rule": rule,
+            "checkpoints": c.checkpoints,
+            "samples": c.samples,
+            "problems": sum(t.shape[1] for t in m.tables),
+            "seeds": len(m.tables[0]),
+            "steps": " ".join(map(str, m.steps)),
+            "accuracy": 100 * m.accuracy.mean,
+            **text.points(m.accuracy.problems, "low", "high"),
+            "gain": 100 * m.gain.mean,
+            **text.points(m.gain.problems, "low", "high", prefix="gain_", suffix="_problems"),
+            **text.points(m.gain.tested, "low", "high", prefix="gain_"),
+        }
+        for rule, m in c.rules.items()
+    ]
 
 
 # ------------------------------------------------------------------------------------------------ the table
 
-HEADER = (
-    "Method",
-    "Last",
-    "Best on validation",
-    "gain",
-    "Best on test",
-    "gain",
-    "Best on half of test, measured on the other",
-    "gain",
-)
+CHOSEN = ("Best on validation", "Best on test", "Best on half of test, measured on the other")
+HEADER = ("Method", "Last", *(word for rule in CHOSEN for word in (rule, "gain")))
 
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
+    import pandas as pd
+
     choices = collect(study)
     tables = []
     for title, group in groupby(choices, key=lambda c: c.block.title):
         block = list(group)
         first = block[0]
+        shown = [[c.block.method_title(c.method), *_cells(c)] for c in block if c.benchmark == AVERAGE]
         tests = ", ".join(title for name, title in first.block.benchmarks if name != first.validation)
         below = [f"Test: {tests}. Validation: {first.validation or 'no problems were kept out of training for it'}."]
-        tables.append(Table(title, HEADER, rows(block), "l" + "r" * (len(HEADER) - 1), below))
+        tables.append(Table(title, HEADER, shown, "l" + "r" * (len(HEADER) - 1), below))
     page = Page(
         at_scale("Choice of the checkpoint", study.scale),
         tables,
         notes(choices, study),
         caption="The last checkpoint, the best on validation problems and the best on the test problems.",
     )
-    return page.write(out, "checkpoint_choice", long_table(choices))
-
-
-def rows(choices: Sequence[Choice]) -> list[list[str]]:
-    """Return a row for each method, on the average of the tests; single benchmarks are in the CSV file."""
-    return [[c.block.method_title(c.method), *_cells(c)] for c in choices if c.benchmark == AVERAGE]
+    return page.write(out, "checkpoint_choice", pd.DataFrame([row for c in choices for row in long_rows(c)]))
 
 
 def _cells(c: Choice) -> list[str]:

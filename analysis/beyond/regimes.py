@@ -35,25 +35,10 @@ LOOKS = {"better": (style.BLUE, "o"), "worse": (style.VERMILLION, "v"), "cannot 
 
 
 @dataclass(frozen=True)
-class Start:
-    """How hard the training prompts are for the base model. share: of prompts without a correct answer in ``samples``.
-
-    by_seed: the share that each seed's probe found; prompts: probed ones.
-    """
-
-    by_seed: tuple[float, ...]
-    prompts: int
-    samples: int
-
-    @property
-    def share(self) -> float:
-        return float(np.mean(self.by_seed))
-
-
-@dataclass(frozen=True)
 class Regime:
     """BAPO minus the reference from one base model, under one budget; the average of the benchmarks.
 
+    shares: of prompts without a correct answer in ``samples`` of the base model, by seed; prompts: probed ones.
     difference: its error covers new problems and new seeds, seeds paired (problems alone where there is one seed).
     by_seed: seed -> difference; used: BAPO's share of what should be equal, 1 where it is; adjusted: Holm's p over the
     study; seeds_p: the paired t test over seeds, on these problems; short: seeds whose run ended before its budget.
@@ -61,13 +46,19 @@ class Regime:
 
     block: Block
     budget: str
-    start: Start
+    shares: tuple[float, ...]
+    prompts: int
+    samples: int
     difference: statistics.Estimate
     by_seed: Mapping[int, float]
     used: float
     seeds_p: float
     adjusted: float = math.nan
     short: tuple[int, ...] = ()
+
+    @property
+    def share(self) -> float:
+        return float(np.mean(self.shares))
 
     @property
     def verdict(self) -> str:
@@ -79,18 +70,15 @@ class Regime:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def start(block: Block, study: Study) -> Start:
-    """Return the probes of step 0, the reference's where it has runs. Raises UserError where nothing was probed."""
-    method = study.reference if study.reference in block.methods else next(iter(block.methods))
-    probes = reading.probes(block, method, study)
+def start(block: Block, study: Study) -> tuple[tuple[float, ...], int, int]:
+    """Return shares, prompts and samples of the reference's probes of step 0. Raises UserError where there is none."""
+    probes = reading.probes(block, study.reference, study)
     lacking = [seed for seed, frame in probes.items() if 0 not in frame]
     if lacking:
-        raise UserError(
-            f"{block.title}, {method}, seed {lacking[0]}: the base model was not probed (no step 0); `{study.command}`"
-        )
+        raise UserError(f"{block.title}, seed {lacking[0]}: the base was not probed (no step 0); `{study.command}`")
     first = next(iter(probes.values()))
     shares = tuple(float((frame[0] == 0).mean()) for frame in probes.values())
-    return Start(shares, len(first), first.attrs["samples"])
+    return shares, len(first), first.attrs["samples"]
 
 
 def _total(block: Block, method: str, keys: Sequence[str], study: Study) -> float:
@@ -115,18 +103,9 @@ def compare(study: Study) -> list[Regime]:
             p = statistics.clustered(np.array(list(pair.by_seed.values()))).p
             used = _total(block, method, keys, study) / _total(block, study.reference, keys, study)
             short = tuple(reading.short_of_budget(block.methods[method], study))
-            regimes.append(Regime(block, budget, hard, pair.difference.tested, pair.by_seed, used, p, short=short))
+            regimes.append(Regime(block, budget, *hard, pair.difference.tested, pair.by_seed, used, p, short=short))
     adjusted = statistics.holm([r.difference.p for r in regimes])
     return [replace(r, adjusted=float(p)) for r, p in zip(regimes, adjusted, strict=True)]
-
-
-def by_base(regimes: Sequence[Regime]) -> list[tuple[Block, Start, dict[str, Regime]]]:
-    """Return the regimes of each base model by budget, the easiest start first."""
-    blocks: dict[tuple[str, str], dict[str, Regime]] = {}
-    for r in regimes:
-        blocks.setdefault((r.block.task, r.block.model), {})[r.budget] = r
-    rows = [(first.block, first.start, b) for b in blocks.values() for first in [next(iter(b.values()))]]
-    return sorted(rows, key=lambda row: row[1].share)
 
 
 def notes(study: Study, regimes: Sequence[Regime]) -> list[str]:
@@ -162,11 +141,11 @@ def frame(regimes: Sequence[Regime]) -> Any:
                 "task": r.block.task,
                 "model": r.block.model,
                 "model_title": r.block.model_title,
-                "share_at_zero": r.start.share,
-                "lowest_share": min(r.start.by_seed),
-                "highest_share": max(r.start.by_seed),
-                "prompts": r.start.prompts,
-                "samples": r.start.samples,
+                "share_at_zero": r.share,
+                "lowest_share": min(r.shares),
+                "highest_share": max(r.shares),
+                "prompts": r.prompts,
+                "samples": r.samples,
                 "equal": r.budget,
                 "used": r.used,
                 "not_reached": len(r.short),
@@ -190,13 +169,14 @@ def write(study: Study, out: Path) -> list[Path]:
     if not regimes:
         wanted = ", ".join(method for method, _ in BUDGETS.values())
         raise UserError(f"study {study.name}: no base has runs of {study.reference} and of one of {wanted}")
-    rows = by_base(regimes)
-    block = rows[0][0]
-    names = SUBJECT.upper(), block.plain_title(study.reference)
+    names = SUBJECT.upper(), regimes[0].block.plain_title(study.reference)
     header = ["Base", "Share at 0/8", *(f"Equal {b}" for b in BUDGETS)]
+    bases: dict[str, dict[str, Regime]] = {}
+    for r in sorted(regimes, key=lambda r: r.share):  # the easiest start first
+        bases.setdefault(r.block.title, {})[r.budget] = r
     cells = [
-        [b.title, f"{100 * hard.share:.1f}%", *(_cell(found.get(budget)) for budget in BUDGETS)]
-        for b, hard, found in rows
+        [title, f"{100 * next(iter(found.values())).share:.1f}%", *(_cell(found.get(budget)) for budget in BUDGETS)]
+        for title, found in bases.items()
     ]
     table = Table(f"{names[0]} minus {names[1]}, average accuracy", header, cells, "lr" + "l" * len(BUDGETS))
     data = frame(regimes)

@@ -12,9 +12,6 @@ from bapo import project
 if TYPE_CHECKING:
     from analysis.study import Study
 
-#: the figures whose method may be chosen
-ONE_METHOD = ("figure15_migration",)
-
 
 def function(name: str) -> Any:
     """Return what draws a figure, or what FILE.py:NAME of a project names. Raises UserError where there is no such."""
@@ -23,24 +20,20 @@ def function(name: str) -> Any:
     return getattr(import_module(f"analysis.{products.FIGURES[name].made_by}"), name)
 
 
-def _spoken(place: str) -> str:
-    return place.rpartition(":")[2].replace("_", " ").capitalize()
-
-
 def of_study(name: str) -> list[str]:
     """Return the figures drawn from a study's runs; for a study file that names none of ours, those of Table 1."""
     return products.figures_of(name) or products.figures_of(products.MAIN)
 
 
-def draw(name: str, study: Study, out: Path, method: str | None = None, stem: str = "") -> list[Path]:
-    """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv to ``out``. method: of a figure that shows one; stem: not NAME.
+def draw(name: str, study: Study, out: Path, stem: str = "") -> list[Path]:
+    """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv to ``out``. stem: not NAME.
 
     Raises UserError naming the runs that are missing and the command that makes them.
     """
     from analysis import style
 
     figure = products.FIGURES.get(name)
-    title = figure.heading if figure else _spoken(name)
+    title = figure.heading if figure else name.rpartition(":")[2].replace("_", " ").capitalize()
     with style.settings():
-        fig, frame = function(name)(study, method) if name in ONE_METHOD else function(name)(study)
+        fig, frame = function(name)(study)
         return style.save(fig, frame, out, stem or name, title)

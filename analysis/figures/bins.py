@@ -242,18 +242,16 @@ def _share(mean: float, by_seed: pd.Series) -> str:
 # ------------------------------------------------------------------------------------------------ Figure 15
 
 
-def figure15_migration(study: Study, method: str | None = None) -> tuple[Figure, pd.DataFrame]:
+def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a matrix a step: prompts by bin in the base (row) and at the step (column).
 
     The base's bin is another seed's, so that the first matrix is the unchanged base against itself; with one seed both
-    bins come from the same run, as in the paper. method: default BAPO, or the first of a study without it.
+    bins come from the same run, as in the paper. The method: BAPO, or the first of a study without it.
     """
     import pandas as pd
 
-    if method is None:
-        methods = [m for b in study.blocks for m in b.methods]
-        method = "bapo" if "bapo" in methods else methods[0]
-    study.having(method)
+    methods = [m for b in study.blocks for m in b.methods]
+    method = "bapo" if "bapo" in methods else methods[0]
     study = frames.part(study, methods=[method])
     read = {b: probes.read(b, method, study) for b in study.blocks}
     parts = {b: _migrations(b, method, found) for b, found in read.items()}

@@ -169,14 +169,10 @@ def seal(crate: Path, files: object) -> None:
         (lambda c: (c / "extra.txt").write_text("x"), "extra.txt was added"),
         (lambda c: edit(c, lambda g: g["./"].pop("license")), "license"),
         (lambda c: edit(c, lambda g: g.pop(f"{RUN}/steps.parquet")), f"{METADATA}: {RUN}/steps.parquet"),
-        (lambda c: edit(c, lambda g: g["./"].update(hasPart=[])), "hasPart"),
         (lambda c: (c / METADATA).write_text("{"), f"{METADATA}: cannot be read"),
-        (lambda c: (c / METADATA).write_text('{"@graph": [5]}'), f"{METADATA}: cannot be read"),
         (lambda c: (c / METADATA).unlink(), f"{METADATA} is missing"),
         (lambda c: seal(c, 5), f"{RUN}/summary.json is no summary"),
-        (lambda c: seal(c, {"steps.parquet": {}}), f"{RUN}/summary.json is no summary"),
         (lambda c: seal(c, {"steps.parquet": {"sha256": 5}}), f"{RUN}/steps.parquet is not what"),
-        (lambda c: (c / RUN / "summary.json").write_bytes(b"\xff"), f"{RUN}/summary.json is no summary"),
     ],
 )
 def test_every_change_is_found(copy: Path, change: Callable[[Path], Any], named: str, capsys: Any) -> None:
@@ -207,8 +203,6 @@ def archive(path: Path, size: int = 1000) -> bytes:
     [
         lambda b: b[b.index(b"PK\x05\x06") :],  # nothing but the end
         lambda b: b[:40] + bytes(20) + b[60:],
-        lambda b: flagged(b, 6, 8, 1),  # a password
-        lambda b: flagged(b, 8, 10, 97),  # a method of compression that does not exist
         lambda b: b"",
     ],
 )
@@ -216,14 +210,6 @@ def test_damaged_archives_are_named(tmp_path: Path, damage: Callable[[bytes], by
     path = tmp_path / "c.zip"
     path.write_bytes(damage(archive(path)))
     assert main(["verify", str(path)]) == 2 and "c.zip" in capsys.readouterr().err
-
-
-def flagged(archive: bytes, local: int, central: int, value: int) -> bytes:
-    """Return an archive of one entry with another number in a field of both of its headers."""
-    changed = bytearray(archive)
-    for start in (local, archive.index(b"PK\x01\x02") + central):
-        changed[start : start + 2] = value.to_bytes(2, "little")
-    return bytes(changed)
 
 
 def test_what_is_far_larger_inside_or_leads_out_is_not_unpacked(tmp_path: Path) -> None:

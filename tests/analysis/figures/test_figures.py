@@ -344,10 +344,8 @@ def test_one_seed_knows_no_chance_and_two_models_stand_apart(tmp_path: Path) -> 
     assert set(data["figure15_migration"][1].compared) == {"within a run"}
 
 
-def test_a_method_that_the_study_does_not_have(tmp_path: Path) -> None:
+def test_a_study_without_curves(tmp_path: Path) -> None:
     study = load(write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo",)}, (1,)))
-    with pytest.raises(UserError, match=r"method bapo: .* grpo"):
-        figures.draw("figure15_migration", study, tmp_path, "bapo")
     with pytest.raises(UserError, match="curves"):
         draw("figure12_test_curves", study)
 

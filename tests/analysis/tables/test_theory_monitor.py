@@ -75,15 +75,6 @@ def test_constants_of_a_configuration() -> None:
     assert math.isnan(worst_k2({"method": {"c1": 0.9}, "train": {"group_size": 8}}) or 0.0)  # nothing is admitted
 
 
-def test_the_ceiling_of_one_subset() -> None:
-    # (1 + 2 - 2 * 2) 0.1 - 2 * 0.03; with factor 1: 0.1 - 0.03
-    assert theory.ceiling(2.0, 0.1, 0.03) == pytest.approx(-0.16)
-    assert theory.ceiling(2.0, 0.1, 0.03, factor=1.0) == pytest.approx(0.07)
-    assert theory.ceiling(1.0, 0.4) == 0.0  # mu = 1/2, the best there is
-    assert theory.ceiling(math.inf, 0.1) == -math.inf and theory.ceiling(math.inf, 0.1, factor=1.0) == 0.1
-    assert theory.ceiling(math.inf, 0.0) == 0.0
-
-
 def test_no_policy_gets_above_the_ceiling_and_the_repaired_bound_holds() -> None:
     """Enumerable policies over four answers, two of them right; true expectations."""
     rng = np.random.default_rng(3)
