@@ -163,12 +163,9 @@ class Line(logging.Handler):
 
     def words(self) -> Text:
         """Return the line of this moment."""
-        rest = self.jobs.left()
-        known = rest.seconds is not None and not rest.unknown
-        about = f"about {text.duration(rest.seconds or 0.0)} left" if known else "time left not known yet"
         now = [f"{title} ({text.duration(self.jobs.ran(number))})" for number, title in [*self.titles.items()]]
         shown = "; ".join(now[:2]) + (f"; and {len(now) - 2} more" if len(now) > 2 else "")
-        words = f"{self.done} of {self.total} jobs done, {about}" + (f"; now {shown}" if now else "")
+        words = f"{self.done} of {self.total} jobs done, {self.jobs.left()}" + (f"; now {shown}" if now else "")
         return Text(words, no_wrap=self.live is not None, overflow="ellipsis", style="cyan" if self.live else "")
 
 

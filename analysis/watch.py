@@ -62,6 +62,10 @@ class Left:
     seconds: float | None
     unknown: int
 
+    def __str__(self) -> str:
+        known = self.seconds is not None and not self.unknown
+        return f"about {text.duration(self.seconds or 0.0)} left" if known else "time left not known yet"
+
 
 def left(running: Sequence[float | None], waiting: Mapping[tuple[str, tuple[str, ...]], int], times: Times) -> Left:
     """Return the time that is left. running: seconds of each job that runs; waiting: (kind, group) -> jobs."""
@@ -196,9 +200,7 @@ def table(home: Path) -> Table:
         waiting["base" if row.method == "base" else "train", group] = row.runs - row.done
         waiting["evaluate", group] = row.runs - row.evaluated
     rest = left([0.0] * sum(len(row.now) for row in rows), waiting, times)
-    known = rest.seconds is not None and not rest.unknown
-    about = f"about {text.duration(rest.seconds or 0.0)} left" if known else "time left not known yet"
-    shown = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done, {about}"), title_justify="left")
+    shown = Table(title=Text(f"{home}: {done} of {count} runs and evaluations done, {rest}"), title_justify="left")
     for name in ("Task", "Model", "Method", "Runs", "Evaluated", "Accuracy %", "Now"):
         shown.add_column(name, justify="right" if name in ("Runs", "Evaluated", "Accuracy %") else "left")
     for row in rows:
