@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from support.paths import ROOT
 
+from bapo.__main__ import main
 from bapo.store.files import GROUPS, read_table
 
 TOY = '''
@@ -35,35 +32,28 @@ class Toy(Method):
 '''
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Variables under which a distribution ``toy-method`` is installed."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "toy_method.py").write_text(TOY, encoding="utf-8")
-    information = folder / "toy_method-1.0.dist-info"
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A distribution ``toy-method`` is installed."""
+    (tmp_path / "toy_method.py").write_text(TOY, encoding="utf-8")
+    information = tmp_path / "toy_method-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-method\nVersion: 1.0\n", encoding="utf-8")
     (information / "entry_points.txt").write_text("[bapo.methods]\ntoy = toy_method:Toy\n", encoding="utf-8")
-    places = [str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in places if p)}
+    monkeypatch.syspath_prepend(tmp_path)
 
 
-def command(environment, *words, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "bapo", *words], env=environment, capture_output=True, text=True, timeout=900, **options
-    )
+def train(world: list[str], *more: str) -> int:
+    return main(["train", *world, "method=grpo", "method.algorithm=toy", "method.name=toy", "seed=1", *more])
 
 
-def test_it_is_listed(environment):
-    listed = command(environment, "methods", check=True).stdout
-    assert "toy                 off" in listed or "toy                 on " in listed
-    assert "drops groups without enough correct responses  (1 x rollouts)  [an example]" in listed
+def test_it_is_listed(installed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["methods"]) == 0
+    assert "drops groups without enough correct responses  (1 x rollouts)  [an example]" in capsys.readouterr().out
 
 
-def test_it_trains(environment, tiny_world):
-    names = ["method.algorithm=toy", "method.name=toy", "method.at_least=2", "seed=1", "train.steps=2"]
-    done = command(environment, "train", *tiny_world, "method=grpo", *names)
-    assert done.returncode == 0, done.stderr
+def test_it_trains(installed: None, tiny_world: list[str]) -> None:
+    assert train(tiny_world, "method.at_least=2", "train.steps=2") == 0
     results = Path(next(w for w in tiny_world if w.startswith("paths.results=")).partition("=")[2])
     (run,) = results.glob("smoke/countdown/*/toy/seed1")
     groups = read_table(run / GROUPS)
@@ -72,12 +62,11 @@ def test_it_trains(environment, tiny_world):
     assert set(groups.loc[~groups["used"], "reason"]) == {"too few correct"}
 
 
-def test_its_own_parameters_are_checked(environment, tiny_world):
-    names = ["method.algorithm=toy", "method.name=toy", "method.at_least=0"]
-    done = command(environment, "train", *tiny_world, "method=grpo", *names)
-    assert done.returncode == 2 and "method.at_least=0: must be" in done.stderr
+def test_its_own_parameters_are_checked(
+    installed: None, tiny_world: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert train(tiny_world, "method.at_least=0") == 2 and "method.at_least=0: must be" in capsys.readouterr().err
 
 
-def test_elsewhere_it_does_not_exist(tiny_world):
-    done = command(dict(os.environ), "train", *tiny_world, "method=grpo", "method.algorithm=toy")
-    assert done.returncode == 2 and "toy: unknown algorithm; allowed: " in done.stderr
+def test_elsewhere_it_does_not_exist(tiny_world: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert train(tiny_world) == 2 and "toy: unknown algorithm; allowed: " in capsys.readouterr().err

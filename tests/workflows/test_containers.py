@@ -177,21 +177,16 @@ def test_the_shell_of_a_recipe_is_sound(recipe: str, tmp_path: Path) -> None:
     assert found.returncode == 0, found.stdout
 
 
-def test_hadolint_finds_nothing_in_the_dockerfile_and_something_in_a_worse_one() -> None:
+def test_the_linters_find_nothing_and_something_in_a_worse_file() -> None:
     for text, status in [(DOCKER, 0), (DOCKER.replace("--no-install-recommends ", ""), 1)]:
         found = subprocess.run([installed("hadolint"), "-"], input=text, capture_output=True, text=True)
         assert found.returncode == status, found.stdout
-
-
-def test_shellcheck_finds_nothing_in_the_scripts_of_the_repository() -> None:
     files = subprocess.run(["git", "grep", "-lE", "^#!.*sh$"], cwd=ROOT, capture_output=True, text=True).stdout.split()
-    scripts = [file for file in files if not Path(file).suffix]
-    if not scripts:
-        pytest.skip("the scripts are listed by git")
-    # SC1091: the environments that they activate do not exist yet
-    command = [installed("shellcheck"), "--exclude=SC1091", *scripts]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
+    if scripts := [file for file in files if not Path(file).suffix]:  # listed by git
+        # SC1091: the environments that they activate do not exist yet
+        words = [installed("shellcheck"), "--exclude=SC1091", *scripts]
+        found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+        assert found.returncode == 0, found.stdout
 
 
 def test_snakemakes_image_is_the_one_that_the_definition_makes() -> None:

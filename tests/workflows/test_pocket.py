@@ -6,7 +6,6 @@ One of the scale's two seeds: the tests are to end within the hour.
 from __future__ import annotations
 
 import copy
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.late import LATE
-from support.paths import ROOT
+from support.workflow import snakemake
 
 from bapo.experiments.compose import compose_config
 from bapo.store.files import read_json, verify_files
@@ -36,8 +35,6 @@ pytestmark = pytest.mark.system
 
 MODEL = "smollm2-135m-instruct"
 TASKS, METHODS, SEEDS = ("mathematics", "countdown"), ("grpo", "dapo", "bapo"), (1,)
-#: seconds; the runs and evaluations of one seed take about 700 of CPU time, beside other tests
-LIMIT = 2400
 NO_REGISTRY = "pip cannot download it"
 
 
@@ -45,15 +42,8 @@ NO_REGISTRY = "pip cannot download it"
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Table 1 of the scale; skips where no registry is reached."""
     folder = tmp_path_factory.mktemp("pocket")
-    workflow = ("-m", "snakemake", "-s", str(ROOT / "Snakefile"), "--cores=2", "table1", "--config")
-    done = subprocess.run(
-        [sys.executable, *workflow, "scale=pocket_smoke", "seeds=[1]", "tracking=none", "set=['threads=1']"],
-        cwd=folder,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=LIMIT,
-    )
+    words = ("--cores=2", "table1", "--config", "scale=pocket_smoke", "seeds=[1]", "tracking=none", "set=['threads=1']")
+    done = snakemake(folder, *words)
     said = done.stdout + done.stderr
     if NO_REGISTRY in said and not _registry_answers(folder):
         pytest.skip("no package registry is reached, and SmolLM2 comes from one")
@@ -91,23 +81,13 @@ def test_runs_train_on_real_responses(results: Path, task: str, benchmarks: set[
     assert set(evaluated["benchmarks"]) == benchmarks
 
 
-def test_its_prompts_are_the_golden_ones(results: Path) -> None:
-    golden = golden_prompts.read("smollm2-135m-instruct")
-    assert golden_prompts.of_smollm2(results / "countdown" / MODEL / "base" / "checkpoint") == golden
-
-
-def test_a_trained_model_keeps_its_own_chat_template(results: Path) -> None:
-    base, *trained = (
-        (folder / "chat_template.jinja").read_text(encoding="utf-8")
-        for folder in (
-            results / "countdown" / MODEL / "base" / "checkpoint",
-            *results.glob("*/*/*/seed*/checkpoints/*"),
-        )
-    )
-    assert "<|im_start|>" in base and trained == [base] * len(TASKS) * len(METHODS) * len(SEEDS)
-
-
-def test_the_table_names_the_model_and_what_its_weights_are(results: Path) -> None:
+def test_what_came_from_the_registry_stays_what_it_is(results: Path) -> None:
+    """Its prompts, and the chat template in every checkpoint; the table says that the weights had four bits."""
+    base = results / "countdown" / MODEL / "base" / "checkpoint"
+    assert golden_prompts.of_smollm2(base) == golden_prompts.read(MODEL)
+    folders = (base, *results.glob("*/*/*/seed*/checkpoints/*"))
+    first, *trained = ((folder / "chat_template.jinja").read_text(encoding="utf-8") for folder in folders)
+    assert "<|im_start|>" in first and trained == [first] * len(TASKS) * len(METHODS) * len(SEEDS)
     text = (results / "tables" / "table1.md").read_text(encoding="utf-8")
     titles = ("SmolLM2 135M Instruct", "Sums-2", "Sums-3", "CD-2", "CD-3", "GRPO", "DAPO", "+BAPO")
     assert [title for title in titles if title not in text] == []
