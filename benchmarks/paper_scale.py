@@ -7,7 +7,7 @@ ranks together, and twice that while it is pushed; a policy that is kept there i
 
 from __future__ import annotations
 
-import sys
+import argparse
 from dataclasses import replace
 
 from bapo import methods
@@ -75,4 +75,6 @@ def table(scale: str = "paper") -> str:
 
 
 if __name__ == "__main__":
-    print(table(*sys.argv[1:]), end="")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("scale", nargs="?", choices=LISTED, default="paper")
+    print(table(parser.parse_args().scale), end="")
