@@ -264,7 +264,7 @@ def targets(scale: str, sweeps: Iterable[str]) -> dict[str, list[str]]:
         look = [f"{FIRST_LOOK}.md", f"{FIRST_LOOK}.png"]
         quick = [file for name in figures_of(MAIN) if not FIGURES[name].curves for file in figures[name]]
         asked[MAIN] = [*look, *_with(f"tables/{MAIN}", TABLE), *quick]
-        asked["tables"], asked["theory"] = [*look, *_tables(MAIN)], asked["theory_monitor"]
+        asked["tables"], asked["theory"] = [*look, *_tables(MAIN)], asked.get("theory_monitor", [])
     drawn = [_tables(study) for study in own if compared_with(study)] if own else figures.values()
     asked["figures"] = [file for files in drawn for file in files]
     asked["comparisons"] = [file for study in own or beyond(scale) for file in _tables(study)]

@@ -33,6 +33,7 @@ T = TypeVar("T")
 STUDY = """
 name: table1
 title: Table 1
+tables: [table1]
 figures: [figure9_cumulative_rollouts]
 scales:
   smoke:
