@@ -144,7 +144,8 @@ def test_the_pages_commands_run_in_a_new_environment(environment: Path, tmp_path
     assert all(title in table for title in ("+GRPO", "+BAPO", "+Positive only"))
     assert (results / "tables/comparison_ordering_training_curves.svg").stat().st_size
     page = (results / "report.html").read_text()
-    assert "<h1>My study" in page and "Training curves" in page and "Claims of the paper" not in page
+    assert "<h1>My study" in page and 'alt="Comparison ordering training curves"' in page
+    assert "Claims of the paper" not in page
     assert read_json(results / "ordering/qwen2-112k/positive_only/seed1" / SUMMARY)["steps"] == 6
     assert "identical" in said["bapo compare"]
     with zipfile.ZipFile(project / "my-study.zip") as packed:
