@@ -79,6 +79,7 @@ VLLM = {
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A package ``vllm`` in a folder of the test, forgotten afterwards; gives the module."""
     from lm_eval.api import registry
+    from lm_eval.models import MODEL_MAPPING
 
     for name, text in VLLM.items():
         path = tmp_path / "site" / "vllm" / name
@@ -88,15 +89,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 0.18.0\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    known = dict(registry.model_registry._objs)
 
     def forget() -> None:
         for name in list(sys.modules):
             if name.partition(".")[0] == "vllm" or name.endswith(("vllm_causallms", "vllm_vlms")):
                 del sys.modules[name]
         registry._materialise_placeholder.cache_clear()
+        registry.model_registry._objs.update({name: MODEL_MAPPING[name] for name in ("vllm", "vllm-vlm")})
 
     forget()
     yield importlib.import_module("vllm")
     forget()
-    registry.model_registry._objs.update({k: v for k, v in known.items() if k in ("vllm", "vllm-vlm")})
