@@ -128,8 +128,6 @@ def _table(options: argparse.Namespace) -> Made:
 
     read = study.load(options.study, products.MAIN if options.command == products.MAIN else None)
     files = tables.write(options.command, read, options.out)
-    if options.command == products.SO_FAR:  # a page that is written again a minute later has no record of its origin
-        return Made(message=" ".join(map(str, files)))
     said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
     return Made(files, inputs_of_studies([options.study]), said)
 

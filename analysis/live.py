@@ -1,16 +1,15 @@
-"""What Snakemake's process shows: one line of progress, the first look, and Table 1 as far as it is.
+"""What Snakemake's process shows: one line of progress, and the first look.
 
-Both handlers listen to Snakemake's log (``workflows/progress.smk`` adds them), which says when a job begins and ends.
+The handler listens to Snakemake's log (``workflows/progress.smk`` adds it), which says when a job begins and ends.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ from analysis import text
 from analysis.products import FIRST_LOOK
 from analysis.watch import Left, Times, content_of, left, took
 
-#: seconds between two lines where a line cannot be drawn again, and between two pages of Table 1 so far
-INTERVAL, PAGES = 60.0, 30.0
+#: seconds between two lines where a line cannot be drawn again
+INTERVAL = 60.0
 #: lines of a failed job's log
 TAIL = 15
 #: what Snakemake says of every job, and its announcement of a choice
@@ -177,61 +176,3 @@ def tail(log: Path) -> str:
         return f"{log}: the job wrote no log"
     printable = [re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", " ", line) for line in lines[-TAIL:]]
     return "\n".join([f"The end of {log}:", *(f"    {line}" for line in printable)])
-
-
-class SoFar(logging.Handler):
-    """Has ``command`` write ``page`` after evaluations, beside the jobs, and removes it after the table.
-
-    evaluations, table: numbers of jobs.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        page: Path,
-        log: Path,
-        evaluations: set[int],
-        table: int,
-    ) -> None:
-        super().__init__()
-        self.command, self.environment, self.page, self.log_file = command, environment, page, log
-        self.evaluations, self.table = evaluations, table
-        self.wanted, self.begun, self.process = False, -PAGES, None
-
-    process: subprocess.Popen[bytes] | None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write the page when an evaluation has ended, PAGES seconds after the last page at the earliest."""
-        if getattr(record, "event", None) != LogEvent.JOB_FINISHED:
-            return
-        number = getattr(record, "job_id", None)
-        self.wanted |= number in self.evaluations
-        if number == self.table:
-            self.wanted = False
-            self.end()
-            self.page.unlink(missing_ok=True)
-        elif (
-            self.wanted
-            and time.monotonic() - self.begun > PAGES
-            and (not self.process or self.process.poll() is not None)
-        ):
-            self._write()
-
-    def end(self) -> None:
-        """Write what has not been written yet, for example after Ctrl-C."""
-        if self.process:
-            self.process.wait()
-        if self.wanted:
-            self._write().wait()
-
-    def _write(self) -> subprocess.Popen[bytes]:
-        self.wanted, self.begun = False, time.monotonic()
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log_file, "wb") as log:
-            # a group of its own: Ctrl-C ends the jobs, not this
-            nothing = subprocess.DEVNULL
-            self.process = subprocess.Popen(
-                self.command, env=self.environment, stdin=nothing, stdout=log, stderr=log, process_group=0
-            )
-        return self.process

@@ -26,8 +26,6 @@ CLAIMS = Path(__file__).resolve().parent / "claims"
 MAIN = "table1"
 #: the table of every method of a study beside the study's reference
 COMPARISON = "comparison"
-#: the rows of MAIN that can be made while the others are trained
-SO_FAR = f"{MAIN}_so_far"
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -65,7 +63,7 @@ class Product:
     def number(self) -> str:
         """Return the paper's number: "Table 2", "Figure 12", or "" where the paper has no such thing."""
         match = re.fullmatch(r"(table|figure)(\d+)(_\w+)?", self.name)
-        return f"{match[1].capitalize()} {match[2]}" if match and self.name != SO_FAR else ""
+        return f"{match[1].capitalize()} {match[2]}" if match else ""
 
     @property
     def heading(self) -> str:
@@ -94,16 +92,14 @@ TABLES = _named(
         curves=True,
         partial=True,
     ),
-    Product("variance", "Variance: problems, seeds, samples and checkpoints", "beyond.variance", curves=True),
     Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "beyond.theory"),
     Product("regimes", "Difficulty regimes", "beyond.regimes"),
     Product(TUNING, "Hyper-parameters on held-out problems", "beyond.tuning"),
 )
-#: tables that no study names: every study's comparison, and two of MAIN's runs with files of other names
+#: tables that no study names: every study's comparison, and one of MAIN's runs with files of other names
 OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
     Product(FIRST_LOOK, "First look", "tables.first_look", partial=True),
-    Product(SO_FAR, "The rows of Table 1 that can be made already", "tables.so_far", partial=True),
 )
 #: figures, the paper's in its order
 FIGURES = _named(

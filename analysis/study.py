@@ -126,6 +126,11 @@ class Study:
     chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
+    def notes(self) -> list[str]:
+        """Return the study's note as a list, empty where there is none."""
+        return [self.note] if self.note else []
+
+    @property
     def command(self) -> str:
         """Return what a user types to make a missing or broken run."""
         return workflow_command(self.target.split(), self.config)

@@ -106,7 +106,7 @@ def _rest(study: Study) -> str:
     command = workflow_command([MAIN], study.config)
     return (
         f"Still to come: Table 1 has {runs} runs ({', '.join(tasks)}), and {done} of them are evaluated. `{command}` "
-        "makes the others. Meanwhile tables/table1_so_far.md shows every row that is there."
+        "makes the others. Meanwhile `python -m bapo watch` shows the rows of Table 1 that are there."
     )
 
 

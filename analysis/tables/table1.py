@@ -47,14 +47,12 @@ class Section:
     replays: dict[str, Replay]  # by method, of those that replay
 
     @staticmethod
-    def of(block: Block, study: Study, compared: bool = True) -> Section:
-        """compared: with what is said of rows beside each other; not of rows that are to change."""
+    def of(block: Block, study: Study) -> Section:
         rows, columns = results.collect(block, study), results.columns(block)
-        comparisons = {name: results.compare(rows, name) for name, _ in columns if compared}
+        comparisons = {name: results.compare(rows, name) for name, _ in columns}
         marks = {name: results.marks(rows, name, pairs) for name, pairs in comparisons.items()}
         printed = paper.match(block.task, block.model, block.paper_model)
-        replayed = replays(block, study) if compared else {}
-        return Section(block, rows, columns, comparisons, marks, printed, replayed)
+        return Section(block, rows, columns, comparisons, marks, printed, replays(block, study))
 
     def comparison(self, column: str, a: str, b: str) -> Comparison | None:
         """a minus b, whichever way round the pair is kept."""
@@ -113,8 +111,8 @@ def parts(sections: Sequence[Section]) -> Iterator[tuple[str, list[Half]]]:
             yield title, halves
 
 
-def page_table(title: str, halves: Sequence[Half], said: bool = True) -> Table:
-    """Return a part of the page. said: with sentences about each block below it."""
+def page_table(title: str, halves: Sequence[Half]) -> Table:
+    """Return a part of the page, with sentences about each block below it."""
     rows: list[Sequence[str | Cell]] = []
     for block in zip_longest(*(half.sections for half in halves)):
         rows += [*([RULE] if rows else []), *_rows(halves, block)]
@@ -123,7 +121,7 @@ def page_table(title: str, halves: Sequence[Half], said: bool = True) -> Table:
         [column for half in halves for column in half.header],
         rows,
         " ".join(half.align for half in halves),
-        {s.block.title: table1_words.sentences(s) for half in halves for s in half.sections if said},
+        {s.block.title: table1_words.sentences(s) for half in halves for s in half.sections},
         [role for half in halves for role in half.roles],
         f"{title}: accuracy in percent, with the 95% interval and (small) the spread between seeds.",
     )

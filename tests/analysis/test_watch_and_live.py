@@ -7,7 +7,6 @@ import json
 import logging
 import platform
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
 from support.shared_results import write_results
 
 from analysis import live, text
-from analysis.live import Job, Jobs, Line, SoFar
+from analysis.live import Job, Jobs, Line
 from analysis.watch import Times, is_running, last_line, left, rows_of, table
 from bapo.errors import UserError
 from bapo.store.files import write_json
@@ -189,17 +188,3 @@ def test_after_ctrl_c_the_end_of_each_job_is_no_error(shown: Line) -> None:
     say(shown, None, "RuleException: exit status 130", level=logging.ERROR)
     out = shown.console.file.getvalue()
     assert live.INTERRUPTED in out and "RuleException" not in out
-
-
-def test_table_1_so_far_is_written_after_evaluations_and_removed_after_the_table(tmp_path: Path) -> None:
-    page, counted = tmp_path / "so_far.md", tmp_path / "counted"
-    code = f"open({str(page)!r}, 'w').write('x'); open({str(counted)!r}, 'a').write('x')"
-    handler = SoFar([sys.executable, "-c", code], {}, page, tmp_path / "logs" / "log", {1, 2}, 9)
-    say(handler, LogEvent.JOB_FINISHED, job_id=5)
-    assert handler.process is None
-    for number in (1, 2):  # the second comes too soon for a page of its own, which the end makes up for
-        say(handler, LogEvent.JOB_FINISHED, job_id=number)
-    handler.end()
-    assert page.exists() and counted.read_text() == "xx"
-    say(handler, LogEvent.JOB_FINISHED, job_id=9)
-    assert not page.exists() and counted.read_text() == "xx"
