@@ -36,12 +36,8 @@ IMPORTED = "imported"
 LEDGER, PAPERS_LEDGER = "claims", "claims_{}"
 PAGE = "report.html"
 #: suffixes of the files that are made of a table, a figure, the ledger and a sweep
-TABLE, FIGURE, CLAIM, SWEEP = (
-    ("md", "csv", "tex"),
-    ("svg", "csv", "pdf", "png"),
-    ("md", "csv", "json"),
-    ("md", "svg", "csv", "pdf", "png"),
-)
+TABLE, FIGURE = ("md", "csv", "tex"), ("svg", "csv", "pdf", "png")
+CLAIM, SWEEP = ("md", "csv", "json"), ("md", *FIGURE)
 
 
 @dataclass(frozen=True)
@@ -85,13 +81,7 @@ TABLES = _named(
     Product("table2", "computational overhead", "tables.table2"),
     Product("table3", "hyper-parameters as used", "tables.table3"),
     Product("table4", "data sets as loaded", "tables.table4"),
-    Product(
-        "checkpoint_choice",
-        "Checkpoint choice: last, best on validation, best on test",
-        "beyond.checkpoints",
-        curves=True,
-        partial=True,
-    ),
+    Product("checkpoint_choice", "Which checkpoint to report", "beyond.checkpoints", curves=True, partial=True),
     Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "beyond.theory"),
     Product("regimes", "Difficulty regimes", "beyond.regimes"),
     Product(TUNING, "Hyper-parameters on held-out problems", "beyond.tuning"),
@@ -128,12 +118,20 @@ FIGURES = _named(
 
 def tables_of(study: str) -> list[str]:
     """Return the tables that a study names, by default its comparison. Raises UserError for an unknown one."""
-    named = list(_study(study).get("tables", [COMPARISON]))
-    for table in named:
-        if table not in TABLES and table != COMPARISON:
-            wrong = unknown("tables", f"no table '{table}'", table, [*TABLES, COMPARISON])
+    return _names(study, "tables", [*TABLES, COMPARISON], [COMPARISON])
+
+
+def _figures(study: str) -> list[str]:
+    return _names(study, "figures", list(FIGURES)) if study in options("study") else []
+
+
+def _names(study: str, key: str, known: Sequence[str], default: Sequence[str] = ()) -> list[str]:
+    named = _study(study).get(key)
+    for name in named or ():
+        if name not in known and not (key == "figures" and project.is_place(name)):
+            wrong = unknown(key, f"no {key[:-1]} '{name}'", name, known)
             raise UserError(f"{places.file_of('study', study)}: {wrong}")
-    return named
+    return list(default if named is None else named)
 
 
 def figures_of(study: str) -> list[str]:
@@ -155,15 +153,6 @@ def own_figures(study: str) -> list[str]:
     return [name for name in compared_with(study) if project.is_place(name)]
 
 
-def _figures(study: str) -> list[str]:
-    named = list(_study(study).get("figures") or []) if study in options("study") else []
-    for name in named:
-        if name not in FIGURES and not project.is_place(name):
-            wrong = unknown("figures", f"no figure '{name}'", name, list(FIGURES))
-            raise UserError(f"{places.file_of('study', study)}: {wrong}")
-    return named
-
-
 def at_scale(studies: Iterable[str], scale: str) -> list[str]:
     """Return those of the studies that have runs at ``scale``."""
     return [name for name in studies if scale in (_study(name).get("scales") or {})]
@@ -177,9 +166,8 @@ def _study(name: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-@lru_cache(maxsize=64)
-def _parsed(path: Path, text: str) -> Any:
-    return parse_yaml(path, text)
+#: of a file and its text
+_parsed = lru_cache(maxsize=64)(parse_yaml)
 
 
 def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]:

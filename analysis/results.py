@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -78,13 +78,16 @@ def collect(block: Block, study: Study) -> list[Result]:
 
 
 def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], block: Block, study: Study) -> Result:
-    costs = dict.fromkeys(COSTS, float("nan"))
-    if method != BASE:
-        totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
-        costs = {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
+    costs = dict.fromkeys(COSTS, float("nan")) if method == BASE else costs_of(cells, study)
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
     return Result(method, title, kind, tuple(getattr(c, "seed", 0) for c in cells), outcomes, accuracy, costs)
+
+
+def costs_of(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:
+    """Return the mean over runs of each of COSTS; NaN where a summary lacks it."""
+    totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
+    return {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
 
 
 def has_reference_pass(config: Mapping[str, Any]) -> bool:
@@ -120,6 +123,15 @@ class Comparison:
     def real(self) -> bool:
         """Return whether the methods differ: two or more seeds of each trained side, as one seed is one model."""
         return self.differ and self.difference.several_seeds
+
+
+def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comparison | None:
+    """Return a minus b of :func:`compare`, whichever way round the pair is kept; None where a row is missing."""
+    if (a, b) in pairs or (b, a) not in pairs:
+        return pairs.get((a, b))
+    c = pairs[b, a]
+    problems, both = (replace(e, mean=-e.mean) for e in (c.difference.problems, c.difference.both))
+    return Comparison(c.b, c.a, c.column, replace(c.difference, problems=problems, both=both), c.adjusted)
 
 
 @dataclass(frozen=True)
@@ -211,11 +223,12 @@ def against(rows: Sequence[Result], reference: Result, column: str) -> dict[str,
     }
 
 
-def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, str], Comparison]) -> dict[str, str]:
+def marks(results: Sequence[Result], column: str, pairs: Mapping[tuple[str, str], Comparison]) -> dict[str, str]:
     """Mark the best row bold if it is significantly above all others, then the second, underlined, likewise."""
 
     def real(a: Result, b: Result) -> bool:
-        return (comparisons.get((a.method, b.method)) or comparisons[(b.method, a.method)]).real
+        pair = between(pairs, a.method, b.method)
+        return pair is not None and pair.real
 
     ranked = sorted(results, key=lambda r: -r.mean(column).mean)
     if len(ranked) < 2 or not all(real(ranked[0], r) for r in ranked[1:]):

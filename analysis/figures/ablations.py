@@ -29,8 +29,8 @@ COLUMNS = (
 #: Figure 10's methods
 FILTERS = ("bapo+gaussian", "bapo+uniform", "bapo")
 WORDS = (
-    "Test accuracy: the last checkpoint, mean over benchmarks and seeds, small dots: each seed, 95% interval for new "
-    "problems and new seeds; dotted: the base model. "
+    "Test accuracy of runs that are evaluated: the last checkpoint, mean over benchmarks and seeds, small dots: each "
+    "seed, 95% interval for new problems and new seeds; dotted: the base model. "
 )
 ACCURACY = "test_accuracy"
 
@@ -46,7 +46,7 @@ def figure6_ablations(study: Study) -> tuple[Figure, pd.DataFrame]:
         f"Above: mean reward of the fresh rollouts at each step, mean over {frames.seed_words(study.blocks)}"
         f"{frames.averaged(window)}; band: lowest to highest seed. v: steps between two refreshes of the rollout "
         "policy, whose reward this is; m: between two re-evaluations. "
-        f"{WORDS if any(ends.values()) else ''}{study.note}"
+        f"{WORDS}{study.note}"
     )
     across = len(COLUMNS)
     fig, panels = style.grid(caption, 2 * across * len(study.blocks), across, 1.9)
@@ -83,7 +83,7 @@ def figure10_online_filters(study: Study) -> tuple[Figure, pd.DataFrame]:
         f"Left: share of correct answers to held-out problems, {samples} samples each; star: BAPO's best step by that "
         "measure, which flatters it, as the best of several always does. Middle: norm of the gradient"
         f"{frames.averaged(window)}. Mean over {frames.seed_words(study.blocks)}, band: lowest to highest seed. "
-        f"{WORDS if any(ends.values()) else ''}{study.note}"
+        f"{WORDS}{study.note}"
     )
     fig, panels = style.grid(caption, 3 * len(study.blocks), 3)
     for i, block in enumerate(study.blocks):
@@ -161,13 +161,11 @@ def dots(axes: Axes, block: Block, ends: Mapping[str, SeedMean], labels: Mapping
     """Draw the accuracy of each method of ``labels`` in percent, from the top; its name has the colour of its curve."""
     colours = {m: style.method_line(m, i)["color"] for i, m in enumerate(block.methods)}
     for row, method in enumerate(labels):
-        if method not in ends:
-            axes.text(0.5, row, "not evaluated", transform=axes.get_yaxis_transform(), fontsize=6.5, va="center")
-            continue
-        estimate, seeds = ends[method].tested, np.multiply(100, ends[method].seed_means)
-        axes.plot([100 * estimate.low, 100 * estimate.high], [row, row], color=colours[method], linewidth=1.2)
-        axes.plot(seeds, [row + 0.2] * len(seeds), ".", color=colours[method], markersize=2.5)
-        axes.plot(100 * estimate.mean, row, "o", color=colours[method], markersize=4)
+        if method in ends:
+            e, seeds = ends[method].tested, np.multiply(100, ends[method].seed_means)
+            axes.plot([100 * e.low, 100 * e.high], [row, row], color=colours[method], linewidth=1.2)
+            axes.plot(seeds, [row + 0.2] * len(seeds), ".", color=colours[method], markersize=2.5)
+            axes.plot(100 * e.mean, row, "o", color=colours[method], markersize=4)
     if "base" in ends:
         axes.axvline(100 * ends["base"].mean, color="#444444", linewidth=1.1, linestyle=(0, (1, 1)))
     axes.set_ylim(len(labels) - 0.5, -0.5)

@@ -123,13 +123,13 @@ def table(compared: Compared) -> Table:
 def notes(study: Study) -> list[str]:
     seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
     return [
-        *([study.note] if study.note else []),
+        *study.notes,
         f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}; ±: half-width of the 95% interval for "
         "new problems; sd: between seeds. Avg: every benchmark with the same weight.",
         "Minus the reference: points with the 95% interval, paired by problem and by the seeds that both rows have "
         "(independent where they share none), not corrected; p: after Holm's correction for the rows of the block; "
         f"above, below: p below {results.LEVEL:.2g}; no real difference: none was found.",
-        text.what_varies(seeds),
+        text.VARIES,
         "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds. Changed: options of the "
         "runs' config.yaml that differ from the reference's, of those that both have.",
     ]
@@ -185,10 +185,8 @@ def write(study: Study, out: Path) -> list[Path]:
     import pandas as pd
 
     blocks = [compare(block, study) for block in study.blocks]
-    kinds = [same for same in bases.groups(blocks, study) if bases.methods(same)]
-    rows = [row for c in blocks for row in long_rows(c)] + [row for same in kinds for row in bases.long_rows(same)]
-    frame = pd.DataFrame(rows)
+    tables, pooled = bases.over_bases(blocks, study)
+    rows = [row for c in blocks for row in long_rows(c)] + pooled
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
-    tables = [*map(table, blocks), *map(bases.table, kinds)]
-    page = Page(heading, tables, notes(study))
-    return page.write(out, compared_file(study.name), frame)
+    page = Page(heading, [*map(table, blocks), *tables], notes(study))
+    return page.write(out, compared_file(study.name), pd.DataFrame(rows))

@@ -136,7 +136,7 @@ def x2_admission(view: View, *, of: Methods, stored: int | None = None) -> Answe
         found = {a.stored: a for a in view.admissions(method)}
         if stored not in found:
             raise NotTestable(f"{view.title(method)} re-evaluates no prompt stored at {stored} correct answers")
-        a, seeds = found[stored], len(found[stored].seeds)
+        a, seeds = found[stored], len(found[stored].by_seed)
         note = f"{a.count} re-evaluations of {a.prompts} prompts: admitted {text.percent(a.admitted)}%, "
         note += f"expected of the unchanged policy {text.percent(a.expected)}%"
         e = Estimate(100 * a.difference.mean, 100 * a.difference.se, a.difference.df)
