@@ -122,8 +122,9 @@ def band(axes: Axes, method: str, index: int, values: pd.DataFrame, label: str =
 def whiskers(axes: Axes, x: Any, y: Any, ends: tuple[Any, Any], along: str = "x", **look: Any) -> None:
     """Draw points with their intervals. ends: low and high of these; along: the axis of the intervals."""
     middle = x if along == "x" else y
-    spread = {f"{along}err": [middle - ends[0], ends[1] - middle]}
-    axes.errorbar(x, y, **spread, **({"capsize": 2, "markersize": 4.5, "linewidth": 1.2} | look))
+    look = {"capsize": 2, "markersize": 4.5, "linewidth": 1.2} | look
+    look[f"{along}err"] = [middle - ends[0], ends[1] - middle]
+    axes.errorbar(x, y, **look)
 
 
 def step_axis(axes: Axes, last: int) -> None:

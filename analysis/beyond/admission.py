@@ -243,21 +243,21 @@ def _admission(
     stored: int | None, of_runs: Mapping[int, tuple[Tries, np.ndarray, np.ndarray]], seeds: np.ndarray
 ) -> Admission:
     """seeds: how often each run counts [draws + 1, S]; without a run of ``stored`` a line says nothing."""
-    sums, prompts, by_seed = [], set(), {}
+    sums, prompts, by_seed = [], set[str](), dict[int, float]()
     for seed, (t, counts, chances) in of_runs.items():
         of = np.full(len(t.stored), True) if stored is None else t.stored == stored
         n = counts[:, of]
         sums.append(np.stack([n.sum(-1), (n * t.admitted[of]).sum(-1), (n * chances[:, of]).sum(-1)], axis=-1))
         prompts |= {t.prompts[p] for p in t.prompt[of]}
-        count, admitted, chance = sums[-1][0]
-        by_seed |= {seed: float((admitted - chance) / count)} if count else {}
+        count, passed, chance = sums[-1][0]
+        by_seed |= {seed: float((passed - chance) / count)} if count else {}
     totals = np.einsum("rs,src->rc", seeds, np.stack(sums))  # [draws + 1, 3]: re-evaluations, admitted, expected
     shares = totals[:, 1:] / np.where(totals[:, :1] > 0, totals[:, :1], np.nan)
     numbers = np.column_stack([shares, shares[:, 0] - shares[:, 1]])
     df = len(by_seed) - 1 if len(by_seed) > 1 else len(prompts) - 1
     errors = np.nanstd(numbers[1:], axis=0, ddof=1)
-    estimates = [Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True)]
-    return Admission(stored, int(totals[0, 0]), len(prompts), *estimates, by_seed)
+    admitted, expected, difference = (Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True))
+    return Admission(stored, int(totals[0, 0]), len(prompts), admitted, expected, difference, by_seed)
 
 
 # ------------------------------------------------------------------------------------------------ the figure

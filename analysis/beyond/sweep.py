@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from bapo.errors import UserError
 from bapo.store.files import PROBE, SUMMARY, read_json, read_table, verify_files, write_text
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 COMPLETE, FAIL = "complete", "fail"
@@ -52,7 +53,7 @@ class Trial:
 
     @property
     def is_complete(self) -> bool:
-        return self.row["state"] == COMPLETE
+        return bool(self.row["state"] == COMPLETE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +71,7 @@ class Sweep:
     def minus_reference(self, trial: Trial) -> Estimate:
         """Return a trial's accuracy minus the reference's of the same seeds, paired on the problems."""
         reference = self.reference[: len(trial.accuracy)]
-        return told(statistics.difference_over_seeds([trial.accuracy], [reference]).tested)
+        return statistics.difference_over_seeds([trial.accuracy], [reference]).tested
 
     @cached_property
     def region(self) -> list[Trial]:
@@ -84,52 +85,45 @@ class Sweep:
 
 def estimate(table: np.ndarray) -> Estimate:
     """Return the mean of [S, n] with the error for new problems and, from two seeds on, new seeds."""
-    return told(statistics.mean_over_seeds(table).tested)
-
-
-def told(found: Estimate) -> Estimate:
-    """Leave the interval out where it would be wider than all accuracies: too few problems and seeds to tell.
-
-    Satterthwaite's degrees of freedom fall below 1 where seeds differ and problems hardly do.
-    """
-    return replace(found, df=float("nan")) if found.half_width > 1 else found
+    return statistics.mean_over_seeds(table).tested
 
 
 def load(path: Path) -> Sweep:
     """Read ``trials.json`` and its runs. Raises UserError naming the file or run that is damaged or changed."""
     content = read_json(path)
-    problems: list[str] = []
+    seeds = [str(s) for s in content["seeds"]]
+    runs = [content["reference"]["runs"][s] for s in seeds]
+    first = _probed(runs[0], content)
 
     def table(folders: Sequence[str]) -> np.ndarray:
-        return np.stack([_probed(Path(folder), content["validation"]["set"], problems) for folder in folders])
+        found = [_probed(folder, content) for folder in folders]
+        for folder, own in zip(folders, found, strict=True):
+            if not own.index.equals(first.index) or own.empty:
+                raise UserError(f"{Path(folder, PROBE)}: other validation problems than the sweep's first run has")
+        return np.array(found, dtype=float).reshape(len(folders), len(first))
 
-    seeds = [str(s) for s in content["seeds"]]
-    reference = table([content["reference"]["runs"][s] for s in seeds])
     trials = []
     for row in content["trials"]:
         folders = tuple(row["seeds"][s]["run"] for s in seeds if s in row["seeds"])
-        trial = Trial(row, folders, table(folders) if folders else reference[:0])
+        trial = Trial(row, folders, table(folders))
         if trial.is_complete and abs(trial.accuracy.mean() - row["value"]) > 1e-9:
             raise UserError(
                 f"{path}: trial {row['number']} was told {row['value']:.6f}, but its runs say "
                 f"{trial.accuracy.mean():.6f}; delete {path} and the sweep's folder and run the sweep again"
             )
         trials.append(trial)
-    return Sweep(content, tuple(trials), reference)
+    return Sweep(content, tuple(trials), table(runs))
 
 
-def _probed(run: Path, name: str, problems: list[str]) -> np.ndarray:
-    """Return a run's last probe [n]; its problems are noted in ``problems``, and must be those of the first run."""
-    if not (run / SUMMARY).exists():
-        raise UserError(f"{run}: not finished; run the sweep again")
-    verify_files(run)
-    frame = read_table(run / PROBE, ["step", "set", "prompt_id", "mean"])
-    last = frame[(frame["set"] == name) & (frame["step"] == frame["step"].max())].sort_values("prompt_id")
-    own = list(last["prompt_id"].astype(str))
-    problems.extend(own if not problems else ())
-    if not own or own != problems:
-        raise UserError(f"{run / PROBE}: other validation problems than the sweep's first run has")
-    return last["mean"].to_numpy(float)
+def _probed(run: str, content: Mapping[str, Any]) -> pd.Series:
+    """Return the last probe of a run's validation problems, by their ids."""
+    folder = Path(run)
+    if not (folder / SUMMARY).exists():
+        raise UserError(f"{folder}: not finished; run the sweep again")
+    verify_files(folder)
+    frame = read_table(folder / PROBE, ["step", "set", "prompt_id", "mean"])
+    last = frame[(frame["set"] == content["validation"]["set"]) & (frame["step"] == frame["step"].max())]
+    return last.set_index("prompt_id")["mean"].sort_index()
 
 
 # ------------------------------------------------------------------------------------------------ parameters
@@ -166,7 +160,7 @@ def changes(sweep: Sweep) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"kind": "parameter", "parameter": parameter["name"], "title": parameter["title"]}
         if found := ends(sweep, parameter):
             (low, first), (high, last) = found
-            e = told(statistics.difference_over_seeds([last], [first]).tested)
+            e = statistics.difference_over_seeds([last], [first]).tested
             row |= {"from": low, "to": high, "change": 100 * e.mean, **text.points(e, "low", "high", prefix="change_")}
             row |= {"p": e.p, "shown": text.change(e)}
         rows.append(row)
@@ -192,10 +186,11 @@ def write(trials: Path, out: Path) -> list[Path]:
         [r["title"], *(r.get(k, text.MISSING) for k in ("from", "to", "shown")), text.p_number(r.get("p_holm"))]
         for r in changed
     ]
-    tables = [Table("Parameters", HEADER, cells, "lllrr"), _trials(sweep)]
+    trials_of = _rows(sweep)
+    tables = [Table("Parameters", HEADER, cells, "lllrr"), _trials(sweep, trials_of)]
     heading = f"Robustness of {str(c['method_title']).lstrip('+')}: {c['title']}"
     write_text(page, Page(f"{at_scale(heading, c['scale'])} ({c['model_title']})", tables, notes).markdown())
-    frame = pd.DataFrame([*_rows(sweep), *changed]).drop(columns=["title", "shown"], errors="ignore")
+    frame = pd.DataFrame([*trials_of, *changed]).drop(columns=["title", "shown"], errors="ignore")
     with style.settings():
         return [page, *style.save(_figure(sweep), frame, out, "robustness", c["title"])]
 
@@ -224,32 +219,27 @@ def _figure(sweep: Sweep) -> Figure:
     return axes[0].figure
 
 
-def _trials(sweep: Sweep) -> Table:
-    names = {p["name"]: p["title"] for p in sweep.content["parameters"]}
-    reference = str(sweep.content["reference"]["title"]).lstrip("+")
-    rows = []
-    for t in sorted(sweep.trials, key=lambda t: (not t.is_complete, -t.estimate.mean if len(t.accuracy) else 0.0)):
-        cells = [text.MISSING] * 2
-        if len(t.accuracy):
-            cells = [text.percent(t.estimate), text.change(sweep.minus_reference(t))]
-        state = t.row["state"] + (f": {t.row['reason']}" if t.row["state"] == FAIL else "")
-        drawn = [shown(t.row["drawn"].get(name, text.MISSING)) for name in names]
-        rows.append(
-            [str(t.row["number"]), *drawn, *cells, "yes" if t in sweep.region else "" if t.is_complete else state]
-        )
-    header = ["Trial", *names.values(), "Accuracy", f"Minus {reference}", "Region"]
-    below = [f"{reference}: {text.percent(estimate(sweep.reference))}."]
-    return Table("Trials, the best first", header, rows, "r" * (len(header) - 1) + "l", below)
-
-
 def _rows(sweep: Sweep) -> list[dict[str, Any]]:
-    """Return one row a trial; accuracies in percent, differences in points."""
-    rows: list[dict[str, Any]] = []
-    for t in sweep.trials:
-        rows.append({"kind": "trial", "trial": t.row["number"], "state": t.row["state"], **t.row["drawn"]})
+    """Return one row a trial, the best first; accuracies in percent, differences in points. shown: their cells."""
+    rows = []
+    for t in sorted(sweep.trials, key=lambda t: (not t.is_complete, -t.estimate.mean if t.runs else 0.0)):
+        row = {"kind": "trial", "trial": t.row["number"], "state": t.row["state"], **t.row["drawn"], "shown": [""] * 2}
         if len(t.accuracy):
             d = sweep.minus_reference(t)
-            rows[-1] |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
-            rows[-1] |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
-            rows[-1] |= {"in_region": t in sweep.region, "runs": " ".join(t.runs)}
+            row |= {"accuracy": 100 * t.estimate.mean, **text.points(t.estimate, "low", "high", "se")}
+            row |= {"minus_reference": 100 * d.mean, **text.points(d, "low", "high", prefix="minus_")}
+            row |= {"in_region": t in sweep.region, "runs": " ".join(t.runs)}
+            row["shown"] = [text.percent(t.estimate), text.change(d)]
+        state = "yes" if t in sweep.region else "" if t.is_complete else t.row["state"]
+        row["shown"].append(f"{state}: {t.row['reason']}" if state == FAIL else state)
+        rows.append(row)
     return rows
+
+
+def _trials(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
+    names = {p["name"]: p["title"] for p in sweep.content["parameters"]}
+    reference = str(sweep.content["reference"]["title"]).lstrip("+")
+    header = ["Trial", *names.values(), "Accuracy", f"Minus {reference}", "Region"]
+    cells = [[str(r["trial"]), *(shown(r.get(name, text.MISSING)) for name in names), *r["shown"]] for r in rows]
+    below = [f"{reference}: {text.percent(estimate(sweep.reference))}."]
+    return Table("Trials, the best first", header, cells, "r" * (len(header) - 1) + "l", below)

@@ -105,11 +105,10 @@ def _groups(axes: Axes, block: Block, method: str, frame: pd.DataFrame) -> None:
     for i, (step, label, colour) in enumerate(looks):
         counts = frames.of(frame, step=step).groupby("correct")["prompts"].agg(["mean", "min", "max"])
         place = counts.index + 0.4 * (i - 0.5)
-        axes.bar(place, counts["mean"], 0.38, color=colour, label=label)
-        if frame["seed"].nunique() > 1:
-            axes.vlines(place, counts["min"], counts["max"], color="#333333", linewidth=0.8)
-        for x, mean, top in zip(place, counts["mean"], counts["max"], strict=True):
-            axes.annotate(f"{mean:.0f}", (x, top), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
+        spread = [counts["mean"] - counts["min"], counts["max"] - counts["mean"]]
+        look: dict[str, Any] = {"error_kw": {"linewidth": 0.8}, "color": colour, "label": label}
+        bars = axes.bar(place, counts["mean"], 0.38, yerr=spread, **look)
+        axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=6.5)
     axes.set_xticks(range(samples + 1), [f"{i}/{samples}" for i in range(samples + 1)])
     axes.grid(axis="x", visible=False)
     axes.set_xlabel("correct answers of a prompt")
@@ -233,8 +232,8 @@ def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
     caption = (
         f"{study.blocks[0].plain_title(method)}: training prompts by correct answers out of "
         f"{next(iter(read.values())).samples}, before training (row) and now (column), "
-        f"{frames.seed_words(study.blocks, [method])}; colour: share of the row. Below the outlined diagonal (lower "
-        "left): worse than before; above: better. "
+        f"{frames.seed_words(study.blocks, [method])}; colour: share of the row. Below the diagonal (lower left): "
+        "worse than before; above: better. "
         "Mean over the ordered pairs of seeds, or over runs where there are none; rounded, below one half: empty. "
         f"{chance(read.values())}{study.note}"
     )
@@ -287,9 +286,7 @@ def _matrix(axes: Axes, title: str, cells: pd.DataFrame) -> None:
     totals, g = counts.sum(axis=1, keepdims=True), len(counts) - 1
     share = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    edges = np.repeat(np.arange(g + 2) - 0.5, 2)
-    for x, y in ((edges[1:], edges[:-1]), (edges[:-1], edges[1:])):
-        axes.plot(x, y, color=style.VERMILLION, linewidth=0.6)
+    axes.plot([-0.5, g + 0.5], [-0.5, g + 0.5], color=style.VERMILLION, linewidth=0.6)
     for (row, column), n in np.ndenumerate(counts):
         if n >= 0.5:
             colour = "white" if share[row, column] > 0.55 else "#222222"

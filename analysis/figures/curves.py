@@ -51,7 +51,7 @@ def training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     )
     fig, panels = style.grid(caption, len(study.blocks), 1, 2.5)
     for axes, block in zip(panels, study.blocks, strict=True):
-        lines(axes, frames.of(frame, task=block.task, model=block.model), block, "smoothed")
+        lines(axes, frames.of_block(frame, block), block, "smoothed")
         style.title(axes, block.title)
         axes.set_ylabel("mean reward")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -75,7 +75,7 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
     fig, panels = style.grid(caption, len(study.blocks) * len(MEASURES), len(MEASURES), 1.8)
     parts = [(b, column, name) for b in study.blocks for column, name in MEASURES.items()]
     for axes, (block, column, name) in zip(panels, parts, strict=True):
-        lines(axes, frames.of(frame, task=block.task, model=block.model, measure=column), block, "smoothed")
+        lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed")
         style.title(axes, f"{block.task_title}\n{block.model_title}: {name}")
     style.legend(fig, panels)
     return fig, frame[["task", "model", "method", "seed", "step", "measure", "value", "smoothed"]]
@@ -102,7 +102,7 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
     )
     fig, panels = style.grid(caption, len(study.blocks), max(2, min(3, len(study.blocks))))
     for axes, block in zip(panels, study.blocks, strict=True):
-        here = frames.of(frame, task=block.task, model=block.model)
+        here = frames.of_block(frame, block)
         ends = here.groupby(["method", "seed"])["cumulative_rollouts"].max().groupby("method").mean()
         labels = {
             m: f"{block.plain_title(m)} {text.thousands(ends[m])}"

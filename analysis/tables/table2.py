@@ -91,7 +91,9 @@ def minutes(printed: str) -> int:
 
 def times(task: str) -> dict[str, tuple[str, str, float]]:
     """Return method -> (title, time as printed, ratio to GRPO's) of a task; {} where the paper has none."""
-    rows = next((entry["rows"] for entry in paper.read("table2")["tasks"] if entry["task"] == task), [])
+    rows: list[dict[str, str]] = next(
+        (entry["rows"] for entry in paper.read("table2")["tasks"] if entry["task"] == task), []
+    )
     printed = {row["method"]: minutes(row["time"]) for row in rows}
     return {r["method"]: (r["title"], r["time"], printed[r["method"]] / printed[REFERENCE]) for r in rows}
 

@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from support.sweep_tables import PROBLEMS, run, sweep, table
 
 from analysis.__main__ import main
-from analysis.beyond.sweep import changes, ends, estimate, load
+from analysis.beyond.sweep import changes, ends, load
 from bapo.errors import UserError
 from bapo.store import provenance
 from bapo.store.files import SUMMARY
@@ -95,10 +94,3 @@ def test_runs_that_changed_or_are_about_other_problems_are_named(plane: Path, tm
     (place / SUMMARY).unlink()
     assert main(["robustness", "--trials", str(plane), "--out", str(tmp_path / "out")]) == 2
     assert str(place) in capsys.readouterr().err
-
-
-def test_an_interval_wider_than_all_accuracies_is_left_out() -> None:
-    # two seeds that differ by the same amount on every problem: hardly a degree of freedom
-    found = estimate(np.array([[0.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.4999]]))
-    assert found.mean == pytest.approx(0.25, abs=1e-4) and found.se > 0 and np.isnan(found.half_width)
-    assert estimate(np.array(table(0.5))).half_width < 0.1
