@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from analysis.study import Block, Study
 
 DRIFT = "tv_x1"
-COLOURS = (style.SKY, style.BLUE, style.ORANGE, style.VERMILLION, style.PURPLE, style.GREEN)
-LOOKS = tuple(zip(COLOURS, "vos^DP", strict=True))
+LOOKS = tuple(zip(style.OTHERS, "vos^DPX", strict=True))
 CAPTION = (
     "Average accuracy minus the reference's run of the same seed (learning rate, steps), against the total "
     f"variation from the rollout policy on fresh groups ({DRIFT}), mean over the run. Small: one run; large: mean "

@@ -20,19 +20,8 @@ K2 = 3.0
 
 def step(**values: float) -> dict[str, float]:
     """A row of steps.parquet: X1 of 6 groups and X3 of 2, nothing in X2."""
-    row = {
-        "staleness": 0.0,
-        "x1": 6,
-        "x2": 0,
-        "x3": 2,
-        "k1": 2.0,
-        "k2": 2.0,
-        "k3": 1.5,
-        "tv_x1": 0.10,
-        "tv_x2": NAN,
-        "tv_x3": 0.20,
-    }
-    return {**row, **values}
+    row = {"staleness": 0.0, "x1": 6, "x2": 0, "x3": 2, "k1": 2.0, "k2": 2.0, "k3": 1.5}
+    return {**row, "tv_x1": 0.10, "tv_x2": NAN, "tv_x3": 0.20, **values}
 
 
 # ------------------------------------------------------------------------------------------------ one step
