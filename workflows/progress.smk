@@ -42,9 +42,7 @@ def show_progress():
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
     shell.prefix("set -euo pipefail; exec > /dev/null; ")
     earlier = [live_job(job) for job in dag.jobs if not dag.needrun(job)]
-    looked = {Path(f) for job in dag.needrun_jobs() if job.rule.name == products.FIRST_LOOK for f in job.input}
-    first = {number for number, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in looked}
-    line = Line(usual, Jobs(todo, earlier), first)
+    line = Line(usual, Jobs(todo, earlier))
     logger.removeHandler(usual)
     logger.addHandler(line)
     SHOWN.append(line)
