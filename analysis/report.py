@@ -126,9 +126,9 @@ def findings_of(study: Study) -> list[Finding]:
         if best is None:
             continue
         shown = PROPOSED if PROPOSED in block.methods else best.method
-        pairs = results.compare(sorted(rows, key=lambda row: (row.is_base, row.method != shown)), AVERAGE)
         titles = {BASE: "the model before training", study.reference: study.reference.upper()}
-        over = {titles[b]: pair for (a, b), pair in pairs.items() if a == shown and b in titles}
+        pairs = results.compare(rows, AVERAGE)
+        over = {title: pair for b, title in titles.items() if (pair := results.between(pairs, shown, b))}
         found.append(Finding(block, best, shown, over))
     return found
 
