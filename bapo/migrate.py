@@ -15,7 +15,6 @@ from pathlib import Path
 
 from bapo.errors import UserError
 from bapo.experiments import identity
-from bapo.experiments.cells import unknown_name
 from bapo.experiments.compose import run_config
 from bapo.experiments.schema import Config
 from bapo.store.files import MANIFEST, SUMMARY, Json, read_json, write_json
@@ -70,10 +69,13 @@ def _folders(home: Path, scale: str, shared: Json, runs: Json) -> Iterator[Found
         folder = path.parent
         task, model, method, seed = (*folder.relative_to(home).parts[:3], folder.name.removeprefix("seed"))
         old = of_cell.get(f"{task}/{model}/{method}", {}).get(seed, "").split()
-        if not old or unknown_name("method", method):
+        try:
+            config, cell = run_config(scale, task, model, method, int(seed)), shared[f"{task}/{model}"]
+        except (UserError, KeyError):  # names that are not there now, or were not there then
+            old = []
+        if not old:
             yield folder, set(), {}
             continue
-        config, cell = run_config(scale, task, model, method, int(seed)), shared[f"{task}/{model}"]
         data, base = identity.data_identity(config), identity.base_identity(config)
         names = {"identity": identity.train_identity(config), "data_identity": data, "base_identity": base}
         if budget := read_json(path).get("budget"):  # part of the identity, as bapo/experiments/budgets.py has it

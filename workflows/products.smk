@@ -35,7 +35,7 @@ rule study:
     localrule: True  # a second, which on a cluster must not wait for the other jobs of a group
     params:
         identity=study_identity,
-        call=python("bapo.describe", "--settings", SETTINGS.as_json()),
+        call=python("bapo", "describe", "--settings", SETTINGS.as_json()),
     message:
         "Runs of {wildcards.study}"
     shell:

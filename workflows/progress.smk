@@ -4,7 +4,7 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 from snakemake.shell import shell
 
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.order import AT_ONCE
 from bapo.experiments.order import Priorities
 
@@ -23,7 +23,7 @@ def priorities():
 
 def run_priority(wildcards):
     names, seed = cell_of(wildcards)
-    return priorities().of_run(Cell(**names, seed=seed), run_configuration(**names))
+    return priorities().of_run(Cell(**names, seed=seed))
 
 
 def show_progress():

@@ -20,8 +20,8 @@ import yaml
 from bapo import methods
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
-from bapo.experiments.cells import Cell
 from bapo.experiments.identity import shipped_base
+from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config, on_gpus
 from bapo.experiments.settings import Settings
 from bapo.store.files import Json

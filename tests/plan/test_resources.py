@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.settings import Settings
 from bapo.plan import resources
 

@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from safetensors.torch import save_file
 
 from bapo import __main__ as bapo
-from bapo.experiments.compose import composed
+from bapo.experiments.compose import compose_config
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.gpu import devices, environment
 from bapo.gpucheck import command, engine, world
@@ -76,7 +76,7 @@ def main(locks: str, name: str, words: list[str]) -> None:
     environment.require = lambda *_: None
     if name == "engine":
         return run_engine(Path(words[0]), words[1])
-    config = composed(words)
+    config = compose_config(words)
     with bapo._own_gpus(config, NEEDED[name]):
         note(name)
         globals()[name](config)
