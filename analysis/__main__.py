@@ -56,9 +56,8 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
     for table in (products.TABLES | products.OTHERS).values():
         of_study(table.name, _table, table.heading)
-    one = of_study("figure", _figures, "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
-    one("name", choices=products.FIGURES, metavar="NAME", help=f"one of {', '.join(products.FIGURES)}")
-    of_study("figures", _figures, "all figures of the study that the file names")
+    add = of_study("figure", _figure, "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
+    add("name", choices=products.FIGURES, metavar="NAME", help=f"one of {', '.join(products.FIGURES)}")
 
     add = command("robustness", _robustness, "how accuracy depends on a sweep's parameters: md, csv, figure")
     add("--trials", required=True, type=Path, metavar="FILE.json", help="trials.json of the sweep")
@@ -121,12 +120,10 @@ def _table(options: argparse.Namespace) -> Made:
     return Made(files, inputs_of_studies([options.study]), said)
 
 
-def _figures(options: argparse.Namespace) -> Made:
+def _figure(options: argparse.Namespace) -> Made:
     from analysis import study
 
-    read = study.load(options.study)
-    names = [options.name] if options.command == "figure" else figures.of_study(read.name)
-    files = [path for name in names for path in figures.draw(name, read, options.out)]
+    files = figures.draw(options.name, study.load(options.study), options.out)
     return Made(files, inputs_of_studies([options.study]))
 
 
@@ -211,15 +208,13 @@ def _compare(options: argparse.Namespace) -> Made:
 def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
-    files = sweep.write(options.trials, options.out)
-    return Made(files, inputs_of_sweep(options.trials))
+    return Made(sweep.write(options.trials, options.out), inputs_of_sweep(options.trials))
 
 
 def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
-    page = report.write(options.results, options.out)
-    return Made([page], inputs_of_report(options.results))
+    return Made([report.write(options.results, options.out)], inputs_of_report(options.results))
 
 
 def _watch(options: argparse.Namespace) -> Made:
