@@ -127,7 +127,7 @@ def granularity(published: Published) -> Iterator[Finding]:
         n, runs = setup.problems.get(column), setup.runs_of(column)
         if not runs or not n:
             continue
-        cells = []  # of the paper's own rows
+        cells: list[Cell] = []  # of the paper's own rows
         for block, row in ((b, r) for b in published.blocks for r in b.rows if column in r.cells):
             cell, borrowed = row.cells[column], bool(setup.borrowed) and setup.borrowed in row.title
             cells += [] if borrowed else [cell]

@@ -141,7 +141,7 @@ def steps_of(log: Log, reward: str = "") -> pd.DataFrame:
             if step >= 2**63:
                 raise OverflowError("step is too large")
             found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
-            rows[step] = {"step": step} | {key: math.nan if x is None else float(x) for key, x in found.items()}
+            rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in found.items()}}
         except (TypeError, ValueError, OverflowError) as error:
             log.refused.append((place, f"a value is no number ({error})"))
     if not rows:

@@ -75,7 +75,7 @@ class Jobs:
     def usual(self, job: Job) -> float | None:
         """Return the mean of the jobs alike: of the method, else of the model, else of the task, else of the kind."""
         found = next((self._times[names] for names in job.names if names in self._times), None)
-        return found and found[0] / found[1]
+        return None if found is None else found[0] / found[1]
 
     def begin(self, number: int) -> None:
         """Note that a job has begun; one that is given again begins anew."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analysis import text
-from analysis.study import Base, Cell, read_file
+from analysis.study import read_file
 from bapo.errors import UserError
 from bapo.store.files import SUMMARY, read_json
 
@@ -47,9 +47,10 @@ def rows_of(home: Path) -> dict[tuple[str, str, str], Row]:
     files = sorted((home / "studies").glob("*.json"))
     if not files:
         raise UserError(f"{home} has no studies: it is no scale's results; name one, for example results/laptop")
-    entries: list[Base | Cell] = [e for study in map(read_file, files) for e in (*study.bases, *study.cells)]
+    studies = [*map(read_file, files)]
+    places = [b.run.parts[-3:] for s in studies for b in s.bases] + [c.run.parts[-4:] for s in studies for c in s.cells]
     rows: dict[tuple[str, str, str], Row] = {}
-    for place in dict.fromkeys(e.run.parts[-4:] if isinstance(e, Cell) else e.run.parts[-3:] for e in entries):
+    for place in dict.fromkeys(places):
         task, model, method = place[:3]  # the folder of a tuned run says what was chosen, too
         row = rows.setdefault((task, model, method), Row())
         run, log = home.joinpath(*place), Path(*place).with_suffix(".log")

@@ -163,8 +163,8 @@ def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
 def _check_names(claim: Claim, where: str, known: Known) -> None:
     """Raise UserError for a query, a parameter, a study, task, scale or method that does not exist."""
     papers = [key.partition("/")[0] for key in claim.paper] if isinstance(claim.paper, Mapping) else []
-    given = [("studies", "study", claim.studies), ("tasks", "task", claim.tasks), ("scales", "scale", claim.scales)]
-    given += [("paper", "task", papers)]
+    given: list[tuple[str, str, Sequence[str]]] = [("studies", "study", claim.studies), ("paper", "task", papers)]
+    given += [("tasks", "task", claim.tasks), ("scales", "scale", claim.scales)]
     given += [
         (f"query.{k}", "method", [m.partition("+")[0] for m in names(claim.query.get(k))]) for k in ("of", "over")
     ]

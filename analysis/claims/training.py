@@ -196,7 +196,8 @@ def constants_finite(view: View, a: str) -> Measure:
 @query()
 def x2_premise(view: View, a: str) -> Measure:
     """Return the share of groups admitted to X2 whose reward variance is at least c1 (1 - c1) (eq. 30: all)."""
-    c1, holds = view.setting(a, "method", "c1"), []
+    c1 = view.setting(a, "method", "c1")
+    holds: list[np.ndarray] = []
     for frame in view.tables(a, GROUPS, ["origin", "mean", "used"]).values():
         mean = frame.loc[(frame["origin"] == "re-evaluated") & frame["used"], "mean"].to_numpy(np.float64)
         holds += [mean * (1 - mean) >= c1 * (1 - c1) - 1e-9] if len(mean) else []
