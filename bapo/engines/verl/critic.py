@@ -23,8 +23,7 @@ from bapo import methods
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
 from bapo.engines.verl.batches import LAYOUT, counts_of
-from bapo.engines.verl.losses import summed
-from bapo.engines.verl.worker import local, warm_up
+from bapo.engines.verl.worker import local, summed, warm_up
 from bapo.methods import Method
 from bapo.store.files import Json
 
@@ -52,7 +51,7 @@ def value_loss(
 ) -> tuple[Tensor, dict[str, Metric]]:
     """Return verl's (loss, metrics) of one micro-batch: ``model_output`` holds the values of whole sequences.
 
-    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``losses``.
+    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``worker.policy_loss``.
     """
     values = no_padding_2_padding(model_output["values"], data).float()
     rows = data.select("values", "returns", "response_mask", LAYOUT).to_padded_tensor()
