@@ -17,13 +17,13 @@ from bapo.experiments.compose import compose_config
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A results folder with data and a base model that solves a few problems."""
-    from bapo.engines.torch.base import train_base
-    from bapo.tasks.job import make_data
-
     home = tmp_path_factory.getbasetemp()
     home = home.parent if "PYTEST_XDIST_WORKER" in os.environ else home
     with FileLock(home / "verl_world.lock"):
         if not (home / "verl_world").exists():
+            from bapo.engines.torch.base import train_base
+            from bapo.tasks.job import make_data
+
             config = compose_config([*SETTINGS, f"paths.results={home / 'verl_world.part'}"])
             make_data(config)
             train_base(config)
