@@ -7,6 +7,7 @@ divides by the mini-batch's own counts as the policy's does, and the new head, w
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
@@ -29,6 +30,8 @@ from bapo.store.files import Json
 
 #: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
 _HEADS = ("score", "classifier", "v_head")
+#: what the mix-in counts on: the class behind it in the bases
+MixedIn = TrainingWorker if TYPE_CHECKING else object
 
 
 def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, float]]:
@@ -83,7 +86,7 @@ def update_metrics(metrics: Json) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-class CriticWorker:
+class CriticWorker(MixedIn):
     """Comes before ``TrainingWorker`` in a class's bases."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

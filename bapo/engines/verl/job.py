@@ -57,6 +57,7 @@ def main(work: Path) -> int:
     """Run verl's configuration in ``work``; an error that ends it is left there."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     verl = OmegaConf.load(work / RESOLVED)
+    assert isinstance(verl, DictConfig)
     try:
         _start_ray(verl)
         ray.get(ray.remote(TaskRunner).remote().run.remote(verl))

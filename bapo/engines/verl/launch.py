@@ -122,7 +122,8 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     )
     write_text(folder / CONFIG, config.yaml())
     verl = verl_config.resolve(config, device, start)
-    facts = {"identity": identity, "budget": budgets.amount(config), "end": records.end_of_job(config.checkpoint)}
+    limit = budgets.amount(config)
+    facts = {"identity": identity, "budget": limit, "end": records.end_of_job(config.checkpoint)}
     ray = {"runtime_env": {"env_vars": verl_config.environment(device)}, "_temp_dir": str(work / "ray")}
     for key, more in (("bapo", facts), ("ray_kwargs.ray_init", ray)):
         OmegaConf.update(verl, key, more, force_add=True)
@@ -135,7 +136,6 @@ def _train(config: Config, device: str, folder: Path, identity: str, start: Path
     most = state["total_steps"]
     if not state["finished"]:
         raise Interrupted(f"{folder}: stopped after step {steps} of {most}; the same command goes on there")
-    limit = facts["budget"]
     budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, most)
     summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}", budget)
     write_json(folder / SUMMARY, summary)
@@ -181,7 +181,7 @@ def _run_job(work: Path, device: str, log: Path) -> None:
         log.with_name(STOP).touch()
         text = f"{log.parent}: stopping after the running step; once more stops at once\n"
         os.write(2, text.encode())  # print may be what the signal interrupted
-        signal.signal(number, previous[number])
+        signal.signal(number, previous[signal.Signals(number)])
 
     previous = {}
     with contextlib.suppress(ValueError):  # signals can be caught in the main thread only

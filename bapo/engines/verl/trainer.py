@@ -70,6 +70,9 @@ class Stopped(Exception):
 class MethodTrainer(ResumableTrainer):
     """One run of one method. ``config.bapo`` holds the project's own configuration and the run's folder."""
 
+    total_training_steps: int  # verl's
+    steps_per_epoch: int
+
     def __init__(self, config: DictConfig) -> None:
         super().__init__(config)
         self.loaded: int | None = None  # version of the weights that the rollout engine holds
@@ -246,6 +249,7 @@ class MethodTrainer(ResumableTrainer):
             metrics.update(critic_metrics)
         else:
             mask = rows["response_mask"]
+            assert self.layout.advantages is not None
             values = response_to_nested(spread(self.layout.advantages, rows.to_padded_tensor()["response_mask"]), mask)
             judged = TensorDict({"advantages": values, "returns": values}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=judged)
@@ -313,7 +317,8 @@ class MethodTrainer(ResumableTrainer):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         row = self.recorder.end_row(global_steps, self.batch, self.sampler.ledger.seconds, timing_raw)
         values = {k: v for k, v in row.items() if k != "step"}
-        self.tracker.log(values | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
+        numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
+        self.tracker.log(values | numbers, global_steps)
         self._say(
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"

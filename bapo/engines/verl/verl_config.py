@@ -21,6 +21,7 @@ from bapo.experiments.places import base_directory, data_directory, run_director
 from bapo.experiments.schema import Config, on_gpus
 from bapo.gpu import allocation
 from bapo.gpu import devices as gpu_devices
+from bapo.methods.ppo import PPOConfig
 from bapo.store.files import Json
 from bapo.validate import plain, wrong
 
@@ -106,6 +107,7 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     """
     device, method = device or device_of(config), methods.of_run(config)
     parts = OmegaConf.load(BASE)
+    assert isinstance(parts, DictConfig)
     sections = [parts["all"], *([parts.critic] if method.uses_critic else []), parts[device]]
     if uses_vllm(config, device) and device == "cpu":
         sections.append(parts.vllm_on_cpu)
@@ -118,6 +120,7 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
         verl = OmegaConf.merge(verl, config.verl.overrides)
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise wrong(None, f"verl.overrides.{error.full_key}", None, "verl has no such key") from None
+    assert isinstance(verl, DictConfig)
     if verl.trainer.n_gpus_per_node % (width := verl.actor_rollout_ref.rollout.tensor_model_parallel_size):
         cure = f"must divide the {verl.trainer.n_gpus_per_node} GPUs of verl.gpus_per_node"
         raise wrong(None, "verl.tensor_parallel", width, cure)
@@ -131,6 +134,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     if t.mini_batch_size * t.group_size % gpus:
         cure = f"a mini-batch of {t.mini_batch_size} x {t.group_size} responses does not divide by {gpus} GPUs"
         raise wrong(None, "train.mini_batch_size", t.mini_batch_size, cure)
+    critic = method.config if isinstance(method.config, PPOConfig) else None
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
     scratch = (base_directory(config) / "checkpoint").absolute()
     named = config.model.path if config.model.kind == "pretrained" else scratch
@@ -155,8 +159,8 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "gpus": gpus,
         "bypass": not method.needs_step_policy,
         "needs_reference": method.needs_reference,
-        "critic_rate": t.learning_rate * method.config.critic_rate_ratio if method.uses_critic else None,
-        "policy_from": method.config.critic_warmup + 1 if method.uses_critic else 0,
+        "critic_rate": t.learning_rate * critic.critic_rate_ratio if critic else None,
+        "policy_from": critic.critic_warmup + 1 if critic else 0,
         "epochs": t.epochs or 10**6,
         "row": row,
         "tokens": max(tokens, 128),  # verl's padding rows have so many, and must fit into a micro-batch

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -32,6 +33,8 @@ from bapo.engines.verl.batches import LAYOUT, counts_of
 from bapo.methods import Method
 from bapo.store.files import Json
 
+#: what a mix-in counts on: the class behind it in the bases
+MixedIn = ActorRolloutRefWorker if TYPE_CHECKING else object
 CURRENT, DELAYED = "current", "delayed"
 ALPHA, REFERENCE = "rollout_policy", "reference"
 
@@ -43,7 +46,7 @@ def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None
     """
 
     def before_step(*_: object) -> None:
-        state = next(iter(optimizer.state.values()), {})
+        state: Json = next(iter(optimizer.state.values()), {})
         done = int(state["step"]) if "step" in state else 0
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(full, updates, done + 1)
@@ -178,7 +181,7 @@ def divergence(
 
 
 # ---------------------------------------------------------------------------------------------------- the worker
-class MethodWorker:
+class MethodWorker(MixedIn):
     """Comes before ``ActorRolloutRefWorker`` in a class's bases.
 
     alpha is kept as a copy of this rank's own shards in host memory, so no rank ever holds a full model. It is pushed

