@@ -39,7 +39,7 @@ def grade(response: str, golds: Sequence[str]) -> Verdict:
     """
     golds = check_golds(golds, "golds")
     boxes = last_boxes(response)
-    with pool.one_verdict():
+    with pool.shared().one_verdict():
         verdict = judge(", ".join(boxes), golds)
         if verdict.correct or not 1 < len(boxes) <= MAX_BOXES:
             return verdict
@@ -59,7 +59,7 @@ def judge(answer: str, golds: Sequence[str]) -> Verdict:
     if answer.strip() in [gold.strip() for gold in golds]:
         return RIGHT  # before any of them is asked of algebra
     outcomes = []
-    with pool.one_verdict():
+    with pool.shared().one_verdict():
         for gold in golds:
             outcomes.append(compare_texts(gold, answer))
             if outcomes[-1] == EQUAL:
@@ -143,15 +143,10 @@ def _canonical(text: str) -> str | None:
 
 def check_golds(golds: object, where: str) -> tuple[str, ...]:
     """Return the golds as a tuple. Raises UserError naming ``where`` for none, an empty or an unreadable one."""
-    if isinstance(golds, str):
-        golds = (golds,)
-    if isinstance(golds, int | float):
-        raise UserError(f"{where}: must be text, got the number {golds}; put it in quotes")
-    if not isinstance(golds, Sequence) or not golds:
-        raise UserError(f"{where}: must be a text or a list of texts, at least one; got {golds!r:.80}")
+    golds = (golds,) if isinstance(golds, str) else golds
+    if not isinstance(golds, Sequence) or not golds or not all(isinstance(gold, str) for gold in golds):
+        raise UserError(f"{where}: must be a text or a list of texts, numbers in quotes; got {golds!r:.80}")
     for gold in golds:
-        if not isinstance(gold, str):
-            raise UserError(f"{where}: a gold must be text, got {gold!r:.80}; write numbers as text")
         if not _readable(gold):
             raise UserError(f"{where}: the gold {gold!r:.80} is empty or cannot be read; correct or remove this row")
     return tuple(golds)

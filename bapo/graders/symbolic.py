@@ -1,19 +1,34 @@
-"""Algebra by math-verify, with guards against what it takes for equal and is not. Runs in the worker processes only."""
+"""A checker's process: algebra by math-verify, with guards against what it takes for equal and is not.
+
+``python -m bapo.graders.symbolic FD``: over the connection FD it receives (gold, answer) and sends an outcome, until it
+has made CHECKS checks, the connection closes or the parent is gone.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import re
+import resource
+import signal
+import sys
 from functools import lru_cache
+from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from bapo.graders import compare, forms, numbers
+from bapo.graders.verdict import DIFFERENT, EQUAL, UNREADABLE
 
 if TYPE_CHECKING:
     from sympy import Basic, Rational, Symbol
 
 _SAMPLES = ("1.37", "2.61", "0.83", "3.19", "1.91", "0.47", "2.23", "4.07", "1.13", "2.89")
-#: Parsed before checkers are forked, to fill the grammar's tables.
+CPU_SECONDS = 1.4  #: for one check; then the kernel kills the process, however busy the machine is
+ADDRESS_SPACE = 1 << 30  #: bytes
+CHECKS = 2000  #: so that what sympy remembers stays small
+
+#: Parsed at the start, to fill the grammar's tables.
 _WARM = (
     r"\frac{x+1}{2}-3\sqrt{5}",
     r"2\sin b\cos a",
@@ -230,3 +245,38 @@ def _same_solutions(a: Basic, b: Basic) -> bool:
     symbols = sorted(a.free_symbols, key=lambda s: s.name)
     first, second = (solve(x, symbols[0]) for x in (a, b))
     return bool(first) and len(first) == len(second) and set(map(str, first)) == set(map(str, second))
+
+
+# ------------------------------------------------------------------------------------------------ the process
+
+
+def serve(stream: Connection) -> None:
+    """Check what comes over ``stream`` under the limits, then end the process."""
+    load()
+    parent = os.getppid()
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # a signal without a Python handler ends the process even inside one long C call
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    sys.setrecursionlimit(3000)
+    with contextlib.suppress(OSError, EOFError, MemoryError):  # after a lack of memory no state is to be trusted
+        stream.send("ready")
+        for _ in range(CHECKS):
+            while not stream.poll(2.0):
+                if os.getppid() != parent:
+                    os._exit(0)
+            gold, answer = stream.recv()
+            signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+            try:
+                outcome = EQUAL if judge(gold, answer) else DIFFERENT
+            except MemoryError:
+                raise
+            except Exception:
+                outcome = UNREADABLE
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            stream.send(outcome)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(Connection(int(sys.argv[1])))

@@ -34,16 +34,11 @@ def get(name: str) -> Task:
     if name in _TABLE:
         return _own(name)
     own = places.own("task")
-    if name in _installed():
-        if name in own and _code(places.file_of("task", name)):
-            file = places.file_of("task", name)
-            raise UserError(
-                f"{file}: an installed package has a task {name} (entry point {GROUP}); give it another name"
-            )
-        return _made(_installed()[name].load(), f"entry point {GROUP}: {name}", name)
-    if name in own:
-        path = places.file_of("task", name)
+    path = places.file_of("task", name) if name in own else None
+    if path and (name not in _installed() or _code(path)):  # a project's class before a package's
         return _of_file(path, path.stat().st_mtime_ns)
+    if name in _installed():
+        return _made(_installed()[name].load(), f"entry point {GROUP}: {name}", name)
     raise UserError(f"task={name}: unknown task; allowed: {', '.join(sorted({*_TABLE, *_installed(), *own}))}")
 
 
@@ -77,14 +72,8 @@ def _of_file(path: Path, changed: int) -> Task:
 
 
 def _made(cls: object, where: str, name: str) -> Task:
-    if not (isinstance(cls, type) and issubclass(cls, Task)):
-        raise UserError(f"{where}: must be a class derived from bapo.tasks.base.Task")
-    if getattr(cls, "name", None) != name:
-        raise UserError(
-            f"{where}: its name is {getattr(cls, 'name', None)!r}; set name = '{name}', as the file is called"
-        )
-    if cls.verify is Task.verify:
-        raise UserError(f"{where}: has no method verify(response, ground_truth), which grades a response; write it")
-    if not getattr(cls, "benchmarks", None):
-        raise UserError(f"{where}: benchmarks is empty; map at least one test split to its title in tables")
+    if not (isinstance(cls, type) and issubclass(cls, Task) and getattr(cls, "name", None) == name):
+        raise UserError(f"{where}: must be a class derived from bapo.tasks.base.Task whose name is '{name}'")
+    if cls.verify is Task.verify or not getattr(cls, "benchmarks", None):
+        raise UserError(f"{where}: needs verify(response, ground_truth) and benchmarks, test split -> title in tables")
     return cls()

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 Progress = Callable[[str], None]
 
 
+def silent(text: str) -> None:
+    """Say nothing of what is done."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """One problem. ``id`` is persistent: the same problem has the same id in every split, epoch and run.
@@ -85,7 +89,7 @@ class Task:
         """
         return None
 
-    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> Json:
+    def write_data(self, config: Config, folder: Path, progress: Progress = silent) -> Json:
         """Write ``<split>.parquet`` for every split of problems. Returns counts by split.
 
         Each file appears whole or not at all, with the same bytes for the same ``config.data``.

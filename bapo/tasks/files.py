@@ -71,13 +71,13 @@ def read_problems(path: Path) -> list[Problem]:
     rows = zip(table["prompt"], table["reward_model"], table["extra_info"], images, strict=True)
     for number, (messages, reward, extra, pictures) in enumerate(rows):
         where = f"{path}: row {number}"
-        if len(messages) != 1 or messages[0]["role"] != "user":
-            raise UserError(f"{where}: prompt must be one message of the role 'user'")
-        texts = {"id": extra.get("id"), "prompt": messages[0]["content"], "ground_truth": reward.get("ground_truth")}
-        for field, value in texts.items():
-            if not isinstance(value, str) or not value:
-                raise UserError(f"{where}: {field} must be a non-empty text, not {value!r}")
-        problem = Problem(**texts, images=tuple(p.get("bytes") for p in pictures) if pictures is not None else ())
+        name, truth = extra.get("id"), reward.get("ground_truth")
+        prompt = messages[0]["content"] if [m["role"] for m in messages] == ["user"] else None
+        if not all(isinstance(text, str) and text for text in (name, prompt, truth)):
+            raise UserError(
+                f"{where}: id, prompt (one user's message) and ground_truth must be texts, none of them empty"
+            )
+        problem = Problem(name, prompt, truth, tuple(p.get("bytes") for p in pictures) if pictures is not None else ())
         if problem.id in problems:
             raise UserError(f"{where}: problem {problem.id} is there twice; every id must be unique")
         check_images(problem, where)

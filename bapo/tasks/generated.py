@@ -1,22 +1,24 @@
-"""The data job of a task whose problems are generated for small models or read from public sets."""
+"""Tasks whose problems are generated for small models: their options, splits and data, and tokenizers for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from bapo import seeds
+from bapo.errors import UserError
 from bapo.experiments.schema import Node
 from bapo.store.files import Json
 from bapo.tasks import files
-from bapo.tasks.base import Problem, Progress, Task
+from bapo.tasks.base import Problem, Progress, Task, silent
 from bapo.validate import plain, read, wrong
 
 if TYPE_CHECKING:
     import numpy as np
+    from transformers import PreTrainedTokenizerFast
 
     from bapo.experiments.schema import Config, DataConfig
 
@@ -31,20 +33,6 @@ class Options(Node):
         """Read ``data.generator``. Raises UserError naming key, value and cure."""
         return read(cls, plain(data.generator), None, "data.generator")
 
-    def check(self) -> None:
-        """Call :func:`require` for what holds between several keys."""
-
-    @model_validator(mode="after")
-    def _checked(self) -> Self:
-        self.check()
-        return self
-
-
-def require(holds: bool, key: str, cure: str) -> None:
-    """Refuse a generator's options unless ``holds``."""
-    if not holds:
-        raise ValueError(f"{key} must {cure}")
-
 
 class GeneratedTask(Task):
     """A task with a generator (``data.source=generated``) and public sets (``data.source=hub``)."""
@@ -57,14 +45,14 @@ class GeneratedTask(Task):
         """Generate the problems of ``split``. Returns them with their counts for the summary."""
         raise self.lacks("problems")
 
-    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> Json:
+    def write_hub(self, config: Config, folder: Path, say: Progress) -> Json:
         """Write the splits from public sets, as :meth:`Task.write_data` does."""
         raise self.lacks("write_hub")
 
-    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> Json:
-        data, say = config.data, progress or (lambda text: None)
+    def write_data(self, config: Config, folder: Path, progress: Progress = silent) -> Json:
+        data = config.data
         if data.source == "hub":
-            return self.write_hub(config, folder, say)
+            return self.write_hub(config, folder, progress)
         check_data(data, self.prompts, self.splits)
         counts = {}
         for split, size in data.split_sizes.items():
@@ -72,7 +60,7 @@ class GeneratedTask(Task):
                 continue
             problems, counts[split] = self.problems(data, split, seeds.generator(data.seed, self.name, split))
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
-            say(f"{split}: {size} problems")
+            progress(f"{split}: {size} problems")
         return counts
 
 
@@ -95,6 +83,27 @@ def require_worked(data: DataConfig) -> None:
             raise wrong(None, f"data.{key}", getattr(data, key), cure)
 
 
+def too_many(split: str, count: int, available: int, what: str, cure: str) -> UserError:
+    """Return the error of a split that owns too few problems."""
+    return UserError(
+        f"data.split_sizes.{split}: {count} distinct {what} are wanted but only {available} could be found; {cure}"
+    )
+
+
+class Step(NamedTuple):
+    """``a sign b = result``, all whole numbers of 0 and more."""
+
+    a: int
+    sign: str
+    b: int
+    result: int
+
+
+def to_chain(steps: Sequence[Step]) -> str:
+    """Write steps as the response of a small model: ``12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24``."""
+    return " , ".join(f"{a} {sign} {b} = {result}" for a, sign, b, result in steps)
+
+
 def owner(identity: str, shares: Mapping[str, float]) -> str:
     """Return the one split that a problem may appear in: a function of its name, not of a seed or size.
 
@@ -106,3 +115,43 @@ def owner(identity: str, shares: Mapping[str, float]) -> str:
         if place < 0:
             return split
     return next(iter(shares))  # rounding: the shares add up to a hair less than 1
+
+
+# ------------------------------------------------------------------------------------------------ tokenizers
+
+PAD, EOS = "<pad>", "<eos>"  # ids 0 and 1
+_CHAT = ("<|im_start|>", "<|im_end|>")  # verl looks these up by name
+
+#: A message is its content: the small models know no roles.
+CHAT_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+
+
+def build_tokenizer(signs: Sequence[str], value_max: int, special: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Build a tokenizer of one token a number for ``signs`` and 0..value_max; value_max + len(signs) + 6 tokens.
+
+    special: further special tokens, which lie behind all others and keep their ids where there are none.
+
+    White space separates tokens and is no token: ``12 / 3 = 4`` and ``12/3=4`` are the same five tokens, and decode to
+    ``12/3=4``. Two numbers in a row, which no answer holds, decode to their digits in a row. Characters outside the
+    vocabulary are dropped.
+
+    The class is Qwen2Tokenizer, whatever suits it less: transformers 5 makes one of any tokenizer that lies beside a
+    config.json with model_type "qwen2", and rebuilds its parts except the added tokens. So every word is an added one.
+    """
+    from transformers import AddedToken, Qwen2Tokenizer
+
+    tokens = [*signs, *map(str, range(value_max + 1))]
+    line_break = "\u010a"  # verl needs one of one token: "Ċ" in this class's alphabet
+    vocabulary = {token: i for i, token in enumerate((PAD, EOS, *_CHAT, line_break, *tokens, *special))}
+    tokenizer = Qwen2Tokenizer(
+        vocab=vocabulary,
+        merges=[],
+        unk_token=None,  # type: ignore[arg-type]  # the library's own default is a token
+        bos_token=None,
+        eos_token=EOS,
+        pad_token=PAD,
+        extra_special_tokens=[*_CHAT, *special],
+    )
+    tokenizer.add_tokens([AddedToken(word, lstrip=True, rstrip=True, normalized=False) for word in tokens])
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer

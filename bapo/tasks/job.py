@@ -10,9 +10,9 @@ from bapo import tasks
 from bapo.errors import UserError
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import base_directory, data_directory
-from bapo.store.files import SUMMARY, damaged_files, fingerprints, read_json, require_space, verify_files, write_json
+from bapo.store.files import SUMMARY, fingerprints, read_json, require_space, verify_files, write_json
 from bapo.store.lock import remade
-from bapo.tasks.base import Progress, Task
+from bapo.tasks.base import Progress, Task, silent
 from bapo.tasks.files import read_problems
 
 if TYPE_CHECKING:
@@ -26,19 +26,10 @@ LISTED = 10
 def data_folder(config: Config) -> Path:
     """Return the folder of the problems that ``config`` asks for.
 
-    Raises UserError where they are missing, or were made under another configuration.
+    Raises UserError where they are missing, damaged, or were made under another configuration.
     """
-    folder = data_directory(config)
-    command = f"python -m bapo data scale={config.scale.name} task={config.task.name}"
-    if not (folder / SUMMARY).exists():
-        raise UserError(f"{folder}: the problems are missing; make them first with `{command}`")
-    summary = read_json(folder / SUMMARY)
-    problems = damaged_files(folder, summary.get("files", {}))
-    if problems:
-        raise UserError(f"{problems[0]}; make the problems again: `{command}`")
-    if summary.get("identity") != data_identity(config):
-        raise UserError(f"{folder}: the problems were made under another configuration; make them again: `{command}`")
-    return folder
+    command = f"data scale={config.scale.name} task={config.task.name}"
+    return _finished(data_directory(config), data_identity(config), ("problems are", "problems were made"), command)
 
 
 def base_folder(config: Config) -> Path:
@@ -46,16 +37,21 @@ def base_folder(config: Config) -> Path:
 
     Raises UserError where it is missing, damaged, or was trained under another configuration.
     """
-    folder = base_directory(config)
+    command = f"base scale={config.scale.name} task={config.task.name} model={config.model.name}"
+    words = ("base model is", "base model was trained")
+    return _finished(base_directory(config), base_identity(config), words, command)
+
+
+def _finished(folder: Path, identity: str, words: tuple[str, str], command: str) -> Path:
+    cure = f"run `python -m bapo {command}`"
     if not (folder / SUMMARY).exists():
-        names = f"scale={config.scale.name} task={config.task.name} model={config.model.name}"
-        raise UserError(f"{folder}: the base model is missing; train it first with `python -m bapo base {names}`")
-    if verify_files(folder)["identity"] != base_identity(config):
-        raise UserError(f"{folder}: the base model was trained under another configuration; train it again")
+        raise UserError(f"{folder}: the {words[0]} missing; {cure}")
+    if verify_files(folder).get("identity") != identity:
+        raise UserError(f"{folder}: the {words[1]} under another configuration; {cure}")
     return folder
 
 
-def make_data(config: Config, progress: Progress | None = None) -> Json:
+def make_data(config: Config, progress: Progress = silent) -> Json:
     """Write ``results/<scale>/<task>/data/``. Returns its summary: identity, problems a split, fingerprints.
 
     progress: called with a line of text for what was found and written. Raises UserError.

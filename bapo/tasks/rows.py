@@ -12,7 +12,7 @@ from bapo.graders import mathematics
 from bapo.graders.extract import boxed, last_box, without_thinking
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.store.files import Json
-from bapo.tasks.base import Progress
+from bapo.tasks.base import Progress, silent
 from bapo.tasks.real import PROMPTS, RealTask, read_truth
 from bapo.validate import wrong
 
@@ -46,23 +46,19 @@ PLACES: Mapping[str, tuple[Callable[[str], str | None], Callable[[str], str]]] =
 class RowsTask(RealTask):
     """Rows with the columns ``problem`` and ``answer`` (``data.hub.SPLIT.columns`` names others).
 
-    A subclass sets ``name`` and ``benchmarks``, and may compare by ``equal`` (docs/project.md). answers: mathematics,
-    exact (the same words) or choice (a letter); answer_in: a key of PLACES.
+    A subclass sets ``name`` and ``benchmarks``, and may compare by ``equal`` (docs/project.md). answers: mathematics
+    or exact (the same words); answer_in: a key of PLACES.
     """
 
-    answers: Literal["mathematics", "exact", "choice"] = "exact"
+    answers: Literal["mathematics", "exact"] = "exact"
     answer_in: Literal["box", "tag", "last-line", "all"] = "box"
 
-    # ------------------------------------------------------------------ grading
     def verify(self, response: str, ground_truth: str) -> Verdict:
         return self._grade(response, read_truth(ground_truth)["answers"])
 
     def equal(self, answer: str, gold: str) -> bool:
         """Return whether an answer is the gold, where ``answers`` is not mathematics."""
-        return self._read(answer) == self._read(gold)
-
-    def _read(self, text: str) -> str | None:
-        return _choice(text) if self.answers == "choice" else " ".join(text.split())
+        return answer.split() == gold.split()
 
     def _grade(self, response: str, golds: Sequence[str]) -> Verdict:
         answer = self.find_answer(response)
@@ -70,8 +66,6 @@ class RowsTask(RealTask):
             return Verdict(False, False, NO_ANSWER)
         if self.answers == "mathematics":
             return mathematics.judge(answer, golds)
-        if self._read(answer) is None:
-            return Verdict(False, False, NO_ANSWER)
         return RIGHT if any(self.equal(answer, gold) for gold in golds) else Verdict(False, True, WRONG)
 
     def find_answer(self, response: str) -> str | None:
@@ -82,7 +76,7 @@ class RowsTask(RealTask):
         found = self.find_answer(response)
         if found is None:
             return None
-        return mathematics.answer(boxed(found)) if self.answers == "mathematics" else self._read(found)
+        return mathematics.answer(boxed(found)) if self.answers == "mathematics" else " ".join(found.split())
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return every gold where a response has its answer."""
@@ -98,13 +92,8 @@ class RowsTask(RealTask):
         golds = (golds,) if isinstance(golds, str) else golds
         if not isinstance(golds, Sequence) or not golds or not all(isinstance(g, str) and g.strip() for g in golds):
             raise UserError(f"{where}: must be a text or a list of texts, none of them empty; got {golds!r:.80}")
-        if refused := [gold for gold in golds if self.answers == "choice" and _choice(gold) is None]:
-            raise UserError(
-                f"{where}: the gold {refused[0]!r:.80} is no letter; answers = 'choice' has golds such as B"
-            )
         return tuple(golds)
 
-    # ------------------------------------------------------------------ data
     def real_prompts(self, prompt: str) -> Mapping[str, str]:
         """Return the named prompts, with ``prompt`` itself where it is a text with a place for {problem}.
 
@@ -120,14 +109,8 @@ class RowsTask(RealTask):
             prompts[prompt] = prompt
         return prompts
 
-    def write_data(self, config: Config, folder: Path, progress: Progress | None = None) -> Json:
+    def write_data(self, config: Config, folder: Path, progress: Progress = silent) -> Json:
         if config.data.source != "hub":
             cure = f"the rows of task {self.name} are read, not generated; set data.source: hub"
             raise wrong(None, "data.source", config.data.source, cure)
-        return self.write_hub(config, folder, progress or (lambda text: None))
-
-
-def _choice(text: str) -> str | None:
-    """Return the letter that an answer is: ``B``, ``(b)``, ``B.`` or ``B) because``; None for anything else."""
-    found = re.match(r"\(?([A-Za-z])(?:$|[).:,\s])", text.strip())
-    return found[1].upper() if found else None
+        return self.write_hub(config, folder, progress)

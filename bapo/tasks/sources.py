@@ -11,7 +11,6 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -23,8 +22,6 @@ from bapo.store.files import Json, sha256
 from bapo.validate import plain, read, wrong
 
 Count = Annotated[int, Field(ge=0)]
-#: of files that hold a set
-SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".csv")
 
 
 class Source(Node):
@@ -48,19 +45,19 @@ class Source(Node):
     def name(self) -> str:
         return self.set or self.repository.rstrip("/").rpartition("/")[2]
 
+    @property
+    def patterns(self) -> list[str]:
+        return self.files or [f"{self.split}*.parquet", f"*/{self.split}*.parquet"]
+
 
 class Row(NamedTuple):
-    """One row of a set.
+    """One row of a set. id: its set and number, and its file in a folder of the user's; where: its place in a file."""
 
-    where: file and place, for messages; number: its place in the set, from 0; place: its file, in a folder of the
-    user's, and its number there, by which the splits of the folder know it; "" for a row of the hub.
-    """
-
-    where: str
+    id: str
     number: int
+    where: str
     values: Json  # by our names of the columns
     file: Path
-    place: str = ""
 
 
 class Opened(NamedTuple):
@@ -91,35 +88,24 @@ def find(entry: Source, data_folder: str | None) -> Opened:
 
     Raises UserError naming the entry, what is there and the cure.
     """
-    columns, home = entry.columns, Path(entry.repository)
+    folder, own, origin = Path(entry.repository), not data_folder, entry.name
     if data_folder:
-        folder = Path(data_folder)
-        if entry.file and (folder / entry.file).is_file():
+        origin, local = "paths.data_folder", Path(data_folder)
+        if entry.file and (local / entry.file).is_file():
             rows = entry.rows if entry.file_rows is None else entry.file_rows
-            return Opened([folder / entry.file], rows, {**columns, **entry.file_columns}, "paths.data_folder", folder)
-        named = [path for suffix in SUFFIXES if (path := folder / f"{entry.name}{suffix}").is_file()]
-        found = named[:1] or _files(entry, folder / entry.name)
-        opened = Opened(found, entry.rows, columns, "paths.data_folder", folder)
-    elif home.is_dir():  # a repository that somebody has downloaded
-        opened = Opened(_files(entry, home), entry.rows, columns, entry.name, home, own=True)
-    else:
-        home = _fetched(entry)
-        opened = Opened(_files(entry, home), entry.rows, columns, f"{entry.repository}@{home.name}", home)
-    if not opened.files:
-        there = ", ".join(sorted(p.relative_to(opened.root).as_posix() for p in opened.root.rglob("*") if p.is_file()))
-        local = [entry.file or f"{entry.name}{SUFFIXES[0]}"] if data_folder else []
-        wanted = " or ".join([*local, *_patterns(entry)])
-        cure = f"no file {wanted} in {opened.root}, which has {there[:500] or 'no file'}; correct files or repository"
+            return Opened([local / entry.file], rows, {**entry.columns, **entry.file_columns}, origin, local)
+        folder = local / entry.name
+    elif not folder.is_dir():
+        folder, own = _fetched(entry), False
+        origin = f"{entry.repository}@{folder.name}"
+    root = Path(data_folder) if data_folder else folder
+    found = sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
+    if not found:
+        there = ", ".join(sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()))
+        wanted = " or ".join([*([entry.file] if data_folder and entry.file else []), *entry.patterns])
+        cure = f"no file {wanted} in {root}, which has {there[:500] or 'no file'}; correct files or repository"
         raise wrong(None, entry.where, None, cure)
-    return opened
-
-
-def _patterns(entry: Source) -> list[str]:
-    return entry.files or [f"{entry.split}*.parquet", f"*/{entry.split}*.parquet"]
-
-
-def _files(entry: Source, folder: Path) -> list[Path]:
-    return sorted({path for pattern in _patterns(entry) for path in folder.glob(pattern)})
+    return Opened(found, entry.rows, entry.columns, origin, root, own)
 
 
 def _fetched(entry: Source) -> Path:
@@ -128,7 +114,7 @@ def _fetched(entry: Source) -> Path:
 
     try:
         found = snapshot_download(
-            entry.repository, repo_type="dataset", revision=entry.revision, allow_patterns=_patterns(entry)
+            entry.repository, repo_type="dataset", revision=entry.revision, allow_patterns=entry.patterns
         )
     except Exception as error:  # the client raises many kinds, and those of the libraries below it
         reason = str(error).strip().splitlines() or [type(error).__name__]
@@ -148,51 +134,29 @@ def digests(opened: Iterable[Opened]) -> dict[str, dict[str, str]]:
     return found
 
 
-def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> Iterator[Row]:
-    """Read the rows from ``start`` on, with our names for the columns. Raises UserError naming file, row and cure.
-
-    The number of all rows is checked first where the source gives it.
-    """
-    if opened.rows is not None and (there := sum(map(count, opened.files))) != opened.rows:
-        raise UserError(
-            f"{opened.files[0]}: {there} rows, expected {opened.rows} ({entry.where}); get the whole set, or correct "
-            f"{entry.where}.rows or file_rows if this one is meant"
-        )
+def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> list[Row]:
+    """Read the rows from ``start`` on, with our names for the columns. Raises UserError naming file, row and cure."""
     names = {name: opened.columns.get(name, name) for name in columns}
-
-    def all_rows() -> Iterator[Row]:
-        index = 0
-        for path in opened.files:
-            inside = path.relative_to(opened.root).as_posix()
-            for number, (where, values) in enumerate(rows_of(path)):
-                if missing := [column for column in names.values() if column not in values]:
-                    there = ", ".join(map(str, values))
-                    raise UserError(
-                        f"{where}: no column '{missing[0]}' (it has {there}); correct {entry.where}.columns or the file"
-                    )
-                named = {name: values[column] for name, column in names.items()}
-                yield Row(where, index, named, path, f"{inside}:{number}" if opened.own else "")
-                index += 1
-
-    return islice(all_rows(), entry.start, None)
-
-
-# ------------------------------------------------------------------------------------------------ files
+    found: list[Row] = []
+    for path in opened.files:
+        begin = f"{entry.name}/{path.relative_to(opened.root).as_posix()}" if opened.own else entry.name
+        for number, (where, values) in enumerate(_rows_of(path), 0 if opened.own else len(found)):
+            if missing := [column for column in names.values() if column not in values]:
+                there = ", ".join(map(str, values))
+                raise UserError(
+                    f"{where}: no column '{missing[0]}' (it has {there}); correct {entry.where}.columns or the file"
+                )
+            named = {name: values[column] for name, column in names.items()}
+            found.append(Row(f"{begin}:{number}", len(found), where, named, path))
+    if opened.rows is not None and len(found) != opened.rows:
+        raise UserError(
+            f"{opened.files[0]}: {len(found)} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
+            f"correct {entry.where}.rows or file_rows if this one is meant"
+        )
+    return found[entry.start :]
 
 
-def count(path: Path) -> int:
-    """Return the number of a file's rows."""
-    if path.suffix != ".parquet":
-        return sum(1 for _ in rows_of(path))
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_metadata(path).num_rows
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: no parquet file ({error}); get it again") from None
-
-
-def rows_of(path: Path) -> Iterator[tuple[str, Json]]:
+def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:
     """Read the rows of a parquet, CSV, JSON or JSON lines file, each with its place.
 
     JSON is not read through ``datasets``, which makes the number 25 of the text "025" where a column also holds lists.
@@ -200,7 +164,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Json]]:
     """
     where = str(path)
     try:
-        for place, row in _parquet(path) if path.suffix == ".parquet" else _text(path):
+        for place, row in _read(path):
             where = f"{path} {place}"
             if not isinstance(row, dict) or None in row or (path.suffix == ".csv" and None in row.values()):
                 raise ValueError("not a value for each column")
@@ -212,26 +176,20 @@ def rows_of(path: Path) -> Iterator[tuple[str, Json]]:
         ) from None
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, object]]:
-    import pyarrow.parquet as pq
+def _read(path: Path) -> Iterator[tuple[str, object]]:
+    if path.suffix == ".parquet":
+        import pyarrow.parquet as pq
 
-    batches = pq.ParquetFile(path).iter_batches(batch_size=1024)
-    for number, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-        yield f"row {number}", row
-
-
-def _text(path: Path) -> Iterator[tuple[str, object]]:
+        yield from ((f"row {number}", row) for number, row in enumerate(pq.ParquetFile(path).read().to_pylist()))
+        return
     with (gzip.open if path.suffix == ".gz" else open)(path, "rt", encoding="utf-8-sig", newline="") as file:
         if path.suffix == ".csv":
             reader = csv.DictReader(file, strict=True)
-            for row in reader:
-                yield f"line {reader.line_num}", row
+            yield from ((f"line {reader.line_num}", row) for row in reader)
         elif path.suffix == ".json":
             content = json.load(file)
             yield from (
                 (f"row {number}", row) for number, row in enumerate(content if isinstance(content, list) else [0])
             )
         else:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    yield f"line {number}", json.loads(line)
+            yield from ((f"line {number}", json.loads(line)) for number, line in enumerate(file, 1) if line.strip())

@@ -284,11 +284,8 @@ def test_missing_input_is_named(world: World, tmp_path: Path) -> None:
     [
         (lambda f: f.drop(columns="reward_model"), "column reward_model is missing"),
         (lambda f: pd.concat([f, f.iloc[:1]]), "row 6: problem .* is there twice"),
-        (lambda f: f.assign(reward_model=[{"ground_truth": ""}] * len(f)), "row 0: ground_truth must be a non-empty"),
-        (
-            lambda f: f.assign(prompt=[[{"role": "system", "content": "x"}]] * len(f)),
-            "row 0: prompt must be one message",
-        ),
+        (lambda f: f.assign(reward_model=[{"ground_truth": ""}] * len(f)), "row 0: .*ground_truth"),
+        (lambda f: f.assign(prompt=[[{"role": "system", "content": "x"}]] * len(f)), "row 0: .*prompt"),
         (lambda f: f.iloc[:0], "no problems in it"),
     ],
 )

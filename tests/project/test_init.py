@@ -74,7 +74,7 @@ def test_a_project_judges_the_paper_that_it_names(project: Path) -> None:
     [
         ("experiments/task/ordering.yaml", ":Ordering", ":Orderings", r"tasks/ordering\.py has no Orderings"),
         ("tasks/ordering.py", "class Ordering(", "class Order(", r"tasks/ordering\.py has no Ordering"),
-        ("tasks/ordering.py", "def verify(", "def verity(", r"tasks/ordering\.py:Ordering: has no method verify"),
+        ("tasks/ordering.py", "def verify(", "def verity(", r"tasks/ordering\.py:Ordering: needs verify"),
         ("tasks/ordering.py", "def problems(", "def problem(", r"ordering: its class Ordering has no method problems"),
         ("experiments/setting/laptop_ordering.yaml", "noise: 0.5", "noize: 0.5", r"data\.generator\.noize: .*'noise'"),
         ("experiments/setting/smoke_ordering.yaml", "", None, r"mine/\S+/smoke_ordering\.yaml: missing"),

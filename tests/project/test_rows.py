@@ -50,10 +50,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / "experiments" / group).mkdir(parents=True)
     (tmp_path / "experiments" / "setting" / "laptop_mine.yaml").write_text(SETTING)
     (tmp_path / "sets").mkdir()
-    (tmp_path / "sets" / "train.csv").write_text('question,answer\n"one, two?",A\nthree?,B\nfour?,(c)\n')
+    (tmp_path / "sets" / "train.csv").write_text('question,answer\n"one, two?",A\nthree?,B\nfour?,C\n')
     rows = [{"problem": "five?", "answer": "D"}, {"problem": "six?", "answer": ["A", "B"]}]
     (tmp_path / "sets" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    describe(tmp_path, "choice", "last-line")
+    describe(tmp_path, "exact", "last-line")
     monkeypatch.chdir(tmp_path)
     forget()
     yield tmp_path
@@ -78,10 +78,9 @@ def test_rows_become_problems_that_the_verifier_knows(project: Path) -> None:
     problems = read_problems(project / "results/laptop/mine/data/train.parquet")
     assert problems[0].prompt == "Question: one, two? Answer:"
     verify = tasks.get("mine").verify
-    assert verify("thinking\n(a) of course", problems[0].ground_truth).correct
+    assert verify("thinking\n A ", problems[0].ground_truth).correct
     assert not verify("A\nB", problems[0].ground_truth).correct
-    assert verify("nothing like a letter", problems[0].ground_truth).reason == "no_answer"
-    assert verify("C", problems[2].ground_truth).correct
+    assert verify("<think>A</think> \n", problems[0].ground_truth).reason == "no_answer"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,6 @@ def test_rows_become_problems_that_the_verifier_knows(project: Path) -> None:
         ("exact", "tag", "New York", "so <answer> New \n York</answer>", "<answer>new york</answer>"),
         ("exact", "all", "42", " 42 ", "It is 42"),
         ("mathematics", "box", "1/2", "hence \\boxed{0.5}", "\\boxed{0.51}"),
-        ("choice", "box", "B", "\\boxed{(B)}", "\\boxed{A}"),
     ],
 )
 def test_ways_of_grading(project: Path, answers: str, place: str, gold: str, right: str, wrong: str) -> None:
@@ -173,7 +171,6 @@ ROW = '{"problem": "x?", "answer": "A"}\n'
         ("train.csv", "question,answer\none?,A\ntwo?,\udcff\n", "train.csv: .*0xff"),
         ("test.jsonl", ROW + '\n{"problem": \n', "test.jsonl line 1: it or what follows .*Expecting value"),
         ("test.jsonl", ROW + "[1]\n", "test.jsonl line 2"),
-        ("test.jsonl", '{"problem": "x?", "answer": "??"}\n', "line 1.: column 'answer': the gold .* no letter"),
         ("test.jsonl", ROW + '{"problem": "x?", "answer": null}\n', "line 2.: column 'answer'"),
         ("test.jsonl", ROW + '\n{"problem": "x?", "answer": ""}\n', "line 3.: column 'answer'"),
     ],

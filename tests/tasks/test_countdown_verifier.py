@@ -3,30 +3,20 @@
 import json
 
 import pytest
-from support.linear import linear_time
-from support.paths import SHARED
+from support.paths import needs_shared
 
 from bapo import tasks
 from bapo.errors import UserError
 from bapo.tasks.countdown import grammar
 
-REAL = SHARED / "data" / "countdown"
 countdown = tasks.get("countdown")
+NUMBERS = (12, 3, 7, 4)  #: (12 / 3) * 7 - 4 is 24
+RIGHT = (True, True, "")
 
 
-def real_rows(name: str) -> list[dict]:
-    path = REAL / name
-    if not path.exists():
-        pytest.skip(f"real rows are not beside the checkout: {path}")
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def expression(text, numbers=(12, 3, 7, 4), target=24):
-    return grammar.verify_expression(text, numbers, target)
-
-
-def chain(text, numbers=(12, 3, 7, 4), target=24):
-    return grammar.verify_chain(text, numbers, target)
+def refused(reason: str) -> tuple[bool, bool, str]:
+    """Return the verdict of a reason: an answer was read or not."""
+    return (not reason, not reason or reason in grammar.WRONG, reason)
 
 
 # ------------------------------------------------------------------------------------------------ expressions
@@ -35,10 +25,9 @@ def chain(text, numbers=(12, 3, 7, 4), target=24):
 @pytest.mark.parametrize(
     ("text", "numbers", "target"),
     [
-        ("(12 / 3) * 7 - 4", (12, 3, 7, 4), 24),
-        ("12/3*7-4", (12, 3, 7, 4), 24),
-        ("((12)/((3)))*7-(4)", (12, 3, 7, 4), 24),
-        ("\t12 /\n3 * 7\r\n - 4 ", (12, 3, 7, 4), 24),
+        ("((12)/((3)))*7-(4)", NUMBERS, 24),
+        ("\t12 /\n3 * 7\r\n - 4 ", NUMBERS, 24),
+        ("(" * 16 + "12/3*7-4" + ")" * 16, NUMBERS, 24),
         ("8/(3-8/3)", (8, 3, 8, 3), 24),  # 3 - 8/3 = 1/3: exact only with fractions
         ("10 - 4 - 3", (3, 4, 10), 3),  # from the left: (10 - 4) - 3
         ("24 / 4 / 3", (24, 4, 3), 2),
@@ -46,10 +35,11 @@ def chain(text, numbers=(12, 3, 7, 4), target=24):
         ("3 - 7 + 20", (3, 7, 20), 16),  # below zero on the way
         ("0 * 5 + 24", (0, 5, 24), 24),
         ("24", (24,), 24),
+        ("1 - 1 / 3 - 1 / 3 - 1 / 3", (1, 1, 1, 1, 3, 3, 3), 0),  # 0, not 5.6e-17
     ],
 )
 def test_expressions_that_are_right(text, numbers, target):
-    assert expression(text, numbers, target) == (True, True, "")
+    assert grammar.verify_expression(text, numbers, target) == RIGHT
 
 
 @pytest.mark.parametrize(
@@ -58,19 +48,11 @@ def test_expressions_that_are_right(text, numbers, target):
         ("12 / 3 * 7 - 3", "wrong-numbers"),
         ("12 / 3 * 7 - 4 - 4", "wrong-numbers"),
         ("12 * 7 - 3", "wrong-numbers"),  # 4 is left over
-        ("24", "wrong-numbers"),
         ("123 - 7 * 4", "wrong-numbers"),  # 12 and 3 glued together
+        ("12 / (7 - 7)", "wrong-numbers"),
         ("12 - 3 + 7 + 4", "wrong-value"),
         ("12 / (7 - 4 - 3)", "division-by-zero"),
-    ],
-)
-def test_expressions_that_are_wrong(text, reason):
-    assert expression(text) == (False, True, reason)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+        ("12 / (7 - 4 - 3", "syntax"),
         ("", "no-answer"),
         (" \n\t ", "no-answer"),
         ("12 / 3 * 7 - 4 = 24", "equals-sign"),
@@ -82,11 +64,9 @@ def test_expressions_that_are_wrong(text, reason):
         ("012 / 3 * 7 - 4", "syntax"),
         ("(12)(3) + 7 * 4", "syntax"),
         ("12 3 7 4", "syntax"),
-        ("(12 / 3 * 7 - 4", "syntax"),
         ("()", "syntax"),
         ("12.0 / 3 * 7 - 4", "bad-character"),
         ("1_2 / 3 * 7 - 4", "bad-character"),
-        ("0xC / 3 * 7 - 4", "bad-character"),
         ("12 / 3 × 7 - 4", "bad-character"),  # noqa: RUF001
         ("12 ÷ 3 * 7 - 4", "bad-character"),
         ("12 / 3 * 7 − 4", "bad-character"),  # noqa: RUF001
@@ -100,24 +80,24 @@ def test_expressions_that_are_wrong(text, reason):
         ("(" * 17 + "24" + ")" * 17, "too-deep"),
     ],
 )
-def test_texts_that_are_no_expression(text, reason):
-    assert expression(text) == (False, False, reason)
+def test_expressions_that_are_not(text, reason):
+    assert grammar.verify_expression(text, NUMBERS, 24) == refused(reason)
 
 
-def test_parentheses_up_to_the_limit_are_read():
-    assert expression("(" * 16 + "12/3*7-4" + ")" * 16).correct
+def test_values_stay_exact_where_floats_are_not():
+    # off by 1/999999: within the 1e-5 that graders with floats forgive
+    text, numbers = "999999 * 999999 / 999999 + 1 / 999999", (999999, 999999, 999999, 1, 999999)
+    assert grammar.verify_expression(text, numbers, 999999).reason == "wrong-value"
 
 
 @pytest.mark.parametrize(
     "text",
     [
         "(" * 100_000 + "1" + ")" * 100_000,
-        "(" * 100_000,
         "1+" * 500_000,
         "9**" * 300_000 + "9",
         "1" + "/3" * 400_000,
         "x" * 1_000_000,
-        "<answer>" * 100_000,
         "<answer>" * 60_000 + "</answer>" * 60_000,
         "<think>" * 100_000 + "</think>" * 50_000,
         "12 / 3 = 4 , " * 80_000,
@@ -125,176 +105,123 @@ def test_parentheses_up_to_the_limit_are_read():
     ],
     ids=lambda text: text[:12],
 )
-@pytest.mark.parametrize("form", ["expression", "answer", "chain"])
-def test_large_hostile_texts_get_a_quick_refusal(text, form):
-    with linear_time():
-        plain = grammar.VERIFIERS[form](text, (12, 3, 7, 4), 24)
-        wrapped = grammar.VERIFIERS[form](f"<answer>{text}</answer>", (12, 3, 7, 4), 24)
-    assert not plain.correct and not plain.parsed
-    assert not wrapped.correct and not wrapped.parsed
-
-
-def test_values_stay_exact_where_floats_are_not():
-    # off by 1/999999: within the 1e-5 that graders with floats forgive
-    text, numbers = "999999 * 999999 / 999999 + 1 / 999999", (999999, 999999, 999999, 1, 999999)
-    assert grammar.verify_expression(text, numbers, 999999).reason == "wrong-value"
-    # 1 - 1/3 - 1/3 - 1/3 is 0, not 5.6e-17
-    assert grammar.verify_expression("1 - 1 / 3 - 1 / 3 - 1 / 3", (1, 1, 1, 1, 3, 3, 3), 0).correct
+@pytest.mark.parametrize("form", grammar.VERIFIERS)
+def test_large_hostile_texts_are_refused_by_their_length(text, form):
+    """No expression or chain of more than the limit is read; searching for the tags passes over the text once."""
+    for response in (text, f"<answer>{text}</answer>"):
+        verdict = grammar.VERIFIERS[form](response, NUMBERS, 24)
+        assert verdict in [refused(reason) for reason in ("too-long", "no-answer", "unfinished-thinking")]
 
 
 # ------------------------------------------------------------------------------------------------ answers
 
 
 @pytest.mark.parametrize(
-    ("response", "correct", "reason"),
+    ("response", "reason"),
     [
-        ("<think>12 / 3 is 4</think><answer>12 / 3 * 7 - 4</answer>", True, ""),
-        ("no tags for thinking <answer>\n12 / 3 * 7 - 4\n</answer> and on", True, ""),
-        ("12/3 = 4 ...</think> <answer>12 / 3 * 7 - 4</answer>", True, ""),  # <think> stands in the prompt
-        ("<answer>1 + 1</answer> no: <answer>12 / 3 * 7 - 4</answer>", True, ""),
-        ("<answer>12 / 3 * 7 - 4</answer> no: <answer>1 + 1</answer>", False, "wrong-numbers"),
-        ("<think><answer>1 + 1</answer></think><answer>12 / 3 * 7 - 4</answer>", True, ""),
-        ("<think>a</think><answer>12 / 3 * 7 - 4</answer><think>or <answer>1</answer>", True, ""),
-        ("<answer>12 / 3 * 7 - 4</answer> or <answer>12 +", True, ""),  # cut off: the last complete one counts
-        ("the form <answer> <answer>12 / 3 * 7 - 4</answer>", True, ""),
-        ("<think><answer>12 / 3 * 7 - 4</answer></think>", False, "no-answer"),
-        ("<answer>12 / 3 * 7 - 4</answer></think>", False, "no-answer"),
-        ("<think><answer>12 / 3 * 7 - 4</answer>", False, "unfinished-thinking"),
-        ("12 / 3 * 7 - 4", False, "no-answer"),
-        ("", False, "no-answer"),
-        ("</answer>12 / 3 * 7 - 4<answer>", False, "no-answer"),
-        ("<ANSWER>12 / 3 * 7 - 4</ANSWER>", False, "no-answer"),
-        ("<answer></answer>", False, "no-answer"),
-        ("<answer>12 / 3 * 7 - 4 = 24</answer>", False, "equals-sign"),
-        ("<answer>$12 / 3 * 7 - 4$</answer>", False, "bad-character"),
-        ("<answer>__import__('os').system('true')</answer>", False, "bad-character"),
+        ("<think>12 / 3 is 4</think><answer>12 / 3 * 7 - 4</answer>", ""),
+        ("no tags for thinking <answer>\n12 / 3 * 7 - 4\n</answer> and on", ""),
+        ("12/3 = 4 ...</think> <answer>12 / 3 * 7 - 4</answer>", ""),  # <think> stands in the prompt
+        ("<answer>1 + 1</answer> no: <answer>12 / 3 * 7 - 4</answer>", ""),
+        ("<answer>12 / 3 * 7 - 4</answer> no: <answer>1 + 1</answer>", "wrong-numbers"),
+        ("<think><answer>1 + 1</answer></think><answer>12 / 3 * 7 - 4</answer>", ""),
+        ("<think>a</think><answer>12 / 3 * 7 - 4</answer><think>or <answer>1</answer>", ""),
+        ("<answer>12 / 3 * 7 - 4</answer> or <answer>12 +", ""),  # cut off: the last complete one counts
+        ("the form <answer> <answer>12 / 3 * 7 - 4</answer>", ""),
+        ("<think><answer>12 / 3 * 7 - 4</answer></think>", "no-answer"),
+        ("<answer>12 / 3 * 7 - 4</answer></think>", "no-answer"),
+        ("<think><answer>12 / 3 * 7 - 4</answer>", "unfinished-thinking"),
+        ("12 / 3 * 7 - 4", "no-answer"),
+        ("</answer>12 / 3 * 7 - 4<answer>", "no-answer"),
+        ("<ANSWER>12 / 3 * 7 - 4</ANSWER>", "no-answer"),
+        ("<answer></answer>", "no-answer"),
+        ("<answer>12 / 3 * 7 - 4 = 24</answer>", "equals-sign"),
+        ("<answer>$12 / 3 * 7 - 4$</answer>", "bad-character"),
     ],
 )
-def test_last_answer_outside_the_thinking_counts(response, correct, reason):
-    verdict = grammar.verify_answer(response, (12, 3, 7, 4), 24)
-    assert (verdict.correct, verdict.reason) == (correct, reason)
-    assert verdict.parsed == (correct or reason in grammar.WRONG)
+def test_last_answer_outside_the_thinking_counts(response, reason):
+    assert grammar.verify_answer(response, NUMBERS, 24) == refused(reason)
 
 
 # ------------------------------------------------------------------------------------------------ chains
 
 
 @pytest.mark.parametrize(
-    ("text", "numbers", "target"),
-    [
-        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24", (12, 3, 7, 4), 24),
-        ("12/3=4,4*7=28,28-4=24", (3, 4, 7, 12), 24),
-        ("  12/3 =4\n,4 *7= 28\t, 28 - 4 = 24 \n", (12, 3, 7, 4), 24),
-        ("5 - 5 = 0 , 0 * 7 = 0 , 0 + 12 = 12", (5, 5, 7, 12), 12),
-        ("0 / 5 = 0 , 0 + 12 = 12", (0, 5, 12), 12),
-        ("6 + 6 = 12 , 12 + 12 = 24", (6, 6, 12), 24),  # one 12 is given, one is made
-    ],
-)
-def test_chains_that_are_right(text, numbers, target):
-    assert chain(text, numbers, target) == (True, True, "")
-
-
-@pytest.mark.parametrize(
     ("text", "numbers", "target", "reason"),
     [
-        ("12 / 3 = 4 , 4 * 7 = 28", (12, 3, 7, 4), 28, "unused-numbers"),
-        ("12 / 3 = 4 , 4 * 7 = 27 , 27 - 3 = 24", (12, 3, 7, 4), 24, "wrong-step"),
-        ("12 + 3 = 15 , 15 + 7 = 22 , 22 + 4 = 26", (12, 3, 7, 4), 24, "wrong-value"),
+        ("12/3=4,4*7=28,28-4=24", (3, 4, 7, 12), 24, ""),
+        ("  12/3 =4\n,4 *7= 28\t, 28 - 4 = 24 \n", NUMBERS, 24, ""),
+        ("5 - 5 = 0 , 0 * 7 = 0 , 0 + 12 = 12", (5, 5, 7, 12), 12, ""),
+        ("0 / 5 = 0 , 0 + 12 = 12", (0, 5, 12), 12, ""),
+        ("6 + 6 = 12 , 12 + 12 = 24", (6, 6, 12), 24, ""),  # one 12 is given, one is made
+        ("12 / 3 = 4 , 4 * 7 = 28", NUMBERS, 28, "unused-numbers"),
+        ("12 / 3 = 4 , 4 * 7 = 27 , 27 - 3 = 24", NUMBERS, 24, "wrong-step"),
+        ("12 + 3 = 15 , 15 + 7 = 22 , 22 + 4 = 26", NUMBERS, 24, "wrong-value"),
         ("12 + 12 = 24", (12, 3), 24, "unavailable-number"),  # there is one 12
         ("12 * 2 = 24 , 24 + 3 = 27", (12, 3, 7), 27, "unavailable-number"),
-        ("12 / 3 = 4 , 12 + 7 = 19 , 19 + 4 = 23", (12, 3, 7, 4), 23, "unavailable-number"),
+        ("12 / 3 = 4 , 12 + 7 = 19 , 19 + 4 = 23", NUMBERS, 23, "unavailable-number"),
+        ("12 + 3 = 15 , 15 + 7 = 22 , 22 + 4 = 26 , 26 - 2 = 24", NUMBERS, 24, "unavailable-number"),
         ("3 - 3 = 0 , 7 / 0 = 0", (3, 3, 7), 0, "division-by-zero"),
         ("7 / 2 = 3 , 3 + 9 = 12", (7, 2, 9), 12, "wrong-step"),
         ("3 - 7 = 4 , 4 + 9 = 13", (3, 7, 9), 13, "wrong-step"),
-        ("12 + 3 = 15 , 15 + 7 = 22 , 22 + 4 = 26 , 26 - 2 = 24", (12, 3, 7, 4), 24, "unavailable-number"),
+        ("  ", NUMBERS, 24, "no-answer"),
+        ("24", NUMBERS, 24, "syntax"),
+        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 =", NUMBERS, 24, "syntax"),
+        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24 ,", NUMBERS, 24, "syntax"),
+        ("12 / 3 * 7 - 4 = 24", NUMBERS, 24, "syntax"),
+        ("3 - 7 = -4 , -4 + 12 = 8", NUMBERS, 24, "syntax"),
+        ("7 / 2 = 3.5", NUMBERS, 24, "syntax"),
+        ("1 2 / 3 = 4", NUMBERS, 24, "syntax"),
+        ("12 / 3 = 4<eos>", NUMBERS, 24, "syntax"),
+        ("1000000 - 1 = 999999", NUMBERS, 24, "syntax"),
     ],
 )
-def test_chains_that_are_wrong(text, numbers, target, reason):
-    assert chain(text, numbers, target) == (False, True, reason)
-
-
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("", "no-answer"),
-        ("  ", "no-answer"),
-        ("24", "syntax"),
-        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 =", "syntax"),
-        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24 ,", "syntax"),
-        ("12 / 3 * 7 - 4 = 24", "syntax"),
-        ("3 - 7 = -4 , -4 + 12 = 8", "syntax"),
-        ("7 / 2 = 3.5", "syntax"),
-        ("1 2 / 3 = 4", "syntax"),
-        ("12 / 3 = 4<eos>", "syntax"),
-        ("1000000 - 1 = 999999", "syntax"),
-    ],
-)
-def test_texts_that_are_no_chain(text, reason):
-    assert chain(text) == (False, False, reason)
+def test_chains(text, numbers, target, reason):
+    assert grammar.verify_chain(text, numbers, target) == refused(reason)
 
 
 # ------------------------------------------------------------------------------------------------ real rows
 
 
-def test_stated_solutions_of_real_rows_are_right():
-    rows = real_rows("countdown_3to4_first4000.jsonl")
+def test_stated_solutions_of_real_rows_are_right_for_their_target_alone():
+    path = needs_shared("data", "countdown", "countdown_3to4_first4000.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert len(rows) == 4000
     for row in rows:
         truth = grammar.to_ground_truth(row["nums"], row["target"], "answer")
-        assert countdown.verify(f"<think></think><answer>{row['answer']}</answer>", truth) == (True, True, ""), row
+        assert countdown.verify(f"<think></think><answer>{row['answer']}</answer>", truth) == RIGHT, row
         assert not countdown.verify(f"<answer>{row['answer']} + 0</answer>", truth).correct
-
-
-def test_real_solutions_are_wrong_for_every_other_target():
-    for row in real_rows("countdown_3to4_first4000.jsonl")[:500]:
         off = grammar.verify_expression(row["answer"], row["nums"], row["target"] + 1)
-        assert off == (False, True, "wrong-value")
+        assert off == refused("wrong-value")
 
 
 # ------------------------------------------------------------------------------------------------ lines and truths
 
+GOOD = {"numbers": [12, 3, 7, 4], "target": 24, "response": "<answer> 12 / 3 * 7 - 4 </answer>"}
+
+
+def test_lines_to_grade():
+    assert countdown.grade_line({**GOOD, "note": "fields that nobody asked for are ignored"}) == RIGHT
+    assert countdown.grade_line({**GOOD, "response": "12 / 3 * 7 - 4"}) == refused("no-answer")
+    assert countdown.grade_line({**GOOD, "response": "12 / 3 * 7 - 4", "format": "expression"}) == RIGHT
+
 
 @pytest.mark.parametrize(
-    ("response", "extra", "expected"),
+    ("field", "values"),
     [
-        ("12 / 3 * 7 - 4", {}, (True, True, "")),
-        ("12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24", {}, (True, True, "")),
-        ("Let me see. <answer> 12 / 3 * 7 - 4 </answer>", {}, (True, True, "")),
-        ("12 / 3 * 7 - 4", {"format": "answer"}, (False, False, "no-answer")),
-        ("12 / 3 * 7 - 4 = 24", {"format": "expression"}, (False, False, "equals-sign")),
-        ("12 / 3 * 7 - 3", {"note": "fields that nobody asked for are ignored"}, (False, True, "wrong-numbers")),
+        ("numbers", ([], [1, 2.0], [1, True], [1] * 17, "1 2", None)),
+        ("target", ("3", -1, 10**6, None)),
+        ("response", (None, 5)),
+        ("format", ("latex", None)),
     ],
 )
-def test_lines_to_grade(response, extra, expected):
-    assert countdown.grade_line({"numbers": [12, 3, 7, 4], "target": 24, "response": response, **extra}) == expected
-
-
-GOOD = {"numbers": [1, 2], "target": 3, "response": "1+2"}
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ({**GOOD, "numbers": []}, "'numbers'"),
-        ({**GOOD, "numbers": [1, 2.0]}, "'numbers'"),
-        ({**GOOD, "numbers": [1, True]}, "'numbers'"),
-        ({**GOOD, "numbers": [1] * 17}, "'numbers'"),
-        ({**GOOD, "target": "3"}, "'target'"),
-        ({**GOOD, "target": float("nan")}, "'target'"),
-        ({**GOOD, "response": None}, "'response'"),
-        ({**GOOD, "format": "latex"}, "'format'"),
-    ],
-)
-def test_malformed_lines_name_the_field(line, named):
-    with pytest.raises(UserError, match=named) as raised:
-        countdown.grade_line(line)
-    assert len(str(raised.value)) < 300 and "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    "truth",
-    ["", "24", "{}", "[]", '{"numbers": [1], "target": 1}', '{"numbers": [1], "target": 1, "format": "python"}'],
-)
-def test_a_broken_ground_truth_is_an_error_and_no_verdict(truth):
-    with pytest.raises(UserError, match="ground truth"):
-        countdown.verify("1", truth)
+def test_malformed_lines_and_truths_name_the_field(field, values):
+    for value in values:
+        with pytest.raises(UserError, match=field):
+            countdown.grade_line({**GOOD, field: value})
+    if field != "response":
+        with pytest.raises(UserError, match=f"ground truth.*{field}"):
+            countdown.verify("1", json.dumps({"numbers": [1], "target": 1, "format": "chain", field: values[0]}))
+    for truth in ("", "24", "{}", "[]"):
+        with pytest.raises(UserError, match="ground truth"):
+            countdown.verify("1", truth)

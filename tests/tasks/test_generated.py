@@ -1,22 +1,29 @@
-"""What every task of generated problems promises: the same bytes for the same configuration, and errors that name."""
+"""What every task of generated problems promises: equal bytes, one owner a problem, errors that name, a tokenizer."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from support.late import LATE
 
-from bapo import tasks
+from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
+from bapo.store.files import read_table, write_parquet
 from bapo.tasks.files import read_problems
 from bapo.tasks.generated import owner
+
+if LATE:
+    from transformers import AutoTokenizer, Qwen2Config
 
 TASKS = ("countdown", "geometry", "mathematics")
 
 
-def configuration(task: str, **data: Any) -> Any:
-    config = compose_config(["scale=smoke", f"task={task}", "tracking=none"])
+def configuration(task: str, scale: str = "smoke", **data: Any) -> Any:
+    config = compose_config([f"scale={scale}", f"task={task}", "tracking=none"])
     for key, value in data.items():
         setattr(config.data, key, value)
     return config
@@ -41,7 +48,7 @@ def test_the_same_configuration_gives_the_same_bytes_and_another_seed_other_prob
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"prompt": "think-boxed"}, "data.prompt=think-boxed: with data.source=generated must be chain"),
+        ({"prompt": "think-boxed"}, "data.prompt=think-boxed"),
         ({"split_sizes": {"aime24": 5}}, "data.split_sizes.aime24"),
         ({"split_sizes": {"train": 0}}, "data.split_sizes.train=0"),
     ],
@@ -51,11 +58,49 @@ def test_wrong_data_configuration_is_named(name, change, named, tmp_path):
         tasks.get(name).write_data(configuration(name, **change), tmp_path)
 
 
-@pytest.mark.parametrize("name", TASKS)
-@pytest.mark.parametrize("change", [{"source": "hub"}, {"prompt": "boxed"}])
-def test_only_worked_steps_have_a_tokenizer(name, change):
-    with pytest.raises(UserError, match=f"data.{next(iter(change))}"):
-        tasks.get(name).build_tokenizer(configuration(name, **change))
+@pytest.mark.parametrize(
+    ("name", "options", "named"),
+    [
+        ("countdown", {"number_mx": 12}, "number_mx: .*number_max"),
+        ("countdown", {"kind": "exact"}, "kind=exact"),
+        ("countdown", {"noise": 1.5}, "noise=1.5"),
+        ("countdown", {"number_max": 1.5}, "number_max=1.5"),
+        ("mathematics", {"value_max": 7}, "value_max=7"),
+        ("mathematics", {"answer_min": 8}, "answer_min=8"),
+        ("mathematics", {"noise": "half"}, "noise=half"),
+        ("geometry", {"angle_step": 7}, "angle_step=7"),
+        ("geometry", {"tilt": 200}, "tilt=200"),
+        ("geometry", {"colour": 3}, "colour"),
+    ],
+)
+def test_wrong_generator_options_are_named(name, options, named, tmp_path):
+    with pytest.raises(UserError, match=f"data.generator.{named}"):
+        tasks.get(name).write_data(configuration(name, generator=options), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "sizes", "generator", "named"),
+    [
+        (
+            "countdown",
+            "smoke",
+            {"cd34": 900},
+            {"number_max": 5},
+            r"cd34: 450 distinct problems with 3 numbers.*only \d+",
+        ),
+        ("countdown", "pocket", {"cd2": 5000}, {}, r"cd2: 5000 distinct problems are wanted but only \d+"),
+        ("countdown", "pocket", {"cd34": 5}, {}, "cd34"),
+        ("mathematics", "smoke", {"equations": 900}, {"value_max": 8, "slip_max": 3}, r"equations: 900 .*only \d+"),
+        ("mathematics", "pocket", {"sum2": 5000}, {}, "sum2: 5000 distinct sums are wanted but only 1163"),
+        ("mathematics", "pocket", {"nested_3": 5}, {}, "nested_3.*sum2, sum3"),
+        ("mathematics", "smoke", {"sum2": 3}, {}, "sum2.*no such split"),
+        ("geometry", "smoke", {"probe": 300}, {"angle_step": 15, "angle_min": 45, "tilt": 0}, r"probe: 100 .*triangle"),
+    ],
+)
+def test_splits_that_cannot_be_filled_are_named(name, scale, sizes, generator, named, tmp_path):
+    with pytest.raises(UserError, match=f"data.split_sizes.{named}"):
+        tasks.get(name).write_data(configuration(name, scale, split_sizes=sizes, generator=generator), tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_name_has_one_owner_in_proportion():
@@ -63,3 +108,86 @@ def test_every_name_has_one_owner_in_proportion():
     found = [owner(f"problem:{i}", shares) for i in range(2000)]
     assert found == [owner(f"problem:{i}", shares) for i in range(2000)]
     assert found.count("a") / 2000 == pytest.approx(0.7, abs=0.05)
+
+
+def test_the_registry_names_its_tasks():
+    assert set(tasks.table()) == set(TASKS) and tasks.get("countdown") is tasks.get("countdown")
+    with pytest.raises(UserError, match="task=cuntdown: unknown task; allowed: countdown"):
+        tasks.get("cuntdown")
+
+
+# ------------------------------------------------------------------------------------------------ files
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("countdown")
+    tasks.get("countdown").write_data(configuration("countdown", split_sizes={"cd4": 20}), folder)
+    return folder / "cd4.parquet"
+
+
+def test_files_have_the_schema_of_verl(file):
+    import pyarrow.parquet as pq
+
+    for index, row in enumerate(pq.read_table(file).to_pylist()):
+        numbers, target = (truth := json.loads(row["reward_model"]["ground_truth"]))["numbers"], truth["target"]
+        name = f"countdown:{'-'.join(map(str, sorted(numbers)))}:{target}"
+        assert row == {
+            "data_source": "countdown",
+            "prompt": [{"role": "user", "content": f"{' '.join(map(str, numbers))} : {target} ="}],
+            "ability": "planning",
+            "reward_model": {"style": "rule", "ground_truth": row["reward_model"]["ground_truth"]},
+            "extra_info": {"split": "cd4", "index": index, "id": name},
+        }
+
+
+def test_missing_and_broken_files_are_named(file, tmp_path):
+    with pytest.raises(UserError, match=r"train\.parquet.*does not exist"):
+        read_problems(tmp_path / "train.parquet")
+    (tmp_path / "broken.parquet").write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(UserError, match=r"broken\.parquet is damaged"):
+        read_problems(tmp_path / "broken.parquet")
+    write_parquet(tmp_path / "columns.parquet", read_table(file).drop(columns="extra_info"))
+    with pytest.raises(UserError, match="column extra_info is missing"):
+        read_problems(tmp_path / "columns.parquet")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UserError, match="cannot be written"):
+        tasks.get("countdown").write_data(configuration("countdown"), tmp_path / "file" / "data")
+
+
+# ------------------------------------------------------------------------------------------------ tokenizers
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("change", [{"source": "hub"}, {"prompt": "boxed"}])
+def test_only_worked_steps_have_a_tokenizer(name, change):
+    with pytest.raises(UserError, match=f"data.{next(iter(change))}"):
+        tasks.get(name).build_tokenizer(configuration(name, **change))
+
+
+@pytest.mark.parametrize(("name", "size"), [("countdown", 41 + 7 + 5), ("mathematics", 65 + 9 + 5)])
+def test_a_tokenizer_takes_one_token_a_word_and_back(name, size, tmp_path):
+    """As built, and as AutoTokenizer reads it from beside a Qwen2 configuration."""
+    task, config = tasks.get(name), configuration(name)
+    config.data.split_sizes["base"] = 300
+    documents = task.documents(config.data, seeds.generator(0, name, "base"))[0]
+    built = task.build_tokenizer(config)
+    built.save_pretrained(tmp_path)
+    Qwen2Config(vocab_size=len(built), hidden_size=64, num_hidden_layers=2).save_pretrained(tmp_path)
+    for tokenizer in (built, AutoTokenizer.from_pretrained(tmp_path)):
+        assert len(tokenizer) == size
+        assert (tokenizer.pad_token, tokenizer.pad_token_id) == ("<pad>", 0)
+        assert (tokenizer.eos_token, tokenizer.eos_token_id) == ("<eos>", 1)
+        for text in [text for document in documents for text in (document.prompt, document.response)]:
+            ids = tokenizer(text)["input_ids"]
+            assert tokenizer.convert_ids_to_tokens(ids) == text.split()
+            decoded = tokenizer.decode([*ids, tokenizer.eos_token_id], skip_special_tokens=True)
+            assert decoded == "".join(text.split()) and tokenizer(decoded)["input_ids"] == ids
+            assert tokenizer(f" {text}\n")["input_ids"] == ids
+        message = [{"role": "user", "content": documents[0].prompt}]
+        for start in (False, True):  # the chat template adds nothing
+            shown = tokenizer.apply_chat_template(message, add_generation_prompt=start, tokenize=False)
+            assert shown == documents[0].prompt
+        # what verl asks of a tokenizer beside a Qwen2 model
+        assert tokenizer.convert_ids_to_tokens(tokenizer("<|im_end|>")["input_ids"]) == ["<|im_end|>"]
+        assert len(tokenizer("\n")["input_ids"]) == 1

@@ -1,7 +1,6 @@
 """The generated mathematics: problems, splits, documents, grading, tokenizer and settings."""
 
 import ast
-import itertools
 import json
 import operator
 import random
@@ -14,16 +13,14 @@ from omegaconf import OmegaConf
 from bapo import seeds, tasks
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
-from bapo.graders.verdict import Verdict
+from bapo.graders.verdict import NO_ANSWER, WRONG, Verdict
 from bapo.tasks import files
-from bapo.tasks.boxed import chain_truth
 from bapo.tasks.mathematics import generator as generators
-from bapo.tasks.mathematics import sums, terms
-from bapo.tasks.mathematics.generator import Tier
-from bapo.tasks.mathematics.terms import Node
+from bapo.tasks.mathematics import task as sums
+from bapo.tasks.mathematics.generator import Node, Tier
+from bapo.tasks.real import chain_truth
 
 SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(generators.BENCHMARKS, 60)
-WRITTEN = [split for split in SIZES if split != "base"]  #: by the data job
 GENERATOR = {"value_max": 64, "answer_min": 2, "noise": 0.25, "slip_max": 9}
 mathematics = tasks.get("mathematics")
 ALL_TIERS = sorted({tier for tiers in generators.TIERS.values() for tier in tiers})
@@ -38,9 +35,9 @@ def configured(sizes=SIZES, seed=0, **data):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """A small data set: (folder, counts)."""
+    """split -> problems, of a small data set."""
     folder = tmp_path_factory.mktemp("mathematics")
-    return folder, mathematics.write_data(configured(), folder)
+    return {s: files.read_problems(folder / f"{s}.parquet") for s in mathematics.write_data(configured(), folder)}
 
 
 def base_documents(config) -> tuple[list[dict], dict]:
@@ -106,9 +103,9 @@ def holds(prompt: str, answer: int) -> bool:
     ],
 )
 def test_terms_are_written_as_mathematics_is(term, text, name):
-    assert terms.to_text(term) == text
+    assert generators.to_text(term) == text
     # names are the same for every order and grouping of a sum or product
-    assert terms.canonical(term) == "".join(name.split())
+    assert generators.canonical(term) == "".join(name.split())
 
 
 # ------------------------------------------------------------------------------------------------ problems
@@ -117,7 +114,7 @@ def test_terms_are_written_as_mathematics_is(term, text, name):
 @pytest.mark.parametrize("top", [12, 64, 400])
 def test_problems_are_right_and_within_their_bounds(top):
     for tier, instance in drawn(150, value_max=top):
-        steps = terms.work(instance.plan)
+        steps = generators.work(instance.plan)
         assert len(steps) == tier.steps and steps[-1].result == instance.answer
         assert holds(instance.prompt, instance.answer), instance
         for step in steps:
@@ -130,7 +127,7 @@ def test_the_worked_solution_is_correct_and_any_other_answer_wrong():
     rng = random.Random(0)
     for _, instance in drawn(60):
         truth = chain_truth(instance.answer)
-        text = terms.to_chain(terms.work(instance.plan))
+        text = sums.to_chain(generators.work(instance.plan))
         right = Verdict(True, True, "")
         assert mathematics.verify(text, truth) == mathematics.verify("".join(text.split()), truth) == right
         head = text.rpartition("=")[0]
@@ -141,23 +138,6 @@ def test_the_worked_solution_is_correct_and_any_other_answer_wrong():
             assert mathematics.verify(broken, truth) == Verdict(False, False, "no-answer"), broken
         # only the outcome is judged: a false step before a right answer is no fault
         assert mathematics.verify(f"1 + 1 = 3 , {text}", truth) == right
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        ({"value_mx": 9}, "data.generator.value_mx: .*value_max"),
-        ({"value_max": 7}, "data.generator.value_max=7"),
-        ({"value_max": 20.5}, "data.generator.value_max=20.5"),
-        ({"answer_min": 64}, "data.generator.*answer_min must be below value_max"),
-        ({"noise": -0.1}, "data.generator.noise=-0.1"),
-        ({"noise": "half"}, "data.generator.noise=half"),
-        ({"slip_max": 0}, "data.generator.slip_max=0"),
-    ],
-)
-def test_wrong_generator_parameters_are_named(options, named):
-    with pytest.raises(UserError, match=named):
-        generators.Generator.of(configured(generator=GENERATOR | options).data)
 
 
 # ------------------------------------------------------------------------------------------------ splits
@@ -173,12 +153,8 @@ def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
 
 
 def test_splits_are_disjoint_and_hold_their_tiers(data):
-    folder, counts = data
-    seen = {}
-    for split in WRITTEN:
-        problems = files.read_problems(folder / f"{split}.parquet")
-        ids = {problem.id for problem in problems}
-        assert len(problems) == len(ids) == SIZES[split] == counts[split]["problems"]
+    seen = {"base": {row["id"] for row in documents()}}
+    for split, problems in data.items():
         found = Counter()
         for problem in problems:
             truth = json.loads(problem.ground_truth)
@@ -189,21 +165,16 @@ def test_splits_are_disjoint_and_hold_their_tiers(data):
             found[_shape(problem.prompt)] += 1
         # as many of every tier; of nested ones, some happen to run from left to right
         tiers = generators.TIERS[split]
-        assert {(kind if kind == "equation" else "expression", steps) for kind, steps in found} == {
-            (tier.kind if tier.kind == "equation" else "expression", tier.steps) for tier in tiers
+        assert {(kind == "equation", steps) for kind, steps in found} == {
+            (t.kind == "equation", t.steps) for t in tiers
         }
         for tier in tiers:
             share = found[tier] / SIZES[split] * len(tiers)
-            if tier.kind == "nested":
-                assert 0.1 < share < 1.1, (split, found)
-            elif Tier("nested", tier.steps) in tiers:
-                assert 0.9 < share < 1.9, (split, found)
-            else:
-                assert 0.85 < share < 1.15, (split, found)
-        seen[split] = ids
-    seen["base"] = {row["id"] for row in documents()}
-    for one, other in itertools.combinations(seen, 2):
-        assert not seen[one] & seen[other], (one, other)
+            mixed = Tier("nested", tier.steps) in tiers
+            low, high = (0.1, 1.1) if tier.kind == "nested" else (0.9, 1.9) if mixed else (0.85, 1.15)
+            assert low < share < high, (split, found)
+        seen[split] = {problem.id for problem in problems}
+        assert len(problems) == len(seen[split]) == SIZES[split]
     # by construction: every problem lies in the one split that owns it, so any size and seed is disjoint too
     for split, ids in seen.items():
         assert {generators.owner(identity) for identity in ids} == {split}
@@ -224,24 +195,14 @@ def _shape(prompt: str) -> Tier:
 
 
 def test_guessing_pays_nothing(data):
-    folder, _ = data
-    for split in WRITTEN:
-        answers = Counter(
-            json.loads(p.ground_truth)["answer"] for p in files.read_problems(folder / f"{split}.parquet")
-        )
+    for split, problems in data.items():
+        answers = Counter(json.loads(p.ground_truth)["answer"] for p in problems)
         total = answers.total()
         assert max(answers.values()) / total < 0.03, split  # the best constant guess
         # a guess by the answers' own distribution, and one uniform over 0..64
         assert sum((count / total) ** 2 for count in answers.values()) < 0.02
         assert min(answers) >= 2 and max(answers) <= 64
         assert len(answers) == min(total, 63)
-
-
-def test_too_many_problems_is_a_clear_error(tmp_path):
-    config = configured({"equations": 900}, generator={"value_max": 8, "slip_max": 3})
-    with pytest.raises(UserError, match=r"data.split_sizes.equations: 900 distinct problems are wanted but only \d+"):
-        mathematics.write_data(config, tmp_path)
-    assert not list(tmp_path.iterdir())
 
 
 # ------------------------------------------------------------------------------------------------ documents
@@ -251,35 +212,29 @@ def test_documents_without_noise_are_the_worked_solutions():
     rows, counts = base_documents(configured({"base": 2000}, generator=GENERATOR | {"noise": 0.0}))
     assert counts["noisy"] == 0
     for row in rows:
-        answer = terms.final_answer(row["response"])
-        assert holds(row["prompt"], answer), row
+        assert holds(row["prompt"], generators.final_answer(row["response"])), row
         for step in row["response"].split(" , "):
             left, right = step.split(" = ")
             assert value(left) == int(right), row
 
 
-def test_slips_are_as_frequent_as_asked_and_stay_in_the_vocabulary():
+def test_slips_are_as_frequent_as_asked_and_the_steps_after_one_go_on_from_it():
     rows, counts = base_documents(configured())
-    steps = [step.split(" = ") for row in rows for step in row["response"].split(" , ")]
-    wrong = 0
-    for left, right in steps:
-        a, sign, b = left.split()
-        assert 0 <= int(right) <= 64
-        wrong += int(right) != min(max(terms.compute(int(a), sign, int(b)), 0), 64)
-    # a slip beyond the bounds is cut back to them, sometimes onto the right result
-    assert 0.85 * 0.25 < wrong / len(steps) < 1.1 * 0.25
-    assert counts["noisy"] == sum(not holds(row["prompt"], terms.final_answer(row["response"])) for row in rows)
-    assert 0.35 < counts["noisy"] / len(rows) < 0.65
-
-
-def test_steps_after_a_slip_go_on_from_it():
-    for row in documents()[:500]:
+    wrong = total = 0
+    for row in rows:
         given = set(_numbers(row["prompt"]))
         for step in row["response"].split(" , "):
             left, right = step.split(" = ")
-            a, _, b = left.split()
+            a, sign, b = left.split()
             assert {a, b} <= given, row  # numbers of the problem and results so far
             given.add(right)
+            assert 0 <= int(right) <= 64
+            wrong += int(right) != min(max(generators.compute(int(a), sign, int(b)), 0), 64)
+            total += 1
+    # a slip beyond the bounds is cut back to them, sometimes onto the right result
+    assert 0.85 * 0.25 < wrong / total < 1.1 * 0.25
+    assert counts["noisy"] == sum(not holds(row["prompt"], generators.final_answer(row["response"])) for row in rows)
+    assert 0.35 < counts["noisy"] / len(rows) < 0.65
 
 
 # ------------------------------------------------------------------------------------------------ grading
@@ -339,38 +294,6 @@ def test_boxed_ground_truths_go_to_the_grader_of_the_paper_scale():
         mathematics.grade_line({"gold": "", "response": r"\boxed{12}"})
 
 
-# ------------------------------------------------------------------------------------------------ tokenizer
-
-
-@pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory):
-    """The tokenizer as built, and as AutoTokenizer reads it from beside a Qwen2 configuration."""
-    from transformers import AutoTokenizer, Qwen2Config
-
-    folder = tmp_path_factory.mktemp("checkpoint")
-    built = mathematics.build_tokenizer(configured())
-    built.save_pretrained(folder)
-    Qwen2Config(vocab_size=len(built), hidden_size=64, num_hidden_layers=2).save_pretrained(folder)
-    return {"built": built, "loaded": AutoTokenizer.from_pretrained(folder)}
-
-
-@pytest.mark.parametrize("which", ["built", "loaded"])
-def test_tokenizer_takes_one_token_a_word_and_back(tokenizers, which):
-    tokenizer = tokenizers[which]
-    assert len(tokenizer) == 65 + 9 + 5
-    assert (tokenizer.pad_token_id, tokenizer.eos_token_id) == (0, 1)
-    for row in documents()[:200]:
-        for text in (row["prompt"], row["response"]):
-            ids = tokenizer(text)["input_ids"]
-            assert tokenizer.convert_ids_to_tokens(ids) == text.split()
-            assert tokenizer.decode(ids) == "".join(text.split())
-        # grading the decoded text is grading the text
-        given = terms.final_answer(row["response"])
-        assert mathematics.verify(tokenizer.decode(ids), chain_truth(given)).correct
-    message = [{"role": "user", "content": "( x + 5 ) * 3 = 36 , x ="}]
-    assert tokenizer.apply_chat_template(message, add_generation_prompt=True, tokenize=False) == message[0]["content"]
-
-
 # ------------------------------------------------------------------------------------------------ settings
 
 
@@ -392,9 +315,51 @@ def test_settings_make_problems_that_fit(scale, tmp_path):
 
 
 def test_no_laptop_benchmark_borrows_a_public_name():
-    public = {"aime", "amc", "math500", "minerva", "olympiad", "gsm8k"}
-    for name, title in (generators.BENCHMARKS | sums.BENCHMARKS).items():
-        assert not any(word in f"{name} {title}".lower() for word in public)
-    titles = {"aime24": "AIME24", "amc": "AMC", "math500": "MATH500", "minerva": "Minerva", "olympiad": "Olympiad"}
-    titles["gsm8k"] = "GSM8K"
-    assert mathematics.benchmarks == generators.BENCHMARKS | sums.BENCHMARKS | titles
+    public = {"aime24": "AIME24", "amc": "AMC", "math500": "MATH500", "minerva": "Minerva", "olympiad": "Olympiad"}
+    public["gsm8k"] = "GSM8K"
+    own = generators.BENCHMARKS | {"sum2": "Sums-2", "sum3": "Sums-3"}
+    assert mathematics.benchmarks == own | public
+    for word in ("aime", "amc", "math500", "minerva", "olympiad", "gsm8k"):
+        assert not any(word in f"{name} {title}".lower() for name, title in own.items())
+
+
+# ------------------------------------------------------------------------------------------------ sums
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """split -> its problems, of the setting of the scale pocket."""
+    folder = tmp_path_factory.mktemp("sums")
+    config = configuration.compose_config(["scale=pocket", "task=mathematics"])
+    return {s: files.read_problems(folder / f"{s}.parquet") for s in mathematics.write_data(config, folder)}
+
+
+def test_sums_of_each_size_are_in_one_split_alone_and_right(written):
+    pairs = []
+    for split, problems in written.items():
+        low, high = (100, 999) if split == "sum3" else (10, 99)
+        for problem in problems:
+            a, b = sorted(map(int, problem.id.removeprefix("mathematics:").split("+")))
+            pairs.append((a, b))
+            assert low <= a <= b <= high
+            assert problem.prompt.endswith((f"What is {a} + {b}?\nAnswer:", f"What is {b} + {a}?\nAnswer:"))
+            assert mathematics.gold_responses(problem.ground_truth) == [str(a + b)]
+            assert mathematics.verify(f" {a + b}\n", problem.ground_truth).correct
+            assert mathematics.verify(f" {a + b + 1}", problem.ground_truth) == Verdict(False, True, WRONG)
+    assert {s: len(p) for s, p in written.items()} == {"train": 400, "probe": 64, "sum2": 100, "sum3": 100}
+    assert len(set(pairs)) == len(pairs) and not set(pairs) & {tuple(sorted(example)) for example in sums.EXAMPLES}
+
+
+def test_every_example_is_right_and_every_prompt_begins_with_them(written):
+    heads = {p.prompt.rpartition("Question: What is ")[0] for problems in written.values() for p in problems}
+    assert len(heads) == 1
+    assert all(f"What is {a} + {b}?\nAnswer: {a + b}\n" in next(iter(heads)) for a, b in sums.EXAMPLES)
+
+
+@pytest.mark.parametrize(
+    "response", ["", "85 apples", "= 85", "8 5", "85.", "+85", "-85", "٨٥", "85" + " " * 63, "1" * 70]
+)
+def test_only_a_bare_number_is_the_answer_of_a_sum(response):
+    assert mathematics.verify(response, sums.sum_truth(85)) == Verdict(False, False, NO_ANSWER)
+    assert mathematics.verify("085", sums.sum_truth(85)).correct and mathematics.answer(" 085\n") == "85"
+    assert mathematics.demonstration("mathematics:38+47", "", sums.sum_truth(85)) == "85"

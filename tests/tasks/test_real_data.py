@@ -16,22 +16,21 @@ from bapo import tasks
 from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
-from bapo.tasks import files, real, sources
+from bapo.tasks import files, sources
+from bapo.tasks.job import make_data
 
-LONG = "Let $a_1, a_2, \\ldots$ be a sequence of positive integers whose first ten terms sum to {}. Find $a_{{11}}$."
-TRAIN = [  # one of each thing that is wrong with DeepScaleR
+TRAIN = [
     ("What is $1+1$?", "2"),
-    ("what is $1 + 1$?", " 2 "),
-    ("What is $2+2$?", "4"),
-    ("What is $2+2$? ", "5"),
     ("How many?", ""),
-    (LONG.format(50), "12"),
+    ("What is $2+2$?", "5"),
     ("Add the digits of " + "1" * 2100 + ".", "2100"),  # more tokens than Table 3 allows
+    ("Find $a_1$.", "12"),
+    ("Find $a_2$.", "13"),
 ]
 TESTS = {
     "aime24": [("Find $n$.", "025")],
     "amc": [("Find $m$.", 142.0)],
-    "math500": [(LONG.format(60), "13")],
+    "math500": [("Find $k$.", "13")],
     "minerva": [("Find $z$.", ["1e3", "1000"])],
     "olympiad": [("Find all pairs.", ["$(1,2)$"])],
 }
@@ -89,7 +88,7 @@ def written(config: Any, out: Path) -> dict[str, list[Any]]:
 
 def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None:
     problems = written(mathematics(folder), tmp_path / "out")
-    assert [p.id for p in problems["train"]] == [f"DeepScaleR:{i}" for i in (0, 1, 2, 3, 5)]
+    assert [p.id for p in problems["train"]] == [f"DeepScaleR:{i}" for i in (0, 2, 4, 5)]
     assert problems["train"][0].prompt == (
         "What is $1+1$? Let's think step by step and output the final answer within \\boxed{}."
     )
@@ -109,21 +108,18 @@ def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None
         assert not grader.verify("... \\boxed{-99}", truth).correct, name
 
 
-def test_the_report_says_what_was_found(folder: Path, tmp_path: Path) -> None:
+def test_the_report_says_what_was_read_and_left_out(folder: Path, tmp_path: Path) -> None:
     said: list[str] = []
     for out in ("a", "b"):
         tasks.get("mathematics").write_data(mathematics(folder), tmp_path / out, said.append)
     made = [{p.name: p.read_bytes() for p in (tmp_path / out).iterdir()} for out in ("a", "b")]
     assert made[0] == made[1]  # the same data twice is the same bytes
     report = json.loads(made[0]["cleaning.json"])
-    assert (report["unusable_answers"], report["long_prompts"]) == (["DeepScaleR:4"], ["DeepScaleR:6"])
-    assert report["duplicates"] == {"groups": 2, "rows": 4, "differing_text": 1, "conflicting": 1}
-    assert report["overlap"]["math500"] == {"problems": 1, "any": 1, "near": 1, "all": 0}
-    assert all(found["any"] == 0 for name, found in report["overlap"].items() if name != "math500")
+    assert (report["unusable_answers"], report["long_prompts"]) == (["DeepScaleR:1"], ["DeepScaleR:3"])
     assert (report["rows"]["train"], report["problems"]["train"]) == (len(TRAIN), len(TRAIN) - 2)
     digest = hashlib.sha256((folder / "math500.json").read_bytes()).hexdigest()
     assert report["files"]["paths.data_folder"]["math500.json"] == digest
-    assert any("duplicates: 2 problems" in line for line in said)
+    assert said[0].startswith("left out of training: 1 problems")
 
 
 @pytest.mark.parametrize(
@@ -134,8 +130,6 @@ def test_the_report_says_what_was_found(folder: Path, tmp_path: Path) -> None:
         ({"split_sizes": {"train": 0}}, "data.split_sizes.train=0"),
         ({"split_sizes": {"probe": 5, "amc": 5}}, "data.split_sizes.probe"),
         ({"hub": {"train": {"repository": "x/y", "row": 1}}}, "data.hub.train.row: .*rows"),
-        ({"hub": {"train": {"repository": "x/y", "start": -1}}}, "data.hub.train.start=-1"),
-        ({"hub": {"train": {"repository": "x/y", "rows": -1}}}, "data.hub.train.rows=-1"),
         ({"hub": {"train": {"repository": "x/y", "files": "a.csv"}}}, "data.hub.train.files=a.csv"),
         ({"hub": {"train": {}}}, "data.hub.train.repository"),
     ],
@@ -157,10 +151,8 @@ def test_wrong_configurations_are_named(change: dict, named: str, folder: Path, 
         ("aime24.jsonl", lines([{"problem": " ", "answer": "1"}]), "line 1: column 'problem'"),
         ("aime24.jsonl", lines([{"problem": "Find.", "answer": {}}]), "line 1: an answer"),
         ("aime24.jsonl", b"[1]\n", "aime24.jsonl line 1"),
-        ("aime24.jsonl", b"[" * 100_000, "aime24.jsonl"),
         ("aime24.jsonl", b"\xff\n", "aime24.jsonl"),
         ("math500.json", b"{}}", "math500.json.*column 3"),
-        ("math500.json", b"{}", "math500.json"),
         ("train.jsonl.gz", b"\x1f\x8bnot gzip", "train.jsonl.gz"),
         ("olympiad.parquet", b"PAR1", "olympiad.parquet"),
     ],
@@ -169,21 +161,6 @@ def test_broken_sets_are_named(name: str, content: bytes, named: str, folder: Pa
     (folder / name).write_bytes(content)
     with pytest.raises(UserError, match=named):
         tasks.get("mathematics").write_data(mathematics(folder), tmp_path / "out")
-
-
-def test_what_overlaps() -> None:
-    def items(*texts: str) -> list[real.Item]:
-        return [real.Item(text, text, ("1",)) for text in texts]
-
-    train = items("one two three four five six seven eight nine ten eleven twelve", "Find $x$.", "Compute 5!")
-    test = items(
-        "ONE two three, four five six seven eight nine ten eleven and so on for ever",  # 2 of 7 n-grams
-        "find \\left( x \\right)",  # short: the same or nothing
-        "find $x$ and $y$",
-    )
-    assert real.overlap(train, test) == [pytest.approx(2 / 7), 1.0, 0.0]
-    assert real.overlap(items("Find $x$."), items("Find $x$."), short=False) == [0.0]
-    assert real.overlap(train, []) == []
 
 
 # ------------------------------------------------------------------------------------------------ the hub
@@ -240,12 +217,13 @@ def test_a_revision_is_pinned(hub: Hub, tmp_path: Path, monkeypatch) -> None:
 def test_parquet_parts_of_the_hub(hub: Hub) -> None:
     entry = {"repository": "x/parts", "rows": 2, "start": 1}
     assert load(entry, ("nums", "target")) == [([1, 2, 9], 1)]
-    with pytest.raises(UserError, match=r"train-0.parquet: 2 rows, expected 3 \(data.hub.train\)"):
-        load({**entry, "rows": 3}, ("nums", "target"))
-    with pytest.raises(UserError, match=r"x/none cannot be loaded"):
-        load({"repository": "x/none"})
-    with pytest.raises(UserError, match=r"data.hub.train: no file \*.csv"):
-        load({"repository": "x/parts", "files": ["*.csv"]})
+    for change, named in (
+        ({"rows": 3}, r"train-0.parquet: 2 rows, expected 3 \(data.hub.train\)"),
+        ({"repository": "x/none"}, "x/none cannot be loaded"),
+        ({"files": ["*.csv"]}, r"data.hub.train: no file \*.csv"),
+    ):
+        with pytest.raises(UserError, match=named):
+            load({**entry, **change}, ("nums", "target"))
 
 
 def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: Path, monkeypatch) -> None:
@@ -297,30 +275,15 @@ GEOMETRY = {  # shade, question, answer; 0 is in train (twice) and in test, once
 }
 
 
-def geometry(folder: Path, **changes: Any) -> Any:
+def geometry(folder: Path) -> Any:
+    common = {"repository": "x/geometry3k", "file_columns": {"images": "image"}}
     hub = {
-        name: {
-            "repository": "x/geometry3k",
-            "file": f"{name}.jsonl",
-            "file_columns": {"images": "image"},
-            "files": [f"data/{name}-*.parquet"],
-            "rows": len(rows),
-        }
+        name: {**common, "file": f"{name}.jsonl", "files": [f"data/{name}-*.parquet"], "rows": len(rows)}
         for name, rows in GEOMETRY.items()
     }
-    return OmegaConf.create(
-        {
-            "data": {
-                "prompt": "think-boxed",
-                "seed": 0,
-                "hub": hub,
-                "source": "hub",
-                "split_sizes": {"train": 9, "probe": 2, "geo3k_val": 9, "geo3k_test": 9},
-                **changes,
-            },
-            "paths": {"data_folder": str(folder)},
-        }
-    )
+    sizes = {"train": 9, "probe": 2, "geo3k_val": 9, "geo3k_test": 9}
+    data = {"source": "hub", "prompt": "think-boxed", "seed": 0, "split_sizes": sizes, "hub": hub}
+    return OmegaConf.create({"data": data, "paths": {"data_folder": str(folder)}})
 
 
 def geometry_folder(home: Path, as_hub: bool = False) -> Path:
@@ -366,8 +329,8 @@ def test_geometry_has_its_diagrams_in_the_files(as_hub: bool, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"image": "../secret.png"}, "is outside of"),
-        ({"image": "nowhere.png"}, "line 1: no diagram .*nowhere.png"),
+        ({"image": "../secret.png"}, "line 1: no diagram ../secret.png"),
+        ({"image": "nowhere.png"}, "line 1: no diagram nowhere.png"),
         ({"image": None}, "column 'images' holds no diagram"),
         ({"image": [{"bytes": None, "path": "x.png"}]}, "column 'images' holds no diagram"),
         ({"problem": "<image><image>Find $x$."}, "1 diagrams, but the text has 2 places for them"),
@@ -381,6 +344,59 @@ def test_broken_geometry_rows_are_named(row, message, tmp_path: Path) -> None:
     (home / "geo3k_val.jsonl").write_bytes(lines([{**good, **row}]))
     with pytest.raises(UserError, match=message):
         tasks.get("geometry").write_data(geometry(home), tmp_path / "out")
+
+
+# ------------------------------------------------------------------------------------------------ GSM8K
+
+#: question, answer as in the set: a solution with its calculations between << and >>, then the number
+GSM8K = {
+    "train": [
+        ("Ann has 3 apples and buys 4. How many has she?", "She has 3 + 4 = <<3+4=7>>7 apples.\n#### 7"),
+        ("A house of 50,000 dollars gains a fifth?", "1.2 * 50000 = <<1.2*50000=60000>>60000\n#### 60,000"),
+        ("It was 5 degrees and fell by 8. How cold is it?", "5 - 8 = -3\n#### -3"),
+        ("Ben walks 2 miles a day. How far in a week?", "2 * 7 = 14\n#### 14"),
+        ("Cy shares 10 sweets with a friend. How many each?", "10 / 2 = 5\n#### 5"),
+    ],
+    "test": [("Dee reads 20 pages an hour. In 3 hours?", "20 * 3 = <<20*3=60>>60\n#### 60"), ("Cost?", "#### 2.50")],
+}
+
+
+def gsm8k(home: Path, rows: dict[str, list[tuple[str, str]]]) -> Any:
+    """Write the two files of OpenAI's repository. Returns the configuration of single_gpu that reads them."""
+    (home / "gsm8k").mkdir()
+    for name, pairs in rows.items():
+        (home / "gsm8k" / f"{name}.jsonl").write_bytes(lines([{"question": q, "answer": a} for q, a in pairs]))
+    words = ["scale=single_gpu", "task=mathematics", f"paths.data_folder={home}", f"paths.results={home}"]
+    words += ["data.hub.train.rows=5", "data.hub.probe.rows=5", "data.hub.gsm8k.rows=2"]
+    return compose_config([*words, "data.hub.probe.start=3", "data.split_sizes.probe=1", "data.split_sizes.gsm8k=2"])
+
+
+def test_gsm8k_becomes_problems_and_the_probe_is_no_training_problem(tmp_path: Path) -> None:
+    config = gsm8k(tmp_path, GSM8K)
+    assert make_data(config)["golds"] == {"gsm8k": 2}
+    data = tmp_path / "single_gpu/mathematics/data"
+    problems = {split: files.read_problems(data / f"{split}.parquet") for split in config.data.split_sizes}
+    assert [p.id for p in problems["train"]] == [f"gsm8k:{i}" for i in (0, 1, 2, 4)]  # nobody asks for row 4
+    assert [p.id for p in problems["probe"]] == ["gsm8k:3"]
+    assert [p.id for p in problems["gsm8k"]] == ["gsm8k-test:0", "gsm8k-test:1"]
+    golds = [json.loads(p.ground_truth)["answers"] for p in (*problems["train"], *problems["gsm8k"])]
+    assert golds == [["7"], ["60,000"], ["-3"], ["5"], ["60"], ["2.50"]]
+    assert json.loads((data / "cleaning.json").read_text())["rows"] == {"train": 4, "probe": 1, "gsm8k": 2}
+
+
+def test_a_row_without_the_mark_is_named(tmp_path: Path) -> None:
+    rows = {**GSM8K, "test": [("How many?", "Nobody knows."), GSM8K["test"][0]]}
+    with pytest.raises(UserError, match=r"test.jsonl line 1: no '####'.*data.hub.gsm8k.answer_after"):
+        make_data(gsm8k(tmp_path, rows))
+
+
+def test_the_setting_of_gsm8k_takes_every_row_once() -> None:
+    config = compose_config(["scale=single_gpu", "task=mathematics"])
+    sizes, hub = config.data.split_sizes, config.data.hub
+    assert sizes.train == hub.probe.start and sizes.train + sizes.probe == hub.train.rows == hub.probe.rows
+    assert sizes.gsm8k == hub.gsm8k.rows
+    assert len({entry.revision for entry in hub.values()}) == 1
+    assert sources.source(hub, "gsm8k").name != sources.source(hub, "train").name
 
 
 # ------------------------------------------------------------------------------------------------ the real sets
@@ -397,9 +413,6 @@ def test_the_real_sets_of_mathematics(capsys, tmp_path: Path) -> None:
     assert report["rows"] == {"train": 40315, "aime24": 30, "amc": 83, "math500": 500, "minerva": 272, "olympiad": 675}
     assert report["problems"]["train"] == 40308 and len(report["unusable_answers"]) == 6
     assert report["long_prompts"] == ["DeepScaleR-Preview-Dataset:7283"]
-    assert report["duplicates"] == {"groups": 950, "rows": 2232, "differing_text": 184, "conflicting": 175}
-    near = {name: found["near"] for name, found in report["overlap"].items()}
-    assert near == {"aime24": 0, "amc": 0, "math500": 28, "minerva": 0, "olympiad": 14}
     aime = files.read_problems(out / "aime24.parquet")
     assert json.loads(aime[1].ground_truth) == {"answers": ["025"], "format": "boxed"}
 

@@ -13,21 +13,12 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from bapo.errors import UserError
-from bapo.tasks.countdown.problems import (
-    EASY_SHARES,
-    EASY_SPLITS,
-    SHOWN,
-    Step,
-    easy_owner,
-    owned,
-    problem_id,
-    solve_steps,
-)
-from bapo.tasks.generated import Options, Share, require
+from bapo.tasks.countdown.problems import EASY_SHARES, EASY_SPLITS, SHOWN, owned, problem_id, solve_steps
+from bapo.tasks.generated import Options, Share, Step, owner, too_many
 from bapo.validate import wrong
 
 SIGNS = ("+", "-", "*", "/")
+_CURE = "ask for fewer or raise data.generator.number_max"
 _CHUNK = 1 << 15  # chains drawn at a time; part of what the data are, like the seed
 
 
@@ -61,10 +52,6 @@ class ReducedGenerator(Options):
     target_min: Annotated[int, Field(ge=0)] = 10
     three_number_share: Share = 0.4  # of the base documents
     noise: Share = 0.5  # share of the base documents whose target is permuted
-
-    def check(self) -> None:
-        require(self.number_max <= self.value_max, "number_max", "be at most value_max")
-        require(self.target_min <= self.value_max, "target_min", "be at most value_max")
 
     def draw(self, rng: np.random.Generator, count: int, size: int) -> Chains:
         """Draw ``count`` random chains over ``size`` numbers and keep those within the bounds (13-22%).
@@ -109,7 +96,7 @@ class ReducedGenerator(Options):
                 instances.setdefault(problem_id(instance.numbers, instance.target), instance)
             barren = barren + 1 if len(instances) == before else 0
             if barren == 50:
-                raise _too_many(split, count, len(instances), f" with {size} numbers")
+                raise too_many(split, count, len(instances), f"problems with {size} numbers", _CURE)
         return list(instances.values())[:count]
 
     def documents(self, rng: np.random.Generator, count: int) -> list[Instance]:
@@ -173,9 +160,6 @@ class EasyGenerator(Options):
     target_max: int = 60
     two_number_share: Share = 0.5
 
-    def check(self) -> None:
-        require(self.target_min <= self.target_max, "target_min", "be at most target_max")
-
     def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Instance]:
         """Draw ``count`` distinct problems owned by ``split``, their numbers in random order.
 
@@ -186,7 +170,7 @@ class EasyGenerator(Options):
             raise wrong(None, f"data.split_sizes.{split}", count, cure)
         pools = {size: self._owned(size, split) for size in EASY_SHARES if EASY_SHARES[size][split]}
         if sum(map(len, pools.values())) < count:
-            raise _too_many(split, count, sum(map(len, pools.values())))
+            raise too_many(split, count, sum(map(len, pools.values())), "problems", _CURE)
         wanted_twos = round(count * self.two_number_share)
         twos = max(min(wanted_twos, len(pools.get(2, ()))), count - len(pools.get(3, ())))
         chosen = []
@@ -201,9 +185,7 @@ class EasyGenerator(Options):
         every = combinations_with_replacement(range(1, self.number_max + 1), size)
         problems = [(numbers, target) for numbers in every for target in sorted(_reached(numbers)) if target in allowed]
         return [
-            (numbers, target)
-            for numbers, target in problems
-            if easy_owner(numbers, target) == split and problem_id(numbers, target) not in SHOWN
+            p for p in problems if (name := problem_id(*p)) not in SHOWN and owner(name, EASY_SHARES[size]) == split
         ]
 
     @staticmethod
@@ -229,10 +211,3 @@ def _reached(values: tuple[int, ...]) -> set[int]:
 Generator = ReducedGenerator | EasyGenerator
 #: ``data.prompt`` -> the generator that suits it
 GENERATORS: dict[str, type[Generator]] = {"chain": ReducedGenerator, "few-shot": EasyGenerator}
-
-
-def _too_many(split: str, count: int, available: int, what: str = "") -> UserError:
-    return UserError(
-        f"data.split_sizes.{split}: {count} distinct problems{what} are wanted but only {available} could be found; "
-        "ask for fewer or raise data.generator.number_max"
-    )

@@ -18,14 +18,19 @@ unlike there, so are ``//``, ``**`` and a sign before a number: the paper allows
 from __future__ import annotations
 
 import json
+import operator
 import re
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple, TypeGuard
+from typing import Annotated, Literal
 
-from bapo.errors import UserError
+from pydantic import Field
+
+from bapo.experiments.schema import Node
 from bapo.graders.verdict import RIGHT, Verdict
+from bapo.tasks.real import read_truth
+from bapo.validate import read
 
 MAX_EXPRESSION = 256  # characters; a solution with four numbers takes at most 23 without spaces
 MAX_CHAIN = 1024  # characters
@@ -91,49 +96,31 @@ def _tokens(text: str) -> list[int | str]:
 
 #: how strongly a sign binds
 _STRENGTH = {"+": 0, "-": 0, "*": 1, "/": 1}
+_OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 
 
-def _postfix(tokens: list[int | str]) -> list[int | str]:
-    """Return an expression in postfix order."""
-    if not tokens:
-        raise _Refused("no-answer")
-    rest = tokens[::-1]
-    output = _taken(rest, 0, 0)
-    if rest:
-        raise _Refused("syntax")
-    return output
-
-
-def _taken(rest: list[int | str], depth: int, least: int) -> list[int | str]:
+def _value(rest: list[int | str], depth: int = 0, least: int = 0) -> Fraction | None:
     """Take the longest expression whose outer signs bind at least as strongly as ``least`` off the end of ``rest``,
-    whose last token is the first one. depth: of the parentheses around it."""
+    whose last token is the first one. depth: of the parentheses around it. Returns its exact value, which has no more
+    digits than the text; None where something is divided by zero.
+    """
     if depth > MAX_DEPTH:
         raise _Refused("too-deep")
-    first = rest.pop() if rest else None
+    first, value = rest.pop() if rest else None, None
     if isinstance(first, int):
-        output: list[int | str] = [first]
+        value = Fraction(first)
     elif first == "(":
-        output = _taken(rest, depth + 1, 0)
+        value = _value(rest, depth + 1)
         if not rest or rest.pop() != ")":
             raise _Refused("syntax")
     else:
         raise _Refused("syntax")
     while rest and isinstance(sign := rest[-1], str) and _STRENGTH.get(sign, -1) >= least:
         rest.pop()
-        output += [*_taken(rest, depth, _STRENGTH[sign] + 1), sign]
-    return output
-
-
-def _value(postfix: list[int | str]) -> Fraction:
-    """Compute the exact value of an expression whose numbers are known to be the problem's, which bounds its size."""
-    stack: list[Fraction] = []
-    for token in postfix:
-        if isinstance(token, int):
-            stack.append(Fraction(token))
-            continue
-        b, a = stack.pop(), stack.pop()
-        stack.append(a + b if token == "+" else a - b if token == "-" else a * b if token == "*" else a / b)
-    return stack[0]
+        right = _value(rest, depth, _STRENGTH[sign] + 1)
+        fails = value is None or right is None or (sign == "/" and not right)
+        value = None if fails else _OPERATIONS[sign](value, right)
+    return value
 
 
 def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict:
@@ -142,14 +129,19 @@ def verify_expression(text: str, numbers: Sequence[int], target: int) -> Verdict
     Fractions on the way are allowed: 8 / (3 - 8 / 3) is 24.
     """
     try:
-        postfix = _postfix(_tokens(text))
-        if sorted(token for token in postfix if isinstance(token, int)) != sorted(numbers):
-            return _INCORRECT["wrong-numbers"]
-        return RIGHT if _value(postfix) == target else _INCORRECT["wrong-value"]
+        tokens = _tokens(text)
+        if not tokens:
+            return _INCORRECT["no-answer"]
+        value = _value(rest := tokens[::-1])
+        if rest:
+            return _INCORRECT["syntax"]
     except _Refused as refused:
         return _INCORRECT[str(refused)]
-    except ZeroDivisionError:
+    if sorted(token for token in tokens if isinstance(token, int)) != sorted(numbers):
+        return _INCORRECT["wrong-numbers"]
+    if value is None:
         return _INCORRECT["division-by-zero"]
+    return RIGHT if value == target else _INCORRECT["wrong-value"]
 
 
 # ------------------------------------------------------------------------------------------------ answers
@@ -190,17 +182,9 @@ def _step(text: str) -> tuple[int, int, int, str] | None:
         return None
     left, sign, right, result = step.groups()
     a, b, r = int(left), int(right), int(result)
-    if sign == "+":
-        true = a + b == r
-    elif sign == "-":
-        true = a - b == r
-    elif sign == "*":
-        true = a * b == r
-    elif b == 0:
+    if sign == "/" and not b:
         return a, b, r, "division-by-zero"
-    else:
-        true = b * r == a
-    return a, b, r, "" if true else "wrong-step"
+    return a, b, r, "" if (b * r == a if sign == "/" else _OPERATIONS[sign](a, b) == r) else "wrong-step"
 
 
 def verify_chain(text: str, numbers: Sequence[int], target: int) -> Verdict:
@@ -235,31 +219,23 @@ VERIFIERS = {"chain": verify_chain, "answer": verify_answer, "expression": verif
 # ------------------------------------------------------------------------------------------------ ground truth
 
 
-class Truth(NamedTuple):
-    """A problem and how its answers are graded. form: a key of VERIFIERS."""
+Whole = Annotated[int, Field(ge=0, le=MAX_VALUE)]
 
-    numbers: tuple[int, ...]
-    target: int
-    form: str
+
+class Truth(Node):
+    """A problem and how its answers are graded. format: a key of VERIFIERS."""
+
+    numbers: Annotated[tuple[Whole, ...], Field(min_length=1, max_length=MAX_NUMBERS)]
+    target: Whole
+    format: Literal["chain", "answer", "expression"]
 
     def verify(self, response: str) -> Verdict:
-        return VERIFIERS[self.form](response, self.numbers, self.target)
+        return VERIFIERS[self.format](response, self.numbers, self.target)
 
 
-def check_numbers(where: str, numbers: object, target: object) -> tuple[tuple[int, ...], int]:
-    """Return ``numbers`` and ``target`` as whole numbers. Raises UserError naming ``where`` and the field."""
-
-    def whole(value: object) -> TypeGuard[int]:
-        return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_VALUE
-
-    if not isinstance(numbers, list | tuple) or not 1 <= len(numbers) <= MAX_NUMBERS or not all(map(whole, numbers)):
-        raise UserError(
-            f"{where}: field 'numbers' must be a list of 1 to {MAX_NUMBERS} whole numbers of 0 to {MAX_VALUE}, "
-            f"got {numbers!r:.60}"
-        )
-    if not whole(target):
-        raise UserError(f"{where}: field 'target' must be a whole number of 0 to {MAX_VALUE}, got {target!r:.60}")
-    return tuple(numbers), target
+def to_truth(numbers: object, target: object, form: object, where: str) -> Truth:
+    """Check a problem. Raises UserError naming ``where``, the field and the cure."""
+    return read(Truth, {"numbers": numbers, "target": target, "format": form}, None, where)
 
 
 def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
@@ -270,21 +246,7 @@ def to_ground_truth(numbers: Sequence[int], target: int, form: str) -> str:
 @lru_cache(maxsize=65536)
 def from_ground_truth(text: str) -> Truth:
     """Read the JSON of :func:`to_ground_truth`. Raises UserError if it is not valid."""
-    try:
-        fields = json.loads(text)
-        numbers, target = check_numbers("ground truth", fields["numbers"], fields["target"])
-        return Truth(numbers, target, check_form("ground truth", fields["format"]))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise UserError(
-            f"ground truth: expected JSON with numbers, target and format, got {text!r:.60}; write the data again"
-        ) from None
-
-
-def check_form(where: str, form: object) -> str:
-    """Return the format. Raises UserError naming ``where`` and the field."""
-    if not isinstance(form, str) or form not in VERIFIERS:
-        raise UserError(f"{where}: field 'format' must be one of {', '.join(VERIFIERS)}")
-    return form
+    return read(Truth, read_truth(text), None, "ground truth")
 
 
 def verify(response: str, ground_truth: str) -> Verdict:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
 from bapo.tasks import generated
+from bapo.tasks.generated import Step
 
 #: Share of all problems with 3 and 4 numbers that each split owns. The reduced task has only 2,569 problems with three
 #: numbers, so the splits that are trained and tested on get little more than they need and the base gets the rest.
@@ -44,19 +44,10 @@ def owner(numbers: Sequence[int], target: int) -> str:
     return _owner(problem_id(numbers, target), len(numbers))
 
 
-def easy_owner(numbers: Sequence[int], target: int) -> str:
-    """Return the split of the easy task that this problem may appear in."""
-    return generated.owner(problem_id(numbers, target), EASY_SHARES[len(numbers)])
-
-
 def owned(numbers: np.ndarray, targets: np.ndarray, split: str) -> np.ndarray:
     """Return bool [N]: whether ``split`` is the owner. numbers: int [N, k]; targets: int [N]."""
-    rows = np.column_stack([np.sort(numbers, axis=1), targets])
-    radix = int(rows.max(initial=0)) + 1
-    keys = rows @ (radix ** np.arange(rows.shape[1], dtype=np.int64))
-    _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-    belongs = [owner(row[:-1], row[-1]) == split for row in rows[first].tolist()]
-    return np.array(belongs, dtype=bool)[inverse]
+    rows = zip(numbers.tolist(), targets.tolist(), strict=True)
+    return np.array([owner(*row) == split for row in rows], dtype=bool)
 
 
 #: numbers, target, expression; the easy generator makes none of these problems
@@ -78,15 +69,6 @@ def to_few_shot(numbers: Sequence[int], target: int) -> str:
 def _question(numbers: Sequence[int], target: int) -> str:
     listed = ", ".join(map(str, numbers))
     return f"Question: Use each of the numbers {listed} once, with + or -, to make {target}.\nAnswer:"
-
-
-class Step(NamedTuple):
-    """``a sign b = result``, all whole numbers of 0 and more."""
-
-    a: int
-    sign: str
-    b: int
-    result: int
 
 
 def solve_steps(numbers: Sequence[int], target: int, value_max: int | None = None) -> list[Step] | None:
@@ -122,6 +104,7 @@ def _search(
 
 
 def _results(a: int, b: int) -> list[tuple[str, int]]:
+    """Return the signs and results that are whole numbers of 0 and more. a >= b."""
     quotient = [("/", a // b)] if b and a % b == 0 else []
     return [("+", a + b), ("*", a * b), ("-", a - b), *quotient]
 
@@ -138,8 +121,3 @@ def to_expression(numbers: Sequence[int], steps: Sequence[Step]) -> str:
         available.append((step.result, f"({left} {step.sign} {right})"))
     text = available[0][1]
     return text[1:-1] if steps else text
-
-
-def to_chain(steps: Sequence[Step]) -> str:
-    """Write steps as the laptop's response: ``12 / 3 = 4 , 4 * 7 = 28 , 28 - 4 = 24``."""
-    return " , ".join(f"{a} {sign} {b} = {result}" for a, sign, b, result in steps)

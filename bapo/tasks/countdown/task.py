@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from bapo.errors import UserError
+from bapo.graders.mathematics import read_response
 from bapo.graders.verdict import Verdict
 from bapo.store.files import Json, write_json
-from bapo.tasks import files, sources, tokenizers
-from bapo.tasks.base import Document, Problem
+from bapo.tasks import files, sources
+from bapo.tasks.base import Document, Problem, Progress
 from bapo.tasks.countdown import grammar
 from bapo.tasks.countdown.generator import GENERATORS, ReducedGenerator
-from bapo.tasks.countdown.problems import (
-    EASY_SPLITS,
-    SPLITS,
-    Step,
-    problem_id,
-    solve_steps,
-    to_chain,
-    to_expression,
-    to_few_shot,
-)
-from bapo.tasks.generated import GeneratedTask, check_data, require_worked
+from bapo.tasks.countdown.problems import EASY_SPLITS, SPLITS, problem_id, solve_steps, to_expression, to_few_shot
+from bapo.tasks.generated import GeneratedTask, Step, build_tokenizer, check_data, require_worked, to_chain
 from bapo.tasks.real import REPORT
 
 if TYPE_CHECKING:
@@ -68,11 +60,11 @@ def _problems(pairs: Sequence[tuple[Sequence[int], int]], prompt: str) -> tuple[
     return problems, {"problems": len(problems), "three_numbers": sum(len(numbers) == 3 for numbers, _ in pairs)}
 
 
-def _solved(numbers: Sequence[int], target: int) -> list[Step]:
+def _solved(truth: grammar.Truth) -> list[Step]:
     """Return the first solution of the exhaustive search. Raises UserError where there is none."""
-    steps = solve_steps(numbers, target)
+    steps = solve_steps(truth.numbers, truth.target)
     if steps is None:
-        raise UserError(f"no expression of {list(numbers)} gives {target}")
+        raise UserError(f"no expression of {list(truth.numbers)} gives {truth.target}")
     return steps
 
 
@@ -98,24 +90,24 @@ class Countdown(GeneratedTask):
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return the solution of an exhaustive search, in the problem's own format."""
-        numbers, target, form = grammar.from_ground_truth(ground_truth)
-        steps = _solved(numbers, target)
-        text = to_chain(steps) if form == "chain" else to_expression(numbers, steps)
-        return (f"<answer>{text}</answer>" if form == "answer" else text,)
+        truth = grammar.from_ground_truth(ground_truth)
+        steps = _solved(truth)
+        text = to_chain(steps) if truth.format == "chain" else to_expression(truth.numbers, steps)
+        return (f"<answer>{text}</answer>" if truth.format == "answer" else text,)
 
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
         """Return the solution with the smallest numbers on the way: a chain, or one as the thinking before the answer.
 
         A chain of the reduced task thus stays within the vocabulary of its models.
         """
-        numbers, target, form = grammar.from_ground_truth(ground_truth)
-        steps = _solved(numbers, target)
-        while lower := solve_steps(numbers, target, max(s.result for s in steps) - 1):
+        truth = grammar.from_ground_truth(ground_truth)
+        steps = _solved(truth)
+        while lower := solve_steps(truth.numbers, truth.target, max(s.result for s in steps) - 1):
             steps = lower
-        if form == "chain":
+        if truth.format == "chain":
             return to_chain(steps)
-        text = to_expression(numbers, steps)
-        return f"<think>{to_chain(steps)}</think>\n<answer>{text}</answer>" if form == "answer" else text
+        text = to_expression(truth.numbers, steps)
+        return f"<think>{to_chain(steps)}</think>\n<answer>{text}</answer>" if truth.format == "answer" else text
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         instances = GENERATORS[data.prompt].of(data).problems(rng, data.split_sizes[split], split)
@@ -135,7 +127,7 @@ class Countdown(GeneratedTask):
             "noisy": sum(i.steps[-1].result != i.target for i in instances),
         }
 
-    def write_hub(self, config: Config, folder: Path, say: Callable[[str], None]) -> Json:
+    def write_hub(self, config: Config, folder: Path, say: Progress) -> Json:
         data = config.data
         check_data(data, FORMATS, self.splits)
         sets = load(data.hub, data.split_sizes, config.paths.data_folder)
@@ -145,8 +137,7 @@ class Countdown(GeneratedTask):
             counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
             say(f"{split}: {len(problems)} problems; {rows.duplicates} duplicates, {rows.overlaps} in another split")
-        read = sources.digests(rows.source for rows in sets.values())
-        write_json(folder / REPORT, {"files": read, "splits": counts})
+        write_json(folder / REPORT, {"files": sources.digests(r.source for r in sets.values()), "splits": counts})
         return counts
 
     def read_set(
@@ -157,21 +148,13 @@ class Countdown(GeneratedTask):
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word, for ``data.prompt=chain`` and the reduced generator's numbers."""
         require_worked(config.data)
-        return tokenizers.build(_SIGNS, ReducedGenerator.of(config.data).value_max)
+        options = ReducedGenerator.of(config.data)
+        return build_tokenizer(_SIGNS, max(options.value_max, options.number_max))
 
     def grade_line(self, line: Json) -> Verdict:
-        """Grade {"numbers": [...], "target": n, "response": text} with an optional "format".
-
-        Without "format": a response with <answer> is an answer, one with an equals sign a chain, else an expression.
-        """
-        numbers, target = grammar.check_numbers("a line to grade", line["numbers"], line["target"])
-        response = line["response"]
-        if not isinstance(response, str):
-            raise UserError(f"field 'response' must be text, got {type(response).__name__}")
-        form = line.get("format")
-        if form is None:
-            form = "answer" if "<answer>" in response else "chain" if "=" in response else "expression"
-        return grammar.Truth(numbers, target, grammar.check_form("a line to grade", form)).verify(response)
+        """Grade {"numbers": [...], "target": n, "response": text}; "format" is "answer" where it is not given."""
+        truth = grammar.to_truth(line["numbers"], line["target"], line.get("format", "answer"), "a line to grade")
+        return truth.verify(read_response(line))
 
 
 # ------------------------------------------------------------------------------------------------ public sets
@@ -194,34 +177,28 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
     Raises UserError naming the key or file and the cure.
     """
     taken: set[str] = set()
-    splits = {}
+    found = {}
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
         opened = sources.find(entry, data_folder)
-        splits[split] = _take(split, sources.rows(entry, opened, ("nums", "target")), sizes[split], taken, opened)
-        taken |= {problem_id(*problem) for problem in splits[split].problems}
-    return {split: splits[split] for split in sizes}
-
-
-def _take(split: str, rows: Iterator[sources.Row], size: int, taken: set[str], opened: sources.Opened) -> Rows:
-    problems: dict[str, tuple[tuple[int, ...], int]] = {}
-    duplicates = overlaps = 0
-    for row in rows:
-        if len(problems) == size:
-            break
-        numbers, target = grammar.check_numbers(row.where, row.values["nums"], row.values["target"])
-        if split == "cd4" and len(numbers) != 4:
-            raise UserError(f"{row.where}: {len(numbers)} numbers, but CD-4 has four; correct data.hub.cd4")
-        identity = problem_id(numbers, target)
-        if identity in taken:
-            overlaps += 1
-        elif identity in problems:
-            duplicates += 1
-        else:
-            problems[identity] = (numbers, target)
-    if len(problems) < size:
-        raise UserError(
-            f"data.split_sizes.{split}={size}: only {len(problems)} usable rows from row data.hub.{split}.start on "
-            f"({duplicates} duplicates, {overlaps} in another split); lower one of the two"
-        )
-    return Rows(list(problems.values()), duplicates, overlaps, opened)
+        problems: dict[str, tuple[tuple[int, ...], int]] = {}
+        duplicates = overlaps = 0
+        for row in sources.rows(entry, opened, ("nums", "target")):
+            if len(problems) == sizes[split]:
+                break
+            truth = grammar.to_truth(row.values["nums"], row.values["target"], "answer", row.where)
+            if split == "cd4" and len(truth.numbers) != 4:
+                raise UserError(f"{row.where}: {len(truth.numbers)} numbers, but CD-4 has four; correct data.hub.cd4")
+            name = problem_id(truth.numbers, truth.target)
+            overlaps += name in taken
+            duplicates += name in problems
+            if name not in taken:
+                problems.setdefault(name, (truth.numbers, truth.target))
+        if len(problems) < sizes[split]:
+            raise UserError(
+                f"data.split_sizes.{split}={sizes[split]}: only {len(problems)} usable rows from row "
+                f"data.hub.{split}.start on ({duplicates} duplicates, {overlaps} in another split); lower one of them"
+            )
+        taken |= problems.keys()
+        found[split] = Rows(list(problems.values()), duplicates, overlaps, opened)
+    return {split: found[split] for split in sizes}

@@ -7,16 +7,14 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from bapo.errors import UserError
 from bapo.tasks import generated
-from bapo.tasks.generated import Options, Share, require
+from bapo.tasks.generated import Options, Share, too_many
 from bapo.tasks.geometry.figures import KINDS, Diagram, quadrilateral_corners
 
-#: Share of all diagrams that each split owns; there are far more than any split needs.
-SHARES = {"base": 0.6, "train": 0.2, "probe": 0.05, "diagrams_val": 0.075, "diagrams_test": 0.075}
-#: With ``held_out: angles``, share of all combinations of angles of a kind; base and train hold the same ones.
-ANGLE_SHARES = {"taught": 0.75, "probe": 0.07, "diagrams_val": 0.08, "diagrams_test": 0.10}
+#: Share of all combinations of angles of a kind that each split owns; base and train hold the taught ones.
+SHARES = {"taught": 0.75, "probe": 0.07, "diagrams_val": 0.08, "diagrams_test": 0.10}
 TAUGHT_SHARES = {"base": 0.75, "train": 0.25}  # of the diagrams of those that are taught
+SPLITS = (*TAUGHT_SHARES, *list(SHARES)[1:])
 #: Questions about each kind of diagram.
 QUESTIONS = {"triangle": ("third", "exterior", "difference"), "quadrilateral": ("fourth",), "parallels": ("other",)}
 _CHUNK = 1 << 12  # diagrams drawn at a time; part of what the data are, like the seed
@@ -43,16 +41,9 @@ class Instance(NamedTuple):
 
 
 def to_instance(name: str) -> Instance:
-    """Return the problem of a name. Raises UserError where no problem is called that."""
-    try:
-        task, kind, angles, pose, question = name.split(":")
-        diagram = Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(",")))
-        instance = Instance(diagram, question)
-        if task == "geometry" and question in QUESTIONS[kind] and len(diagram.angles) == KINDS[kind]:
-            return instance
-    except (ValueError, TypeError, KeyError):
-        pass
-    raise UserError(f"{name}: not the name of a generated diagram's problem; make the data again")
+    """Return the problem of a name."""
+    _, kind, angles, pose, question = name.split(":")
+    return Instance(Diagram(kind, tuple(map(int, angles.split("-"))), *map(int, pose.split(","))), question)
 
 
 def chain(instance: Instance) -> tuple[str, int]:
@@ -89,11 +80,9 @@ def shown_angles(diagram: Diagram) -> str:
     return f"{diagram.kind}:{'-'.join(map(str, angles))}"
 
 
-def owner(diagram: Diagram, held_out: str) -> str:
-    """Return the one split that a diagram may appear in. held_out: as in :class:`DiagramGenerator`."""
-    if held_out == "poses":
-        return generated.owner(diagram.name, SHARES)
-    split = generated.owner(shown_angles(diagram), ANGLE_SHARES)
+def owner(diagram: Diagram) -> str:
+    """Return the one split that a diagram may appear in."""
+    split = generated.owner(shown_angles(diagram), SHARES)
     return generated.owner(diagram.name, TAUGHT_SHARES) if split == "taught" else split
 
 
@@ -102,21 +91,16 @@ class DiagramGenerator(Options):
 
     angle_min: the least angle of a figure; tilt: the greatest rotation either way; size_min, canvas: the figure's least
     size and the image's, in pixels; noise: the share of base documents whose steps belong to another diagram; held_out:
-    what the probe and the benchmarks have and base and train have not, "angles" (no combination of angles that is
-    taught) or "poses" (the same angles in other places).
+    what the probe and the benchmarks have and base and train have not: combinations of angles.
     """
 
-    angle_step: Annotated[int, Field(ge=1, le=15)] = 10
+    angle_step: Literal[1, 2, 3, 4, 5, 6, 9, 10, 12, 15] = 10  # divides 180
     angle_min: Annotated[int, Field(ge=10, le=45)] = 20
     tilt: Annotated[int, Field(ge=0, le=180)] = 15
     size_min: Annotated[int, Field(ge=12)] = 34
     canvas: Annotated[int, Field(ge=24, le=1024)] = 48
     noise: Share = 0.5
-    held_out: Literal["angles", "poses"] = "angles"
-
-    def check(self) -> None:
-        require(180 % self.angle_step == 0, "angle_step", "divide 180")
-        require(self.size_min <= self.canvas - 8, "size_min", "be at most canvas - 8")
+    held_out: Literal["angles"] = "angles"
 
     def draw(self, rng: np.random.Generator, kind: str, count: int) -> list[Diagram]:
         """Draw ``count`` random diagrams of a kind and keep those whose angles and sides are within the bounds."""
@@ -159,15 +143,13 @@ class DiagramGenerator(Options):
             while len(chosen) < wanted:
                 before = len(chosen)
                 for diagram in self.draw(rng, kind, _CHUNK):
-                    if len(chosen) < wanted and owner(diagram, self.held_out) == split:
+                    if len(chosen) < wanted and owner(diagram) == split:
                         question = QUESTIONS[kind][int(rng.integers(len(QUESTIONS[kind])))]
                         chosen.setdefault(diagram.name, Instance(diagram, question))
                 barren = barren + 1 if len(chosen) == before else 0
                 if barren == 50:
-                    raise UserError(
-                        f"data.split_sizes.{split}: {wanted} distinct diagrams of the kind {kind} are wanted but only "
-                        f"{len(chosen)} could be found; ask for fewer or lower data.generator.angle_step"
-                    )
+                    cure = "ask for fewer or lower data.generator.angle_step"
+                    raise too_many(split, wanted, len(chosen), f"diagrams of the kind {kind}", cure)
             instances += chosen.values()
         return [instances[i] for i in rng.permutation(count)]
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from bapo.errors import UserError
-from bapo.tasks import sources, tokenizers
+from bapo.tasks import sources
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.boxed import BoxedTask, chain_truth
 from bapo.tasks.files import PLACEHOLDER
-from bapo.tasks.generated import require_worked
+from bapo.tasks.generated import build_tokenizer, require_worked
 from bapo.tasks.geometry import figures, generator
 from bapo.tasks.geometry.generator import DiagramGenerator
-from bapo.tasks.real import Item, to_golds, to_text
+from bapo.tasks.real import BoxedTask, Item, chain_truth, to_golds, to_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,8 +51,7 @@ class Geometry(BoxedTask):
     }
     images = True
     roles: ClassVar[Mapping[str, str]] = {"diagrams_val": "geo3k_val", "diagrams_test": "geo3k_test"}
-    splits = generator.SHARES
-    texts_alone = False
+    splits = generator.SPLITS
     no_number, wrong_number = "no number", "wrong answer"
     gold_chain = "{}"
 
@@ -81,7 +78,7 @@ class Geometry(BoxedTask):
                     f"correct the set or {entry.where}.columns"
                 )
             name = f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.number}"
-            golds = to_golds(row.where, row.values["answer"])
+            golds = to_golds(row, entry)
             items.append(Item(name, text.replace(PLACEHOLDER, "").strip(), golds, images, row.where))
         return items
 
@@ -118,7 +115,7 @@ class Geometry(BoxedTask):
 
 def vocabulary() -> PreTrainedTokenizerFast:
     """Build a tokenizer for signs, words, the numbers 0..360 and Qwen2.5-VL's image tokens."""
-    tokenizer = tokenizers.build((*SIGNS, *WORDS), NUMBER_MAX, special=VISION)
+    tokenizer = build_tokenizer((*SIGNS, *WORDS), NUMBER_MAX, special=VISION)
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
@@ -129,25 +126,20 @@ def _by_question(instances: list[generator.Instance]) -> dict[str, int]:
     return {question: names.count(question) for question in sorted(set(names))}
 
 
-_LARGEST = 20_000_000  # bytes of a diagram's file; those of Geometry3K have some 20,000
-
-
 def _diagrams(row: sources.Row) -> tuple[bytes, ...]:
-    """Return the diagrams of a row: {"bytes", "path"} as on the hub, or names of files beside the row's own.
+    """Return the diagrams of a row: {"bytes", "path"} as on the hub, or names of files in the folder of the row's own.
 
     Raises UserError naming the row and the diagram.
     """
-    value = row.values["images"]
+    value, folder = row.values["images"], row.file.parent.resolve()
     images = []
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, str):
-            path = row.file.parent / one
-            if Path(one).is_absolute() or ".." in Path(one).parts:
-                raise UserError(f"{row.where}: diagram {one} is outside of {row.file.parent}; correct the row")
-            if not path.is_file() or path.stat().st_size > _LARGEST:
-                raise UserError(f"{row.where}: no diagram {path} of at most {_LARGEST} bytes; put it there")
+            path = (folder / one).resolve()
+            if not path.is_file() or not path.is_relative_to(folder):
+                raise UserError(f"{row.where}: no diagram {one} in {folder}; put it there, or correct the row")
             images.append(path.read_bytes())
-        elif isinstance(one, dict) and isinstance(one.get("bytes"), bytes) and len(one["bytes"]) <= _LARGEST:
+        elif isinstance(one, dict) and isinstance(one.get("bytes"), bytes):
             images.append(one["bytes"])
         else:
             raise UserError(f"{row.where}: column 'images' holds no diagram; get the set again")

@@ -2,24 +2,98 @@
 
 A problem is drawn from its answer: the answer is uniform, then a number is replaced again and again by two numbers and
 the operation that gives it. So every value on the way is a whole number of 1..value_max, and guessing pays nothing.
+
+A response is a chain of steps such as ``7 + 3 = 10 , 10 * 4 = 40``. It is graded by its outcome: it must end in
+``= NUMBER``; nothing before that is judged, as in the paper, whose reward is the answer's.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, NamedTuple, TypeVar
 
 import numpy as np
 from pydantic import Field
 
-from bapo.errors import UserError
 from bapo.tasks import generated
-from bapo.tasks.generated import Options, Share, require
-from bapo.tasks.mathematics.terms import INVERSE, Node, Plan, Step, X, canonical, compute, to_chain, to_text, work
+from bapo.tasks.generated import Options, Share, Step, to_chain, too_many
 
 Option = TypeVar("Option")
+X = "x"  #: the unknown
+_PRECEDENCE = {"+": 1, "-": 1, "*": 2, "/": 2}
+_INVERSE = {"+": "-", "-": "+", "*": "/", "/": "*"}
+
+# ------------------------------------------------------------------------------------------------ terms
+
+
+class Node(NamedTuple):
+    """``left sign right``; an operand is a number, the unknown X or another node."""
+
+    left: Term
+    sign: str
+    right: Term
+
+
+Term = Node | int | str
+
+
+def to_text(term: Term) -> str:
+    """Write a term with spaces between tokens and only the brackets that it needs: ``( 7 + 3 ) * 4 - 12``."""
+    if not isinstance(term, Node):
+        return str(term)
+    left, right = to_text(term.left), to_text(term.right)
+    precedence = _PRECEDENCE[term.sign]
+    if isinstance(term.left, Node) and _PRECEDENCE[term.left.sign] < precedence:
+        left = f"( {left} )"
+    if isinstance(term.right, Node) and _PRECEDENCE[term.right.sign] <= precedence:
+        right = f"( {right} )"
+    return f"{left} {term.sign} {right}"
+
+
+def canonical(term: Term) -> str:
+    """Write all orders and groupings of the terms of a sum, or the factors of a product, as one text."""
+    if not isinstance(term, Node):
+        return str(term)
+    if term.sign in "-/":
+        return f"({canonical(term.left)}{term.sign}{canonical(term.right)})"
+    return f"({term.sign.join(sorted(map(canonical, _flat(term, term.sign))))})"
+
+
+def _flat(term: Term, sign: str) -> list[Term]:
+    """Return the operands of nested sums, or products, as one list."""
+    if isinstance(term, Node) and term.sign == sign:
+        return _flat(term.left, sign) + _flat(term.right, sign)
+    return [term]
+
+
+#: (a, sign, b) for each step; an operand below 0 stands for an earlier result, -1 for the first step's.
+Plan = list[tuple[int, str, int]]
+
+
+def compute(a: int, sign: str, b: int) -> int:
+    """Compute the result of one operation; a quotient is rounded down, and 0 where the divisor is."""
+    if sign == "+":
+        return a + b
+    if sign == "-":
+        return a - b
+    if sign == "*":
+        return a * b
+    return a // b if b else 0
+
+
+def work(plan: Plan, slip: Callable[[int], int] = int) -> list[Step]:
+    """Work out a plan; ``slip`` may change a result, and the steps after it go on from what it gave."""
+    steps: list[Step] = []
+    for left, sign, right in plan:
+        a, b = (steps[-1 - n].result if n < 0 else n for n in (left, right))
+        steps.append(Step(a, sign, b, slip(compute(a, sign, b))))
+    return steps
+
+
+# ------------------------------------------------------------------------------------------------ tiers and splits
 
 
 class Tier(NamedTuple):
@@ -108,13 +182,9 @@ class Generator(Options):
     """Problems whose numbers, intermediate results and answers are all in 1..value_max."""
 
     value_max: Annotated[int, Field(ge=8, le=999)] = 64
-    answer_min: Annotated[int, Field(ge=1)] = 2
+    answer_min: Annotated[int, Field(ge=1, le=7)] = 2
     noise: Share = 0.25  # probability that a step of a base document slips: its result is off
     slip_max: Annotated[int, Field(ge=1)] = 9  # by how much, at most
-
-    def check(self) -> None:
-        for key in ("answer_min", "slip_max"):
-            require(getattr(self, key) < self.value_max, key, "be below value_max")
 
     def draw(self, draws: Draws, tier: Tier, answer: int) -> Instance:
         """Draw a problem of ``tier`` with this answer, whichever split it belongs to."""
@@ -165,7 +235,7 @@ class Generator(Options):
             else:
                 b = draws.choice(_divisors(value))
             side, value = Node(side, sign, b), compute(value, sign, b)
-            undo.append((INVERSE[sign], b))
+            undo.append((_INVERSE[sign], b))
         plan = [(-done if done else value, sign, b) for done, (sign, b) in enumerate(reversed(undo))]
         return Instance(f"mathematics:{canonical(side)}={value}", f"{to_text(side)} = {value} , {X} =", x, plan)
 
@@ -185,10 +255,8 @@ class Generator(Options):
                     instances[instance.id] = instance
                     break
             else:
-                raise UserError(
-                    f"data.split_sizes.{split}: {count} distinct problems are wanted but only {len(instances)} could "
-                    "be found; ask for fewer or raise data.generator.value_max"
-                )
+                cure = "ask for fewer or raise data.generator.value_max"
+                raise too_many(split, count, len(instances), "problems", cure)
         problems = list(instances.values())
         return [problems[i] for i in rng.permutation(count)]
 
@@ -217,7 +285,10 @@ class Generator(Options):
         return min(max(result, 0), self.value_max)
 
 
-def to_plan(term: Node | int | str, plan: Plan) -> int:
+# ------------------------------------------------------------------------------------------------ solutions
+
+
+def to_plan(term: Term, plan: Plan) -> int:
     """Append the steps of an expression, the left operand's first. Returns what stands for its value."""
     if not isinstance(term, Node):
         return int(term)
@@ -226,45 +297,40 @@ def to_plan(term: Node | int | str, plan: Plan) -> int:
     return -len(plan)
 
 
+def solve(prompt: str) -> str:
+    """Work out ``( 7 + 3 ) * 4 - 12 =`` or ``x * 3 + 2 = 14 , x =``, with or without spaces, as a chain of steps."""
+    left, _, rest = "".join(prompt.split()).partition("=")
+    plan: Plan = []
+    value = rest.partition(",")[0]
+    side = _term(ast.parse(left, mode="eval").body)
+    if not value:
+        to_plan(side, plan)
+    while value and isinstance(side, Node):  # what was done to x is undone, from the last to the first
+        plan.append((-len(plan) or int(value), _INVERSE[side.sign], to_plan(side.right, plan)))
+        side = side.left
+    return to_chain(work(plan))
+
+
 _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/"}
 
 
-def solve(prompt: str) -> str:
-    """Work out ``( 7 + 3 ) * 4 - 12 =`` or ``x * 3 + 2 = 14 , x =``, with or without spaces, as a chain of steps.
-
-    Raises UserError where the text is not such a problem.
-    """
-    left, sign, rest = "".join(prompt.split()).partition("=")
-    value, asks, after = rest.partition(f",{X}=")
-    try:
-        if not sign or after or (rest and not asks):
-            raise ValueError("no problem")
-        term, plan = _term(ast.parse(left, mode="eval").body), []
-        if asks:
-            plan = _undone(term, int(value))
-        else:
-            to_plan(term, plan)
-        return to_chain(work(plan))
-    except (SyntaxError, ValueError, KeyError, TypeError):
-        raise UserError(f"'{prompt[:80]}': not a generated problem of arithmetic; make the data again") from None
-
-
-def _term(tree: ast.expr) -> Node | int | str:
+def _term(tree: ast.expr) -> Term:
     if isinstance(tree, ast.BinOp):
         return Node(_term(tree.left), _SIGNS[type(tree.op)], _term(tree.right))
-    if isinstance(tree, ast.Constant) and type(tree.value) is int:
-        return tree.value
-    if isinstance(tree, ast.Name) and tree.id == X:
-        return X
-    raise ValueError("neither number, x nor operation")
+    return tree.value if isinstance(tree, ast.Constant) and isinstance(tree.value, int) else X
 
 
-def _undone(side: Node | int | str, value: int) -> Plan:
-    """Plan the steps that give x of ``side = value``: what was done to x, undone from the last to the first."""
-    plan: Plan = []
-    while isinstance(side, Node):
-        plan.append((-len(plan) or value, INVERSE[side.sign], int(side.right)))
-        side = side.left
-    if side != X or not plan:
-        raise ValueError("no equation in x")
-    return plan
+_ANSWER = re.compile(r"=[ \t\r\n]*([0-9]{1,6})[ \t\r\n]*\Z")
+#: The only characters of a chain; other text that ends in a number is no chain.
+_CHAIN = re.compile(r"[0-9+\-*/=,()x \t\r\n]*\Z")
+
+
+def final_answer(response: str) -> int | None:
+    """Return the number after the last equals sign, where the response ends with it; else None."""
+    match = _ANSWER.search(response[-64:])  # whatever the response's length
+    return int(match[1]) if match else None
+
+
+def is_chain(response: str) -> bool:
+    """Return whether a response holds nothing but numbers, signs and x."""
+    return bool(_CHAIN.match(response))

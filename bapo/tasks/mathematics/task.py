@@ -1,33 +1,101 @@
-"""Mathematics: worked arithmetic for small models, sums for pretrained ones, and the public sets of the paper."""
+"""Mathematics: worked arithmetic for small models, sums for pretrained ones, and the public sets of the paper.
+
+A sum's prompt is four solved examples, then ``What is 38 + 47?``, whose answer is the next line. All prompts begin with
+the same tokens, which engines may compute once.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from bapo.graders.verdict import Verdict
-from bapo.tasks import tokenizers
+import numpy as np
+
+from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.boxed import BoxedTask, chain_truth, read_number
-from bapo.tasks.generated import require_worked
-from bapo.tasks.mathematics import generator, sums, terms
-from bapo.tasks.real import read_truth
+from bapo.tasks.generated import Options, build_tokenizer, owner, require_worked, to_chain, too_many
+from bapo.tasks.mathematics import generator
+from bapo.tasks.real import BoxedTask, chain_truth, read_number, read_truth
 from bapo.validate import wrong
 
 if TYPE_CHECKING:
-    import numpy as np
     from transformers import PreTrainedTokenizerFast
 
     from bapo.experiments.schema import Config, DataConfig
 
-_SIGNS = ("+", "-", "*", "/", "=", ",", "(", ")", terms.X)
+_SIGNS = ("+", "-", "*", "/", "=", ",", "(", ")", generator.X)
+
+
+#: the examples of every prompt; no split holds one of them
+EXAMPLES = ((23, 45), (17, 38), (64, 29), (51, 12))
+#: number of digits -> share of the sums of two such numbers that each split owns
+SHARES: Mapping[int, Mapping[str, float]] = {2: {"train": 0.5, "probe": 0.2, "sum2": 0.3}, 3: {"sum3": 1.0}}
+#: split -> digits of its numbers
+DIGITS = {split: digits for digits, shares in SHARES.items() for split in shares}
+#: what a ground truth calls a bare number
+FORMAT = "number"
+_NUMBER = re.compile(r"[0-9]{1,6}")
+
+
+class Sum(NamedTuple):
+    a: int
+    b: int
+
+    @property
+    def id(self) -> str:
+        """Name the sum, in whatever order: ``mathematics:38+47``."""
+        return f"mathematics:{min(self)}+{max(self)}"
+
+    @property
+    def prompt(self) -> str:
+        shown = [f"{_question(a, b)} {a + b}" for a, b in EXAMPLES]
+        return "\n\n".join([*shown, _question(*self)])
+
+
+_SHOWN = frozenset(Sum(*example).id for example in EXAMPLES)
+
+
+def _question(a: int, b: int) -> str:
+    return f"Question: What is {a} + {b}?\nAnswer:"
+
+
+class Sums(Options):
+    """Sums of two numbers with as many digits as the split's (DIGITS)."""
+
+    kind: Literal["sums"] = "sums"
+
+    def problems(self, rng: np.random.Generator, count: int, split: str) -> list[Sum]:
+        """Draw ``count`` distinct sums that ``split`` owns. Raises UserError if so many cannot be found."""
+        found: dict[str, Sum] = {}
+        digits = DIGITS[split]
+        for _ in range(20_000 + 100 * count):
+            if len(found) == count:
+                return list(found.values())
+            drawn = Sum(*(int(n) for n in rng.integers(10 ** (digits - 1), 10**digits, 2)))
+            if drawn.id not in _SHOWN and owner(drawn.id, SHARES[digits]) == split:
+                found.setdefault(drawn.id, drawn)
+        raise too_many(split, count, len(found), "sums", "ask for fewer")
+
+
+def sum_truth(answer: int) -> str:
+    """Write the ground truth of a sum."""
+    return json.dumps({"answer": answer, "format": FORMAT})
+
+
+def _number(response: str) -> int | None:
+    """Return the number that a response is, with nothing but space around it; else None."""
+    text = response[:64].strip()
+    return int(text) if len(response) <= 64 and _NUMBER.fullmatch(text) else None
 
 
 class Mathematics(BoxedTask):
     name = ability = "mathematics"
     benchmarks: ClassVar[Mapping[str, str]] = {
         **generator.BENCHMARKS,
-        **sums.BENCHMARKS,
+        "sum2": "Sums-2",
+        "sum3": "Sums-3",
         "aime24": "AIME24",
         "amc": "AMC",
         "math500": "MATH500",
@@ -43,44 +111,47 @@ class Mathematics(BoxedTask):
         "running_5": "olympiad",
     }
     prompts = ("chain", "few-shot")
-    splits = tuple(dict.fromkeys((*generator.TIERS, *sums.DIGITS)))
+    splits = tuple(dict.fromkeys((*generator.TIERS, *DIGITS)))
 
-    is_chain = staticmethod(terms.is_chain)
-    final_number = staticmethod(terms.final_answer)
+    is_chain = staticmethod(generator.is_chain)
+    final_number = staticmethod(generator.final_answer)
 
     def steps(self, problem_id: str, prompt: str) -> str:
         return generator.solve(prompt)
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         truth = read_truth(ground_truth)
-        if truth.get("format") == sums.FORMAT:
-            return sums.verify(response, read_number(truth))
+        if truth.get("format") == FORMAT:
+            gold, number = read_number(truth), _number(response)
+            if number is None:
+                return Verdict(False, False, NO_ANSWER)
+            return RIGHT if number == gold else Verdict(False, True, WRONG)
         return super().verify(response, ground_truth)
 
     def answer(self, response: str) -> str | None:
         """Return the number that a response is, else what :meth:`BoxedTask.answer` finds."""
-        number = sums.number(response)
+        number = _number(response)
         return super().answer(response) if number is None else str(number)
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         truth = read_truth(ground_truth)
-        return [str(read_number(truth))] if truth.get("format") == sums.FORMAT else super().gold_responses(ground_truth)
+        return [str(read_number(truth))] if truth.get("format") == FORMAT else super().gold_responses(ground_truth)
 
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
         """Return the steps of a generated problem, the answer of a sum; None for others."""
-        if read_truth(ground_truth).get("format") == sums.FORMAT:
+        if read_truth(ground_truth).get("format") == FORMAT:
             return self.gold_responses(ground_truth)[0]
         return super().demonstration(problem_id, prompt, ground_truth)
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         few_shot = data.prompt == "few-shot"
-        allowed = sums.DIGITS if few_shot else generator.TIERS
+        allowed = DIGITS if few_shot else generator.TIERS
         if split not in allowed:
             cure = f"data.prompt={data.prompt} has no such split; it has {', '.join(allowed)}"
             raise wrong(None, f"data.split_sizes.{split}", None, cure)
         if few_shot:
-            drawn = sums.Generator.of(data).problems(rng, data.split_sizes[split], split)
-            return [Problem(s.id, s.prompt, sums.truth(s.a + s.b)) for s in drawn], {"problems": len(drawn)}
+            drawn = Sums.of(data).problems(rng, data.split_sizes[split], split)
+            return [Problem(s.id, s.prompt, sum_truth(s.a + s.b)) for s in drawn], {"problems": len(drawn)}
         instances = generator.Generator.of(data).problems(rng, data.split_sizes[split], split)
         problems = [Problem(i.id, i.prompt, chain_truth(i.answer)) for i in instances]
         return problems, {"problems": len(problems), "equations": _equations(instances)}
@@ -89,7 +160,7 @@ class Mathematics(BoxedTask):
         require_worked(data)
         worked = generator.Generator.of(data).documents(rng, data.split_sizes["base"])
         instances = [instance for instance, _ in worked]
-        return [Document(instance.id, instance.prompt, terms.to_chain(steps)) for instance, steps in worked], {
+        return [Document(instance.id, instance.prompt, to_chain(steps)) for instance, steps in worked], {
             "documents": len(worked),
             "problems": len({instance.id for instance in instances}),
             "equations": _equations(instances),
@@ -99,8 +170,8 @@ class Mathematics(BoxedTask):
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
         """Build a tokenizer of one token a word, for the generated problems."""
         require_worked(config.data)
-        return tokenizers.build(_SIGNS, generator.Generator.of(config.data).value_max)
+        return build_tokenizer(_SIGNS, generator.Generator.of(config.data).value_max)
 
 
 def _equations(instances: list[generator.Instance]) -> int:
-    return sum(terms.X in instance.prompt for instance in instances)
+    return sum(generator.X in instance.prompt for instance in instances)

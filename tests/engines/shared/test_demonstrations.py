@@ -18,9 +18,9 @@ from bapo.methods import Batch
 from bapo.tasks.countdown import problems as countdown_problems
 from bapo.tasks.countdown.grammar import to_ground_truth
 from bapo.tasks.countdown.task import Countdown
+from bapo.tasks.generated import to_chain
 from bapo.tasks.geometry import generator as geometry_generator
 from bapo.tasks.mathematics import generator as mathematics_generator
-from bapo.tasks.mathematics import terms as mathematics_terms
 
 if LATE:
     from safetensors.torch import save_file
@@ -64,18 +64,10 @@ def test_arithmetic_is_worked_out_from_its_text(prompt, chain):
     assert MATHEMATICS.demonstration("", prompt, json.dumps({"answer": 1, "format": "chain"})) == chain
 
 
-@pytest.mark.parametrize(
-    "prompt", ["7 + =", "( 7 + 3 =", "7 + 3", "x + 3 = 8 , y =", "3 + x = 8 , x =", "import os", ""]
-)
-def test_other_text_is_refused(prompt):
-    with pytest.raises(UserError, match="not a generated problem of arithmetic"):
-        mathematics_generator.solve(prompt)
-
-
 def test_generated_mathematics_is_solved_as_its_generator_does():
     rng = np.random.default_rng(5)
     for made in mathematics_generator.Generator().problems(rng, 120, "train"):
-        assert mathematics_generator.solve(made.prompt) == mathematics_terms.to_chain(mathematics_terms.work(made.plan))
+        assert mathematics_generator.solve(made.prompt) == to_chain(mathematics_generator.work(made.plan))
 
 
 def test_diagrams_are_solved_from_their_names():
@@ -84,8 +76,6 @@ def test_diagrams_are_solved_from_their_names():
         steps, answer = geometry_generator.chain(made)
         truth = json.dumps({"answer": answer, "format": "chain"})
         assert GEOMETRY.demonstration(made.name, "", truth) == steps and GEOMETRY.verify(steps, truth).correct
-    with pytest.raises(UserError, match="not the name of a generated diagram's problem"):
-        geometry_generator.to_instance("geometry:triangle:1-2:0,0,0,0,0,0:third")
 
 
 def test_problems_of_the_hub_have_no_expert():

@@ -225,12 +225,12 @@ def test_two_processes_do_not_share_a_run(tiny_world: list[str]) -> None:
 def test_missing_problems_base_model_and_disk_space(tiny_world: list[str], tmp_path: Path) -> None:
     results = next(o for o in tiny_world if o.startswith("paths.results=")).removeprefix("paths.results=")
     overrides = [*tiny_world, f"paths.results={tmp_path}"]
-    with pytest.raises(UserError, match="the problems are missing; make them first with `python -m bapo data"):
+    with pytest.raises(UserError, match="the problems are missing; run `python -m bapo data"):
         train(compose_config(overrides))
     shutil.copytree(Path(results) / "smoke/countdown/data", tmp_path / "smoke/countdown/data")
     with pytest.raises(UserError, match="the problems were made under another configuration"):
         train(compose_config([*overrides, "data.generator.noise=0.1"]))
-    with pytest.raises(UserError, match="the base model is missing; train it first with `python -m bapo base"):
+    with pytest.raises(UserError, match="the base model is missing; run `python -m bapo base"):
         train(compose_config(overrides))
     with pytest.raises(UserError, match=r"MB free, but this job may write"):
         require_space(tmp_path / "not" / "yet", 10**18)

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase, ProcessorMixin
 from bapo.errors import UserError
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
-from bapo.tasks.tokenizers import CHAT_TEMPLATE
+from bapo.tasks.generated import CHAT_TEMPLATE
 from bapo.validate import plain
 
 #: attribute of a tokenizer: the ids of sampling.stop_tokens

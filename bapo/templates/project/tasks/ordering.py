@@ -6,9 +6,8 @@ import json
 from typing import TYPE_CHECKING
 
 from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
-from bapo.tasks import tokenizers
 from bapo.tasks.base import Document, Problem
-from bapo.tasks.generated import GeneratedTask, Options, Share, owner
+from bapo.tasks.generated import GeneratedTask, Options, Share, build_tokenizer, owner
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +65,7 @@ class Ordering(GeneratedTask):
         return documents, {"documents": len(documents), "noisy": noisy}
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:
-        return tokenizers.build(("=", ","), Lists.of(config.data).number_max)
+        return build_tokenizer(("=", ","), Lists.of(config.data).number_max)
 
 
 def _drawn(data: DataConfig, split: str, rng: np.random.Generator, unique: bool) -> list[list[int]]:
