@@ -66,13 +66,12 @@ def evaluate(config: Config, checkpoint: Path | str, folder: Path) -> Json:
         write_json(folder / RESULTS, _merged([json.loads(frames[n].attrs["lm_eval"]) for n in names]))
         overloaded = not_graded(frames.values())
         records.warn(overloaded, str(folder))
-        vote = tasks.get(config.task.name).answer
         on_hub = isinstance(checkpoint, str)
         summary = {
             "identity": identity,
             "checkpoint": fingerprint if on_hub else os.path.relpath(checkpoint, folder.parent),
             "checkpoint_sha256": None if on_hub else fingerprint,
-            "benchmarks": {name: summarise(frames[name], vote) for name in names},
+            "benchmarks": {name: summarise(frames[name]) for name in names},
             "overloaded": overloaded,
             "seconds": round(sum(frames[n].attrs["seconds"] for n in names), 3),
             "peak_memory_bytes": peak_memory(),

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from bapo.graders.verdict import OVERLOADED
@@ -29,32 +28,13 @@ def reported_ks(samples: int) -> list[int]:
     return sorted({k for k in (1, 8, samples) if k <= samples})
 
 
-def majority_vote(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
-    """Return 1 if the most frequent answer is correct, else 0; a tie gives the share of correct answers among the tied.
-
-    answers: [K] in comparable form, None where there is none (it does not vote); correct: [K].
-    """
-    votes = Counter(a for a in answers if a is not None)
-    if not votes:
-        return 0.0
-    most = max(votes.values())
-    leaders = {a for a, n in votes.items() if n == most}
-    right = {a for a, c in zip(answers, correct, strict=True) if c}
-    return len(leaders & right) / len(leaders)
-
-
-def problem_scores(verdicts: Sequence[tuple[bool, bool]], answers: Sequence[str | None]) -> dict[str, float]:
-    """Return acc, pass@k, maj@K and the share of unparsed responses of one problem.
-
-    verdicts: K pairs (correct, parsed); answers: [K], what of each response is voted on (None, or unparsed: nothing).
-    """
+def problem_scores(verdicts: Sequence[tuple[bool, bool]]) -> dict[str, float]:
+    """Return acc, pass@k and the share of unparsed responses of one problem. verdicts: K pairs (correct, parsed)."""
     count = len(verdicts)
     bits = [correct for correct, _ in verdicts]
-    votes = [a if parsed else None for a, (_, parsed) in zip(answers, verdicts, strict=True)]
     return {
         "acc": sum(bits) / count,
         **{f"pass@{k}": pass_at_k(sum(bits), count, k) for k in reported_ks(count)},
-        f"maj@{count}": majority_vote(votes, bits),
         "unparsed": sum(not parsed for _, parsed in verdicts) / count,
     }
 
@@ -72,14 +52,10 @@ def standard_error(means: Sequence[float]) -> float | None:
     return math.sqrt(math.fsum((p - mean) ** 2 for p in means) / (n * (n - 1)))
 
 
-def summarise(frame: pd.DataFrame, vote: Callable[[str], str | None] = str.strip) -> Json:
-    """Return accuracy, its standard error, pass@k, maj@K and the unparsed share of one benchmark's table.
-
-    vote: what of a response is voted on.
-    """
-    answers = {response: vote(response) for response in frame["response"].unique()}
+def summarise(frame: pd.DataFrame) -> Json:
+    """Return accuracy, its standard error, pass@k and the unparsed share of one benchmark's table."""
     problems = [
-        problem_scores(list(zip(own["correct"], own["parsed"], strict=True)), [answers[r] for r in own["response"]])
+        problem_scores(list(zip(own["correct"], own["parsed"], strict=True)))
         for _, own in frame.groupby("problem_id", sort=False)
     ]
     means = {key: sum(p[key] for p in problems) / len(problems) for key in problems[0]}

@@ -97,8 +97,7 @@ class Sampled(ConfigurableTask):
             raise RuntimeError(f"problem {doc['id']} has {len(responses)} responses instead of {self.samples}")
         verdicts = grade(self.grader, responses, doc["ground_truth"])
         self.graded[doc["id"]] = list(zip(responses, verdicts, strict=True))
-        answers = {r: self.grader.answer(r) for r in dict.fromkeys(responses)}
-        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts], [answers[r] for r in responses])
+        return scores.problem_scores([(v.correct, v.parsed) for v in verdicts])
 
 
 class Benchmark(Sampled):
@@ -132,7 +131,7 @@ class Benchmark(Sampled):
         self.problems = read_problems(self.path)
         if check_golds:
             job.check_golds(grader, [(p.id, p.ground_truth) for p in self.problems], self.path)
-        metrics = list(scores.problem_scores([(False, False)] * samples, [""] * samples))
+        metrics = list(scores.problem_scores([(False, False)] * samples))
         super().__init__(
             config={
                 "task": name,

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from fractions import Fraction
 
-from bapo.graders import forms, numbers, ranges, units
+from bapo.graders import forms, numbers, units
 from bapo.graders.forms import Form
 
 #: (gold, answer) in LaTeX -> whether they are equal. May raise NeedsAlgebra or forms.Unreadable.
 Algebra = Callable[[str, str], bool]
+Bounds = tuple[Form, bool, Form, bool]  # low end, whether it belongs, high end, whether it belongs
+
+_FLIP = {"<": ">", ">": "<", r"\le": r"\ge", r"\ge": r"\le"}
+_INFINITE = {r"\infty", r"-\infty"}
 
 
 class NeedsAlgebra(Exception):
@@ -190,7 +193,7 @@ def _collections(gold: Form, answer: Form, algebra: Algebra) -> bool:
     return False
 
 
-# -------------------------------------------------------------------------------------------- equations and ranges
+# -------------------------------------------------------------------------------------------- equations
 
 
 def _equations(gold: Form, answer: Form, algebra: Algebra) -> bool:
@@ -216,30 +219,78 @@ def _same_name(a: str, b: str) -> bool:
     return bare[0] == bare[1]
 
 
+# -------------------------------------------------------------------------------------------- intervals, inequalities
+
+
 def _ranges(gold: Form, answer: Form, algebra: Algebra) -> bool:
-    verdict = ranges.same(gold, answer, lambda g, a: same(g, a, algebra))
-    if verdict is not None:
-        return verdict
-    if gold.kind == answer.kind == "union":
-        return _unordered(gold.parts, answer.parts, algebra)
-    if {gold.kind, answer.kind} & {"number", "tuple", "list", "set", "ratio"}:
+    """Compare intervals, unions of them, and inequalities in one variable.
+
+    The variable matters between two inequalities, and not between an inequality and an interval.
+    """
+    pieces = _intervals(gold), _intervals(answer)
+    if pieces[0] is None or pieces[1] is None:  # one of them cannot be read as intervals
+        if gold.kind == answer.kind == "union":
+            return _unordered(gold.parts, answer.parts, algebra)
+        if {gold.kind, answer.kind} & {"number", "tuple", "list", "set", "ratio"}:
+            return False
+        return algebra(gold.latex, answer.latex)
+    if gold.kind == answer.kind == "relation" and _variable(gold) != _variable(answer):
         return False
-    return algebra(gold.latex, answer.latex)
+    left = list(pieces[1])
+    if len(pieces[0]) != len(left):
+        return False
+    for piece in pieces[0]:
+        index = next((i for i, other in enumerate(left) if _same_bounds(piece, other, algebra)), None)
+        if index is None:
+            return False
+        left.pop(index)
+    return True
 
 
-def canonical(form: Form) -> str:
-    """Write answers that are equal without algebra as one text, for majority votes."""
-    if form.number is not None:
-        value: Fraction = form.number.value
-        return f"{value}%" if form.percent else str(value)
-    if form.kind == "equation" and form.name:
-        return canonical(form.parts[0])
-    if form.kind in ("list", "set"):
-        return "{" + ",".join(sorted(canonical(part) for part in form.parts)) + "}"
-    if form.kind in ("tuple", "interval"):
-        return form.brackets[:1] + ",".join(canonical(part) for part in form.parts) + form.brackets[1:]
-    if form.kind == "matrix":
-        return f"matrix{form.columns}(" + ",".join(canonical(part) for part in form.parts) + ")"
-    if form.kind == "union":
-        return r"\cup".join(sorted(canonical(part) for part in form.parts))
-    return form.text
+def _intervals(form: Form) -> list[Bounds] | None:
+    several = form.kind == "union" or (form.kind == "list" and all(p.kind == "relation" for p in form.parts))
+    parts = form.parts if several else (form,)
+    bounds = [found for part in parts if (found := _bounds(part)) is not None]
+    return bounds if len(bounds) == len(parts) else None
+
+
+def _bounds(form: Form) -> Bounds | None:
+    if form.kind in ("interval", "tuple") and len(form.parts) == 2 and form.brackets:
+        return form.parts[0], form.brackets[0] == "[", form.parts[1], form.brackets[1] == "]"
+    if form.kind != "relation" or r"\ne" in form.operators:
+        return None
+    parts, operators = form.parts, form.operators
+    if operators[0] in (">", r"\ge"):
+        parts, operators = parts[::-1], tuple(_FLIP[o] for o in reversed(operators))
+    if any(o not in ("<", r"\le") for o in operators):
+        return None
+    low, high = forms.scalar(r"-\infty"), forms.scalar(r"\infty")
+    if len(parts) == 3:
+        if _variable(form) is None:
+            return None
+        return parts[0], operators[0] == r"\le", parts[2], operators[1] == r"\le"
+    if _is_variable(parts[0]) and not _is_variable(parts[1]):
+        return low, False, parts[1], operators[0] == r"\le"
+    if _is_variable(parts[1]) and not _is_variable(parts[0]):
+        return parts[0], operators[0] == r"\le", high, False
+    return None
+
+
+def _is_variable(form: Form) -> bool:
+    return form.kind in ("expression", "choice", "text") and re.fullmatch(r"[a-zA-Z](?:_\w)?", form.latex) is not None
+
+
+def _variable(form: Form) -> str | None:
+    candidates = [form.parts[1]] if len(form.parts) == 3 else form.parts
+    return next((part.text for part in candidates if _is_variable(part)), None)
+
+
+def _same_bounds(gold: Bounds, answer: Bounds, algebra: Algebra) -> bool:
+    closed = gold[1] == answer[1] and gold[3] == answer[3]
+    return closed and _end(gold[0], answer[0], algebra) and _end(gold[2], answer[2], algebra)
+
+
+def _end(gold: Form, answer: Form, algebra: Algebra) -> bool:
+    if {gold.text, answer.text} & _INFINITE:
+        return gold.text == answer.text
+    return same(gold, answer, algebra)

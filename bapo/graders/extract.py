@@ -77,9 +77,3 @@ def boxed(answer: str) -> str:
     Braces that ``answer`` leaves open are closed (two golds of DeepScaleR end too early).
     """
     return f"\\boxed{{{closed(answer)}{' ' if answer.endswith(chr(92)) else ''}}}"
-
-
-def last_boxed(response: str) -> str:
-    """Keep of a response what is needed to grade it: :func:`last_box` in a box again; "" where there is none."""
-    content = last_box(response)
-    return "" if content is None else boxed(content)

@@ -121,26 +121,6 @@ def outcome_of(gold: str, answer: str) -> str:
         return pool.shared().judge(gold, answer)
 
 
-def answer(response: str) -> str | None:
-    """Return the boxed answer, in one form for equal answers, for majority votes; None where there is none."""
-    boxes = last_boxes(response)
-    alone = {_canonical(box) for box in boxes[:MAX_BOXES]}
-    if len(alone) == 1 and len(boxes) <= MAX_BOXES:
-        return alone.pop()
-    return _canonical(", ".join(boxes))
-
-
-def _canonical(text: str) -> str | None:
-    if _empty(text):
-        return None
-    if len(text) > LONGEST:
-        return " ".join(text.split())
-    try:
-        return compare.canonical(forms.read(text))
-    except (forms.Unreadable, RecursionError):
-        return compact(normalise(text)) or None
-
-
 def check_golds(golds: object, where: str) -> tuple[str, ...]:
     """Return the golds as a tuple. Raises UserError naming ``where`` for none, an empty or an unreadable one."""
     golds = (golds,) if isinstance(golds, str) else golds

@@ -2,8 +2,8 @@
 
 A checker (:mod:`bapo.graders.symbolic`) is started at the first check that needs one, and in place of one that was
 killed; that takes about a second. Safe in threads; after a fork the child starts checkers of its own; all end with the
-process that started them, however that ends. (Of concurrent.futures and pebble one killed worker ends the whole pool,
-and forked and daemonic processes cannot start one.)
+process that started them, however that ends. (A killed worker ends a pool of concurrent.futures, an idle one a pool of
+pebble 5.2.3, and daemonic processes cannot start either.)
 """
 
 from __future__ import annotations

@@ -67,26 +67,12 @@ class Task:
         """Grade the text of one response. Never raises because of the response; UserError for a bad ground truth."""
         raise self.lacks("verify")
 
-    def answer(self, response: str) -> str | None:
-        """Return the answer that a majority vote compares, in one form for equal answers; None where there is none."""
-        return response.strip() or None
-
-    def extract(self, response: str) -> str:
-        """Return the part of a response that the verifier reads, as a response of its own; here, all of it."""
-        return response
-
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        """Return responses that the verifier must accept, made of the ground truth alone; () where none is known.
-
-        Raises UserError where the ground truth has no solution.
-        """
+        """Return responses that the verifier must accept, made of the ground truth alone; UserError for none."""
         return ()
 
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
-        """Return an expert's worked solution as a response to train on; None where the task knows none.
-
-        prompt: what the model reads, without its special tokens; white space may be missing.
-        """
+        """Return an expert's worked solution; None where the task knows none. prompt: white space may be missing."""
         return None
 
     def write_data(self, config: Config, folder: Path, progress: Progress = silent) -> Json:
@@ -100,18 +86,14 @@ class Task:
     def read_set(
         self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
     ) -> list[Problem]:
-        """Read the first ``sizes[split]`` problems of one public set, without a configuration.
+        """Read the first ``sizes[split]`` problems of one public set, without those of the other splits of ``sizes``.
 
-        hub: entries as :mod:`bapo.tasks.sources` reads them; sizes: also of the splits whose problems this one may not
-        have. Raises UserError naming the key or file and the cure.
+        hub: entries as :mod:`bapo.tasks.sources` reads them. Raises UserError naming the key or file and the cure.
         """
         raise self.lacks("read_set")
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:
-        """Generate the ``data.split_sizes.base`` documents that a base model is trained on, where it is trained here.
-
-        Returns them with their counts. Raises UserError naming the key and the cure.
-        """
+        """Generate the ``data.split_sizes.base`` documents that a base model is trained on, with their counts."""
         raise self.lacks("documents")
 
     def build_tokenizer(self, config: Config) -> PreTrainedTokenizerFast:

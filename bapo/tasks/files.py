@@ -71,12 +71,10 @@ def read_problems(path: Path) -> list[Problem]:
     rows = zip(table["prompt"], table["reward_model"], table["extra_info"], images, strict=True)
     for number, (messages, reward, extra, pictures) in enumerate(rows):
         where = f"{path}: row {number}"
-        name, truth = extra.get("id"), reward.get("ground_truth")
-        prompt = messages[0]["content"] if [m["role"] for m in messages] == ["user"] else None
-        if not all(isinstance(text, str) and text for text in (name, prompt, truth)):
-            raise UserError(
-                f"{where}: id, prompt (one user's message) and ground_truth must be texts, none of them empty"
-            )
+        name, truth = extra.get("id") or "", reward.get("ground_truth") or ""
+        prompt = messages[0]["content"] if [m["role"] for m in messages] == ["user"] else ""
+        if not (name and prompt and truth):
+            raise UserError(f"{where}: id, prompt (one user's message) and ground_truth must be texts")
         problem = Problem(name, prompt, truth, tuple(p.get("bytes") for p in pictures) if pictures is not None else ())
         if problem.id in problems:
             raise UserError(f"{where}: problem {problem.id} is there twice; every id must be unique")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from bapo import seeds
 from bapo.errors import UserError
 from bapo.graders import mathematics
-from bapo.graders.extract import boxed, last_boxed
+from bapo.graders.extract import boxed
 from bapo.graders.verdict import RIGHT, Verdict
 from bapo.store.files import Json, write_json
 from bapo.tasks import files, sources
@@ -51,12 +51,11 @@ class Item(NamedTuple):
 class RealTask(Task):
     """A task of real sets: ``train`` and the benchmarks, with the columns ``problem`` and ``answer``."""
 
-    def items(self, entry: sources.Source, opened: sources.Opened) -> list[Item]:
-        """Read one source, whose files were found."""
-        return [
-            Item(row.id, to_text(row, entry), to_golds(row, entry), where=row.where)
-            for row in sources.rows(entry, opened, ("problem", "answer"))
-        ]
+    columns: ClassVar[Sequence[str]] = ("problem", "answer")  #: that are read
+
+    def item(self, row: sources.Row, entry: sources.Source) -> Item:
+        """Read one row. Raises UserError naming it."""
+        return Item(row.id, to_text(row, entry), to_golds(row, entry), where=row.where)
 
     def check_golds(self, golds: object, where: str) -> tuple[str, ...]:
         """Return the golds as a tuple. Raises UserError naming ``where`` for none, or one that cannot be read."""
@@ -70,8 +69,8 @@ class RealTask(Task):
         self, hub: Json, split: str, prompt: str, sizes: Mapping[str, int], data_folder: str | None
     ) -> list[Problem]:
         entry = sources.source(hub, split)
-        items = self.items(entry, sources.find(entry, data_folder))
-        return [to_problem(item, self.real_prompts(prompt)[prompt]) for item in items[: sizes[split]]]
+        rows = sources.read_rows(entry, data_folder, self.columns).rows[: sizes[split]]
+        return [to_problem(self.item(row, entry), self.real_prompts(prompt)[prompt]) for row in rows]
 
     def write_hub(self, config: Config, folder: Path, say: Progress) -> Json:
         """Write ``<split>.parquet`` of every split of ``data.split_sizes`` and the report.
@@ -86,13 +85,14 @@ class RealTask(Task):
         check_data(data, prompts, ("train", "probe", *self.benchmarks))
         if "probe" in sizes and "train" not in sizes:
             raise wrong(None, "data.split_sizes.probe", None, "the probe is drawn from training; set train as well")
-        opened: list[sources.Opened] = []
+        digests: dict[str, str] = {}
         items: dict[str, list[Item]] = {}
         for split in sizes:
             if split != "probe" or split in data.hub:
                 entry = sources.source(data.hub, split)
-                opened.append(sources.find(entry, config.paths.data_folder))
-                items[split] = self.items(entry, opened[-1])
+                read = sources.read_rows(entry, config.paths.data_folder, self.columns)
+                items[split] = [self.item(row, entry) for row in read.rows]
+                digests |= read.digests
         if "probe" in items:
             items["probe"] = items["probe"][: sizes["probe"]]
             kept_out = {item.id for item in items["probe"]}
@@ -121,8 +121,8 @@ class RealTask(Task):
             if not problems:
                 raise wrong(None, f"data.split_sizes.{split}", None, f"no problem is left; check data.hub.{split}")
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.name, split)
-            counts[split] = {"problems": len(problems), "rows": rows.get(split, len(items["train"]))}
-        report = {"files": sources.digests(opened), "unusable_answers": list(left_out), "long_prompts": too_long}
+            counts[split] = {"problems": len(problems), "rows": rows.get(split, len(items.get("train", ())))}
+        report = {"files": digests, "unusable_answers": list(left_out), "long_prompts": too_long}
         kept = {split: found["problems"] for split, found in counts.items()}
         write_json(folder / REPORT, {**report, "rows": rows, "problems": kept})
         return counts
@@ -190,18 +190,14 @@ def to_text(row: sources.Row, entry: sources.Source, without: str = "") -> str:
 
 
 class BoxedTask(RealTask, GeneratedTask):
-    """A task of two formats: "chain", of small models, graded by its last number, and "boxed", as the paper's sets."""
+    """A task of several formats: "boxed", graded as the paper's sets, and others, graded by a number alone."""
 
     prompts: ClassVar[Collection[str]] = ("chain",)
-    no_number, wrong_number = "no-answer", "wrong-answer"  #: reasons of verdicts on chains
-    gold_chain: ClassVar[str] = "= {}"  #: the shortest chain that ends in a number
+    #: format -> reasons of verdicts on no number and on a wrong one, and the shortest response that is right
+    numeric: ClassVar[Mapping[str, tuple[str, str, str]]] = {"chain": ("no-answer", "wrong-answer", "= {}")}
 
-    def is_chain(self, response: str) -> bool:
-        """Return whether a response is in the format of small models."""
-        raise NotImplementedError
-
-    def final_number(self, response: str) -> int | None:
-        """Return the number that a chain of steps ends in; None where there is none."""
+    def number(self, response: str, form: str) -> int | None:
+        """Return the number that a response in this format gives, such as a chain's last; None where there is none."""
         raise NotImplementedError
 
     def steps(self, problem_id: str, prompt: str) -> str:
@@ -210,43 +206,37 @@ class BoxedTask(RealTask, GeneratedTask):
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         truth = read_truth(ground_truth)
-        if truth.get("format") == "chain":
-            gold, number = read_number(truth), self.final_number(response)
+        form = str(truth.get("format"))
+        if form in self.numeric:
+            gold, number = read_number(truth), self.number(response, form)
+            no_number, wrong_number, _ = self.numeric[form]
             if number is None:
-                return Verdict(False, False, self.no_number)
-            return RIGHT if number == gold else Verdict(False, True, self.wrong_number)
-        if truth.get("format") == "boxed":
+                return Verdict(False, False, no_number)
+            return RIGHT if number == gold else Verdict(False, True, wrong_number)
+        if form == "boxed":
             return mathematics.grade(response, truth.get("answers", ()))
-        raise UserError(f"ground truth: 'format' must be chain or boxed, got {truth.get('format')!r}")
-
-    def answer(self, response: str) -> str | None:
-        """Return the last number of a chain of steps, else the boxed answer in the grader's normal form."""
-        if self.is_chain(response):
-            number = self.final_number(response)
-            return None if number is None else str(number)
-        return mathematics.answer(response)
-
-    def extract(self, response: str) -> str:
-        """Return the last balanced box outside the thinking, "" where there is none; the paper's format only."""
-        return last_boxed(response)
+        raise UserError(f"ground truth: 'format' must be {', '.join(self.numeric)} or boxed, got {form!r}")
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        """Return every gold in a box, or the end of a chain. Raises UserError for unusable golds."""
+        """Return every gold in a box, or the shortest right response. Raises UserError for unusable golds."""
         truth = read_truth(ground_truth)
-        if truth.get("format") == "chain":
-            return [self.gold_chain.format(read_number(truth))]
+        if truth.get("format") in self.numeric:
+            return [self.numeric[truth["format"]][2].format(read_number(truth))]
         return [boxed(gold) for gold in mathematics.check_golds(truth.get("answers"), "ground truth: 'answers'")]
 
     def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
-        """Return the steps of a generated problem; None for others."""
-        return self.steps(problem_id, prompt) if read_truth(ground_truth).get("format") == "chain" else None
+        """Return the steps of a generated problem, the number of another one; None for public sets."""
+        form = read_truth(ground_truth).get("format")
+        if form == "chain":
+            return self.steps(problem_id, prompt)
+        return self.gold_responses(ground_truth)[0] if form in self.numeric else None
 
     grade_line = staticmethod(mathematics.grade_line)
 
 
-def chain_truth(answer: int) -> str:
+def number_truth(answer: int, form: str = "chain") -> str:
     """Write the ground truth of a generated problem."""
-    return json.dumps({"answer": answer, "format": "chain"})
+    return json.dumps({"answer": answer, "format": form})
 
 
 def read_number(truth: Json) -> int:

@@ -29,16 +29,10 @@ def _tagged(response: str) -> str | None:
     return found[-1].strip() if found else None
 
 
-def _last_line(response: str) -> str | None:
-    lines = [line.strip() for line in without_thinking(response)[-_TAIL:].splitlines() if line.strip()]
-    return lines[-1] if lines else None
-
-
 #: ``answer_in`` -> the answer of a response, None where there is none; and a response that has the answer there
 PLACES: Mapping[str, tuple[Callable[[str], str | None], Callable[[str], str]]] = {
     "box": (last_box, boxed),
     "tag": (_tagged, "<answer>{}</answer>".format),
-    "last-line": (_last_line, str),
     "all": (lambda response: without_thinking(response).strip() or None, str),
 }
 
@@ -51,7 +45,7 @@ class RowsTask(RealTask):
     """
 
     answers: Literal["mathematics", "exact"] = "exact"
-    answer_in: Literal["box", "tag", "last-line", "all"] = "box"
+    answer_in: Literal["box", "tag", "all"] = "box"
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
         return self._grade(response, read_truth(ground_truth)["answers"])
@@ -71,12 +65,6 @@ class RowsTask(RealTask):
     def find_answer(self, response: str) -> str | None:
         """Return the part of a response that ``answer_in`` names; None where there is none."""
         return PLACES[self.answer_in][0](response)
-
-    def answer(self, response: str) -> str | None:
-        found = self.find_answer(response)
-        if found is None:
-            return None
-        return mathematics.answer(boxed(found)) if self.answers == "mathematics" else " ".join(found.split())
 
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return every gold where a response has its answer."""

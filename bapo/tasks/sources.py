@@ -10,7 +10,7 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -60,19 +60,11 @@ class Row(NamedTuple):
     file: Path
 
 
-class Opened(NamedTuple):
-    """The files of a source and what they should hold.
+class Rows(NamedTuple):
+    """The rows of a source. digests: SHA-256 by file, whose name begins with the repository and its commit."""
 
-    origin: the repository with its commit, or whose folder it is; root: the folder that the files' names begin at;
-    own: whether rows are named by file, as those of a folder of the user's.
-    """
-
-    files: list[Path]
-    rows: int | None
-    columns: Mapping[str, str]
-    origin: str
-    root: Path
-    own: bool = False
+    rows: list[Row]
+    digests: dict[str, str]
 
 
 def source(hub: Json, split: str) -> Source:
@@ -83,29 +75,46 @@ def source(hub: Json, split: str) -> Source:
     return read(Source, {**{key: v for key, v in entry.items() if v is not None}, "where": where}, None, where)
 
 
-def find(entry: Source, data_folder: str | None) -> Opened:
-    """Find the files of a source: in ``data_folder`` where it is set, else on the hub (through its cache).
+def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) -> Rows:
+    """Read a source from ``data_folder`` where it is set, else from the hub (through its cache), from ``start`` on.
 
-    Raises UserError naming the entry, what is there and the cure.
+    columns: our names, which the rows' values have. Raises UserError naming entry, file, row and cure.
     """
     folder, own, origin = Path(entry.repository), not data_folder, entry.name
+    expected, named, files = entry.rows, entry.columns, list[Path]()
     if data_folder:
         origin, local = "paths.data_folder", Path(data_folder)
-        if entry.file and (local / entry.file).is_file():
-            rows = entry.rows if entry.file_rows is None else entry.file_rows
-            return Opened([local / entry.file], rows, {**entry.columns, **entry.file_columns}, origin, local)
         folder = local / entry.name
+        if entry.file and (local / entry.file).is_file():
+            files, named = [local / entry.file], {**entry.columns, **entry.file_columns}
+            expected = entry.rows if entry.file_rows is None else entry.file_rows
     elif not folder.is_dir():
         folder, own = _fetched(entry), False
         origin = f"{entry.repository}@{folder.name}"
     root = Path(data_folder) if data_folder else folder
-    found = sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
-    if not found:
+    files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
+    if not files:
         there = ", ".join(sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()))
         wanted = " or ".join([*([entry.file] if data_folder and entry.file else []), *entry.patterns])
         cure = f"no file {wanted} in {root}, which has {there[:500] or 'no file'}; correct files or repository"
         raise wrong(None, entry.where, None, cure)
-    return Opened(found, entry.rows, entry.columns, origin, root, own)
+    found: list[Row] = []
+    for path in files:
+        begin = f"{entry.name}/{path.relative_to(root).as_posix()}" if own else entry.name
+        for number, (where, values) in enumerate(_rows_of(path), 0 if own else len(found)):
+            if missing := [c for name in columns if (c := named.get(name, name)) not in values]:
+                there = ", ".join(map(str, values))
+                raise UserError(
+                    f"{where}: no column '{missing[0]}' (it has {there}); correct {entry.where}.columns or the file"
+                )
+            ours = {name: values[named.get(name, name)] for name in columns}
+            found.append(Row(f"{begin}:{number}", len(found), where, ours, path))
+    if expected is not None and len(found) != expected:
+        raise UserError(
+            f"{files[0]}: {len(found)} rows, expected {expected} ({entry.where}); get the whole set, or correct "
+            f"{entry.where}.rows or file_rows if this one is meant"
+        )
+    return Rows(found[entry.start :], {f"{origin}/{path.relative_to(root).as_posix()}": sha256(path) for path in files})
 
 
 def _fetched(entry: Source) -> Path:
@@ -123,37 +132,6 @@ def _fetched(entry: Source) -> Path:
         )
         raise UserError(f"{entry.where}: {entry.repository} cannot be loaded ({reason[0]}); {cure}") from None
     return Path(found)
-
-
-def digests(opened: Iterable[Opened]) -> dict[str, dict[str, str]]:
-    """Return the SHA-256 of every file that was read: origin -> the file's name there -> digest."""
-    found: dict[str, dict[str, str]] = {}
-    for one in opened:
-        names = found.setdefault(one.origin, {})
-        names |= {path.relative_to(one.root).as_posix(): sha256(path) for path in one.files}
-    return found
-
-
-def rows(entry: Source, opened: Opened, columns: Sequence[str]) -> list[Row]:
-    """Read the rows from ``start`` on, with our names for the columns. Raises UserError naming file, row and cure."""
-    names = {name: opened.columns.get(name, name) for name in columns}
-    found: list[Row] = []
-    for path in opened.files:
-        begin = f"{entry.name}/{path.relative_to(opened.root).as_posix()}" if opened.own else entry.name
-        for number, (where, values) in enumerate(_rows_of(path), 0 if opened.own else len(found)):
-            if missing := [column for column in names.values() if column not in values]:
-                there = ", ".join(map(str, values))
-                raise UserError(
-                    f"{where}: no column '{missing[0]}' (it has {there}); correct {entry.where}.columns or the file"
-                )
-            named = {name: values[column] for name, column in names.items()}
-            found.append(Row(f"{begin}:{number}", len(found), where, named, path))
-    if opened.rows is not None and len(found) != opened.rows:
-        raise UserError(
-            f"{opened.files[0]}: {len(found)} rows, expected {opened.rows} ({entry.where}); get the whole set, or "
-            f"correct {entry.where}.rows or file_rows if this one is meant"
-        )
-    return found[entry.start :]
 
 
 def _rows_of(path: Path) -> Iterator[tuple[str, Json]]:

@@ -106,13 +106,6 @@ def test_pass_at_k_by_hand() -> None:
     assert scores.reported_ks(4) == [1, 4]
 
 
-def test_majority_vote_by_hand() -> None:
-    assert scores.majority_vote(["a", "b", "a"], [True, False, True]) == 1.0
-    assert scores.majority_vote(["a", "b", "b"], [True, False, False]) == 0.0
-    assert scores.majority_vote(["a", "b", None, None, None], [True, False, False, False, False]) == 0.5  # tied
-    assert scores.majority_vote([None, None], [False, False]) == 0.0
-
-
 def test_standard_error_clusters_by_problem() -> None:
     # mean 1/2, squared deviations 1/4 + 0 + 1/4, divided by n (n - 1) = 6
     assert scores.standard_error([0.0, 0.5, 1.0]) == pytest.approx(math.sqrt(1 / 12))
@@ -127,7 +120,6 @@ def test_summary_of_a_table_by_hand() -> None:
             "problem_id": ["a"] * 4 + ["b"] * 4,
             "correct": [True, False, False, False, True, True, True, False],
             "parsed": [True, True, True, False, True, True, True, True],
-            "response": ["1", "2", "2", "3", "1", "1 ", " 1", "2"],
         }
     )
     assert summarise(frame) == {
@@ -137,7 +129,6 @@ def test_summary_of_a_table_by_hand() -> None:
         "samples": 4,
         "pass@1": 0.5,
         "pass@4": 1.0,
-        "maj@4": 0.5,  # "2" wins for a, "1" for b
         "unparsed": 0.125,
     }
 
@@ -192,7 +183,7 @@ def test_lm_eval_reports_the_mean_and_clustered_error_of_the_table(
     assert lm_eval["acc,all"] == pytest.approx(frame["correct"].mean(), abs=1e-12)
     assert lm_eval["acc_stderr,all"] == pytest.approx(means.sem(), abs=1e-12)
     assert ours["standard_error"] == pytest.approx(means.sem(), abs=1e-12)
-    for key in ("pass@1", "pass@8", "pass@32", "maj@32", "unparsed"):
+    for key in ("pass@1", "pass@8", "pass@32", "unparsed"):
         assert lm_eval[f"{key},all"] == pytest.approx(ours[key], abs=1e-12)
     assert results["configs"]["cd34"]["repeats"] == 32
 

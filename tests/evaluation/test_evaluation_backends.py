@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import io
-import json
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from support.standin_vllm import installed
 
 from bapo import tasks
 from bapo.errors import UserError
-from bapo.evaluation import backends, scores
+from bapo.evaluation import backends
 from bapo.evaluation.checkpoints import checkpoint_digest, locate
 from bapo.evaluation.prompts import Limits
 from bapo.evaluation.run import evaluate, run_benchmark
@@ -368,33 +367,6 @@ def test_the_identity_is_of_what_changes_the_numbers(world: World) -> None:
     found.append(changed(config, data__chat_template_kwargs={"enable_thinking": False}))
     assert {data_identity(c) for c in found} == {data_identity(config)}  # the problems are the same
     assert len({evaluation_identity(c) for c in found}) == len(found)
-
-
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
-        ("3 * 4 = 12 , 12 + 7 = 19", "3*4=12,12+7=19"),
-        ("<think>1 + 1</think>\n<answer> (3 * 4) + 7\n</answer>", "(3*4)+7"),
-        ("<answer>1 + 2</answer> no: <answer>2 + 1</answer>", "2+1"),
-        ("<think>so <answer>1 + 2</answer>", None),
-        ("reasoned</think> and no answer", None),
-        ("<answer> </answer>", None),
-        ("  ", None),
-    ],
-)
-def test_countdown_votes_on_the_answer(response: str, answer: str | None) -> None:
-    assert tasks.get("countdown").answer(response) == answer
-
-
-def test_the_majority_is_of_answers_not_of_texts() -> None:
-    """Three ways to reason to one right answer outvote two equal texts with a wrong one."""
-    task = tasks.get("countdown")
-    truth = json.dumps({"numbers": [3, 4, 7], "target": 19, "format": "answer"})
-    texts = [f"<think>{why}</think><answer>3 * 4 + 7</answer>" for why in ("a", "b", "c")]
-    texts += ["<think></think><answer>3 + 4 + 7</answer>"] * 2
-    verdicts = [task.verify(t, truth)[:2] for t in texts]
-    assert scores.problem_scores(verdicts, [task.answer(t) for t in texts])["maj@5"] == 1.0
-    assert scores.problem_scores(verdicts, texts)["maj@5"] == 0.0
 
 
 def test_limits() -> None:

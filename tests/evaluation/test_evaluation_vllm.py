@@ -209,7 +209,7 @@ def test_lm_eval_runs_a_task_of_the_package(tmp_path: Path) -> None:
     assert results["acc,all"] == pytest.approx(rates.mean()) and 0 < rates.mean() < 1
     assert results["pass@1,all"] == results["bits,all"] == pytest.approx(rates.mean())
     assert results["pass@32,all"] == pytest.approx((rates > 0).mean())
-    assert results["unparsed,all"] == pytest.approx(1 - frame["parsed"].mean()) and 0 <= results["maj@32,all"] <= 1
+    assert results["unparsed,all"] == pytest.approx(1 - frame["parsed"].mean())
 
     with models_of(world.settings, checkpoint, "torch", 0) as (model, composed):
         loaded = run.load_benchmark(changed(composed, "cd34", 32, -1), "cd34", checkpoint)

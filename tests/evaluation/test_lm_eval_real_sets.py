@@ -38,7 +38,6 @@ def test_the_real_sets_load_and_gold_against_gold_is_right(real: Path, split: st
         for response in loaded.grader.gold_responses(doc["ground_truth"]):
             text = f"<think>Is it \\boxed{{-98765}}?</think> The answer is ${response}$."
             assert loaded.grader.verify(text, doc["ground_truth"]).correct, (doc["id"], response)
-            assert loaded.grader.extract(text) == response
             graded += 1
     assert graded >= REAL[split]
     if split == "geo3k_val":

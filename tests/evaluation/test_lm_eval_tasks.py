@@ -82,7 +82,7 @@ def test_all_benchmarks_of_table_4_and_their_groups_are_found() -> None:
     for group in found.all_groups:
         content = load_yaml(found.task_index[group].yaml_path, resolve_func=False)
         members += content["task"]
-        assert {m["metric"] for m in content["aggregate_metric_list"]} >= {"acc", "pass@32", "maj@32"}
+        assert {m["metric"] for m in content["aggregate_metric_list"]} >= {"acc", "pass@32"}
         assert not any(m["weight_by_size"] for m in content["aggregate_metric_list"])
     assert sorted(members) == sorted(TITLES)
 
@@ -107,7 +107,7 @@ def test_a_task_says_what_its_scale_says(name: str) -> None:
         "repetition_penalty": 1.0,
         "max_gen_toks": config.sampling.max_response_tokens,
     }
-    assert found["filter_list"][0]["filter"] == [{"function": "bapo_extract", "task": source["task"]}]
+    assert found["filter_list"][0]["filter"] == [{"function": "keep_all"}]
     assert ("doc_to_image" in found) == (source["task"] == "geometry")
 
 
@@ -153,14 +153,11 @@ def test_countdown_scores_by_hand(sets: Path, tmp_path: Path) -> None:
         assert result["acc_stderr,all"] == pytest.approx(scores.standard_error(means))
         assert result["pass@1,all"] == pytest.approx(sum(means) / n)
         assert result["pass@8,all"] == pytest.approx(sum(c > 0 for c in counts) / n)
-        # a right answer is worded alike each time and so is the wrong one; a tie counts half
         wrong = {c: sum(r % 2 for r in range(c, 8)) for c in counts}
-        assert result["maj@8,all"] == pytest.approx(sum((c > wrong[c]) + (c == wrong[c]) / 2 for c in counts) / n)
         assert result["unparsed,all"] == pytest.approx(sum((8 - c - wrong[c]) / 8 for c in counts) / n)
         for sample, count in zip(samples, counts, strict=True):
             assert sample["bits"] == [1] * count + [0] * (8 - count)
             assert len(set(sample["resps"][0])) == 8 == len(sample["filtered_resps"][0])
-            assert all("think" not in text for text in sample["filtered_resps"][0])
             verify = tasks.get("countdown").verify  # of the whole response, not of what was extracted
             verdicts = [verify(text, sample["doc"]["ground_truth"]) for text in sample["resps"][0]]
             assert [int(v.correct) for v in verdicts] == sample["bits"]

@@ -65,27 +65,21 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
 @pytest.mark.parametrize(
     ("response", "answer"),
     [
-        (r"so \boxed{5}.", "5"),
         (r"\boxed{ \frac{1}{2} }", r"\frac{1}{2}"),
         (r"first \boxed{7}, but no: \boxed{8}", "8"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed{\boxed{5}}", r"\boxed{5}"),
         (r"{ stray \boxed{5}", "5"),
-        (r"} stray \boxed{5} }", "5"),
         (r"\boxed {5}", "5"),
         (r"\\boxed{840}.\n", "840"),
         (r"\boxed{5} and then \boxed{12", "5"),  # the last that is closed
-        (r"\boxed{12 unfinished, \boxed{5}", "5"),
         (r"so \boxed{12", None),
         (r"\boxed{12 \}", None),
         ("no box, 8", None),
-        (r"<think>maybe \boxed{5}</think> I am not sure.", None),
         (r"<think>maybe \boxed{5}", None),
         (r"maybe \boxed{5}</think> \boxed{6}", "6"),  # the template opened the thinking
-        (r"<think>\boxed{5}</think> \boxed{6}", "6"),
         (r"<think>a</think> \boxed{6} <think> \boxed{7}", "6"),
         (r"<think>a</think> \boxed{6} <think> \boxed{7} </think>", None),
-        (r"$\boxed{7}$ and $\boxed{8}$", "7, 8"),
         (r"$\boxed{7}$ or $\boxed{8}$", "7, 8"),
         (r"\boxed{2}, \boxed{3}, \boxed{5}", "2, 3, 5"),
         (r"$x = \boxed{7}$ or $x = \boxed{8}$", "7, 8"),
@@ -93,7 +87,6 @@ def test_every_gold_of_the_cases_equals_itself_boxed() -> None:
         (r"$\boxed{7}$" + "\n\n" + r"$\boxed{8}$", "8"),
         ("\\boxed{7},\n\\boxed{8}", "7, 8"),
         (r"\boxed{7} \boxed{8}", "7, 8"),
-        (r"\boxed{5}. $y=\boxed{4}$", "4"),
         (r"We get \boxed{7}. The second part asks for twice that, which is \boxed{14}.", "14"),
     ],
 )
@@ -110,11 +103,8 @@ def test_last_box(response: str, answer: str | None) -> None:
         ("no box, 8", False, "no_answer"),
         (r"There are 8 apples. $\boxed{}$", False, "no_answer"),
         (r"\boxed{\ \ }", False, "no_answer"),
-        (r"\boxed{$$}", False, "no_answer"),
         (r"\boxed{9}", True, "wrong"),
-        (r"\boxed{\text{none}}", True, "wrong"),
         (r"\boxed{7 \text{ or } 8}", True, "wrong"),
-        (r"\boxed{\sqrt{65}}", True, "wrong"),
         (r"\boxed{\frac{8}{}+\sqrt}", False, "unreadable"),
         (r"\boxed{8)}", False, "unreadable"),
         (rf"\boxed{{{'1+' * 2000}1}}", False, "too_long"),
@@ -135,7 +125,6 @@ def test_unparsable_is_not_wrong(response: str, parsed: bool, reason: str) -> No
         (r"$\boxed{\sqrt{8}}$ or $\boxed{2\sqrt{2}}$", r"\sqrt{8}", True),
         (r"\boxed{5}. $y=\boxed{4}$", "4", True),
         (r"\boxed{5}, \boxed{4}", "4", False),
-        ("\\boxed{5} or\n\\boxed{4}", "4", False),
         (r"\boxed{5} \boxed{4}", "4", False),
         (r"\boxed{4}, \boxed{5}", "4,5", True),
         (r"\boxed{1}" * 2 + r"\boxed{2}", "2", False),
@@ -185,33 +174,6 @@ def test_golds_as_they_come() -> None:
     assert mathematics.grade(boxed(long[:600]), [long[:600]]).correct
     assert mathematics.grade(boxed(long), [long]).correct
     assert mathematics.grade(boxed("7"), [long]) == (False, True, "wrong")
-
-
-@pytest.mark.parametrize(
-    ("same", "other"),
-    [
-        (["0.5", r"\frac{1}{2}", "1/2", "½", r"\frac12", ".50", "x = 1/2"], ["2", "0.51", r"\frac{1}{3}"]),
-        (["025", "25", "25.0", r"25^\circ", r"25\text{ cm}", "$25$"], ["26", "-25", r"25\%"]),
-        (["1, 2", "2,1", r"\{2, 1\}", r"1 \text{ and } 2"], ["1", "(1,2)", "1,3"]),
-        ([r"(1, 0.5)", r"\left(1, \frac{1}{2}\right)"], ["(0.5, 1)", "[1, 0.5]"]),
-        ([r"\text{Even}", "even", r"\textbf{even}"], ["odd"]),
-        ([r"3\sqrt{2}", r"3 \sqrt2", r"3\sqrt 2"], [r"2\sqrt{3}"]),
-        ([r"\text{(C)}", "C", "(C)", r"\text{(C) } 7"], ["B"]),
-    ],
-)
-def test_one_form_for_a_majority_vote(same: list[str], other: list[str]) -> None:
-    forms = {mathematics.answer(f"x \\boxed{{{text}}}") for text in same}
-    assert len(forms) == 1 and None not in forms
-    assert forms.isdisjoint({mathematics.answer(boxed(text)) for text in other})
-
-
-def test_no_answer_for_a_majority_vote() -> None:
-    assert mathematics.answer("8") is None and mathematics.answer(r"\boxed{ }") is None
-    assert mathematics.answer(r"\boxed{8)}") == "8)"  # cannot be read; equal texts may still vote together
-    assert mathematics.answer(boxed("9" * 3000)) == "9" * 3000
-    # boxes that say the same are one vote
-    assert mathematics.answer(r"$\boxed{x=4}$, $\boxed{4}$") == mathematics.answer(boxed("4"))
-    assert mathematics.answer(r"\boxed{3}, \boxed{4}") == mathematics.answer(boxed("3,4"))
 
 
 # ------------------------------------------------------------------------------------------------ cost

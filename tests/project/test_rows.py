@@ -53,7 +53,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "sets" / "train.csv").write_text('question,answer\n"one, two?",A\nthree?,B\nfour?,C\n')
     rows = [{"problem": "five?", "answer": "D"}, {"problem": "six?", "answer": ["A", "B"]}]
     (tmp_path / "sets" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    describe(tmp_path, "exact", "last-line")
+    describe(tmp_path, "exact", "tag")
     monkeypatch.chdir(tmp_path)
     forget()
     yield tmp_path
@@ -78,9 +78,9 @@ def test_rows_become_problems_that_the_verifier_knows(project: Path) -> None:
     problems = read_problems(project / "results/laptop/mine/data/train.parquet")
     assert problems[0].prompt == "Question: one, two? Answer:"
     verify = tasks.get("mine").verify
-    assert verify("thinking\n A ", problems[0].ground_truth).correct
-    assert not verify("A\nB", problems[0].ground_truth).correct
-    assert verify("<think>A</think> \n", problems[0].ground_truth).reason == "no_answer"
+    assert verify("thinking <answer> A </answer>", problems[0].ground_truth).correct
+    assert not verify("<answer>A</answer> <answer>B</answer>", problems[0].ground_truth).correct
+    assert verify("<think><answer>A</answer></think>", problems[0].ground_truth).reason == "no_answer"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,6 @@ def test_ways_of_grading(project: Path, answers: str, place: str, gold: str, rig
     assert task.verify(right, truth).correct
     assert not task.verify(wrong, truth).correct
     assert all(task.verify(response, truth).correct for response in task.gold_responses(truth))
-    assert task.answer(right) == task.answer(task.gold_responses(truth)[0])
 
 
 def test_a_probe_from_its_own_file_takes_no_row_from_training(project: Path) -> None:

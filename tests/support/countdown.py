@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bapo.tasks.countdown.problems import solve_steps, to_chain, to_expression
+from bapo.tasks.countdown.problems import solve_steps, to_expression
+from bapo.tasks.generated import to_chain
 
 
 def solve(numbers: Sequence[int], target: int) -> str | None:

@@ -180,14 +180,6 @@ def test_paper_prompts_ask_for_the_last_answer():
         assert countdown.verify(solution, problem.ground_truth).reason == "no-answer"
 
 
-def test_what_is_kept_of_a_response_and_what_a_majority_vote_compares():
-    assert countdown.extract("so <answer>12/3*7-4</answer> ...") == "<answer>12/3*7-4</answer>"
-    assert countdown.extract("<think><answer>1</answer>") == countdown.extract(r"\boxed{1 + 2}") == ""
-    assert countdown.answer("<think>a</think> <answer>12 / 3 * 7</answer>") == "12/3*7"
-    assert countdown.answer("12 / 3 = 4 , 4 * 7 = 28") == "12/3=4,4*7=28"  # a chain, as it is
-    assert countdown.answer("<think>") is None and countdown.answer(" ") is None
-
-
 def hub_configuration(folder: Path, hub: dict, sizes: dict):
     return configuration(sizes, prompt="think-answer", source="hub", hub=hub, folder=folder)
 

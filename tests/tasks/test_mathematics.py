@@ -2,8 +2,8 @@
 
 import ast
 import json
-import operator
 import random
+import re
 from collections import Counter
 from fractions import Fraction
 
@@ -18,7 +18,7 @@ from bapo.tasks import files
 from bapo.tasks.mathematics import generator as generators
 from bapo.tasks.mathematics import task as sums
 from bapo.tasks.mathematics.generator import Node, Tier
-from bapo.tasks.real import chain_truth
+from bapo.tasks.real import number_truth
 
 SIZES = {"base": 3000, "train": 300, "probe": 70} | dict.fromkeys(generators.BENCHMARKS, 60)
 GENERATOR = {"value_max": 64, "answer_min": 2, "noise": 0.25, "slip_max": 9}
@@ -26,11 +26,9 @@ mathematics = tasks.get("mathematics")
 ALL_TIERS = sorted({tier for tiers in generators.TIERS.values() for tier in tiers})
 
 
-def configured(sizes=SIZES, seed=0, **data):
-    defaults = {"source": "generated", "prompt": "chain", "generator": dict(GENERATOR), "hub": {}}
-    return OmegaConf.create(
-        {"data": {**defaults, "seed": seed, "split_sizes": dict(sizes), **data}, "paths": {"data_folder": None}}
-    )
+def configured(**data):
+    defaults = {"source": "generated", "prompt": "chain", "generator": GENERATOR, "hub": {}, "seed": 0}
+    return OmegaConf.create({"data": {**defaults, "split_sizes": SIZES, **data}, "paths": {"data_folder": None}})
 
 
 @pytest.fixture(scope="module")
@@ -40,14 +38,10 @@ def data(tmp_path_factory):
     return {s: files.read_problems(folder / f"{s}.parquet") for s in mathematics.write_data(configured(), folder)}
 
 
-def base_documents(config) -> tuple[list[dict], dict]:
+def base_documents(**data) -> tuple[list[dict], dict]:
     """The base model's documents as (fields, counts)."""
-    made, counts = mathematics.documents(config.data, seeds.generator(config.data.seed, "mathematics", "base"))
+    made, counts = mathematics.documents(configured(**data).data, seeds.generator(0, "mathematics", "base"))
     return [vars(document) for document in made], counts
-
-
-def documents() -> list[dict]:
-    return base_documents(configured())[0]
 
 
 def drawn(count: int, **options):
@@ -60,22 +54,9 @@ def drawn(count: int, **options):
             yield tier, generator.draw(draws, tier, answer)
 
 
-_SIGNS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-
-
-def value(text: str, x: int | None = None) -> Fraction:
-    """Arithmetic by Python's own parser and exact fractions: it shares nothing with the generator."""
-
-    def visit(node: ast.AST) -> Fraction:
-        if isinstance(node, ast.BinOp):
-            return _SIGNS[type(node.op)](visit(node.left), visit(node.right))
-        if isinstance(node, ast.Name):
-            assert node.id == "x" and x is not None
-            return Fraction(x)
-        assert isinstance(node, ast.Constant) and type(node.value) is int
-        return Fraction(node.value)
-
-    return visit(ast.parse(text, mode="eval").body)
+def value(text: str, x: int = 0) -> Fraction:
+    """Arithmetic by Python itself and exact fractions: it shares nothing with the generator."""
+    return Fraction(eval(re.sub("[0-9]+", r"Fraction(\g<0>)", text), {"Fraction": Fraction, "x": Fraction(x)}))
 
 
 def holds(prompt: str, answer: int) -> bool:
@@ -126,7 +107,7 @@ def test_problems_are_right_and_within_their_bounds(top):
 def test_the_worked_solution_is_correct_and_any_other_answer_wrong():
     rng = random.Random(0)
     for _, instance in drawn(60):
-        truth = chain_truth(instance.answer)
+        truth = number_truth(instance.answer)
         text = sums.to_chain(generators.work(instance.plan))
         right = Verdict(True, True, "")
         assert mathematics.verify(text, truth) == mathematics.verify("".join(text.split()), truth) == right
@@ -153,7 +134,7 @@ def test_shares_are_whole_and_the_owner_is_fixed_for_ever():
 
 
 def test_splits_are_disjoint_and_hold_their_tiers(data):
-    seen = {"base": {row["id"] for row in documents()}}
+    seen = {"base": {row["id"] for row in base_documents()[0]}}
     for split, problems in data.items():
         found = Counter()
         for problem in problems:
@@ -161,7 +142,7 @@ def test_splits_are_disjoint_and_hold_their_tiers(data):
             assert truth == {"answer": truth["answer"], "format": "chain"}
             assert holds(problem.prompt, truth["answer"]), problem
             # the id says what is asked, so no two splits can hold one problem in two spellings
-            assert sorted(t for t in problem.prompt.split() if t.isdigit()) == sorted(_numbers(problem.id))
+            assert sorted(_numbers(problem.prompt)) == sorted(_numbers(problem.id))
             found[_shape(problem.prompt)] += 1
         # as many of every tier; of nested ones, some happen to run from left to right
         tiers = generators.TIERS[split]
@@ -180,9 +161,8 @@ def test_splits_are_disjoint_and_hold_their_tiers(data):
         assert {generators.owner(identity) for identity in ids} == {split}
 
 
-def _numbers(identity: str) -> list[str]:
-    text = "".join(c if c.isdigit() else " " for c in identity)
-    return text.split()
+def _numbers(text: str) -> list[str]:
+    return re.findall("[0-9]+", text)
 
 
 def _shape(prompt: str) -> Tier:
@@ -209,7 +189,7 @@ def test_guessing_pays_nothing(data):
 
 
 def test_documents_without_noise_are_the_worked_solutions():
-    rows, counts = base_documents(configured({"base": 2000}, generator=GENERATOR | {"noise": 0.0}))
+    rows, counts = base_documents(generator=GENERATOR | {"noise": 0.0})
     assert counts["noisy"] == 0
     for row in rows:
         assert holds(row["prompt"], generators.final_answer(row["response"])), row
@@ -219,7 +199,7 @@ def test_documents_without_noise_are_the_worked_solutions():
 
 
 def test_slips_are_as_frequent_as_asked_and_the_steps_after_one_go_on_from_it():
-    rows, counts = base_documents(configured())
+    rows, counts = base_documents()
     wrong = total = 0
     for row in rows:
         given = set(_numbers(row["prompt"]))
@@ -260,7 +240,7 @@ def test_slips_are_as_frequent_as_asked_and_the_steps_after_one_go_on_from_it():
     ],
 )
 def test_the_last_number_is_graded(response, verdict):
-    assert mathematics.verify(response, chain_truth(40)) == verdict
+    assert mathematics.verify(response, number_truth(40)) == verdict
 
 
 @pytest.mark.parametrize(
@@ -286,9 +266,6 @@ def test_boxed_ground_truths_go_to_the_grader_of_the_paper_scale():
     assert mathematics.verify(r"\boxed{\frac12}", truth).correct
     assert mathematics.verify(r"\boxed{13}", truth)[:2] == (False, True)
     assert mathematics.verify("7+5=12", truth)[:2] == (False, False)
-    assert mathematics.answer("7+3=10,10*4=40") == mathematics.answer("= 040 ") == "40"
-    assert mathematics.answer("7+3=") is None and mathematics.answer("") is None
-    assert mathematics.answer(r"so it is \boxed{12}") == mathematics.answer(r"\boxed{ 12 }")
     assert mathematics.grade_line({"gold": "12", "response": r"\boxed{12}"}).correct
     with pytest.raises(UserError, match="gold"):
         mathematics.grade_line({"gold": "", "response": r"\boxed{12}"})
@@ -306,7 +283,7 @@ def test_settings_make_problems_that_fit(scale, tmp_path):
         config.data.split_sizes[split] = min(config.data.split_sizes[split], 200)
     mathematics.write_data(config, tmp_path)
     tokenizer = mathematics.build_tokenizer(config)
-    for row in base_documents(config)[0]:
+    for row in map(vars, mathematics.documents(config.data, seeds.generator(0, "mathematics", "base"))[0]):
         assert len(tokenizer(row["prompt"])["input_ids"]) <= config.sampling.max_prompt_tokens
         assert len(tokenizer(row["response"])["input_ids"]) < config.sampling.max_response_tokens  # and the end
     for split in generators.BENCHMARKS:
@@ -360,6 +337,6 @@ def test_every_example_is_right_and_every_prompt_begins_with_them(written):
     "response", ["", "85 apples", "= 85", "8 5", "85.", "+85", "-85", "٨٥", "85" + " " * 63, "1" * 70]
 )
 def test_only_a_bare_number_is_the_answer_of_a_sum(response):
-    assert mathematics.verify(response, sums.sum_truth(85)) == Verdict(False, False, NO_ANSWER)
-    assert mathematics.verify("085", sums.sum_truth(85)).correct and mathematics.answer(" 085\n") == "85"
-    assert mathematics.demonstration("mathematics:38+47", "", sums.sum_truth(85)) == "85"
+    assert mathematics.verify(response, number_truth(85, "number")) == Verdict(False, False, NO_ANSWER)
+    assert mathematics.verify("085", number_truth(85, "number")).correct
+    assert mathematics.demonstration("mathematics:38+47", "", number_truth(85, "number")) == "85"

@@ -1,4 +1,4 @@
-"""Shared by the YAML files beside this one: a task class that loads the public sets, and a filter of its answers."""
+"""Shared by the YAML files beside this one: a task class that loads the public sets."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lm_eval.api.filter import Filter
 from lm_eval.api.instance import Instance
-from lm_eval.api.registry import register_filter
 from lm_eval.models.api_models import TemplateAPI
 
 from bapo import tasks
@@ -22,20 +20,6 @@ from bapo.tasks.job import check_golds
 
 #: Environment variable: a folder with copies of the sets, instead of the hub.
 DATA_FOLDER = "BAPO_DATA_FOLDER"
-
-
-@register_filter("bapo_extract")
-class Extract(Filter):
-    """Keeps the part of every response that is graded, "" if there is none, of all repeats.
-
-    task: the one whose responses they are.
-    """
-
-    def __init__(self, task: str, **kwargs: object) -> None:
-        self.extract = tasks.get(task).extract
-
-    def apply(self, resps: list[list[str]], docs: list[dict]) -> list[list[str]]:
-        return [[self.extract(response) for response in responses] for responses in resps]
 
 
 class PaperBenchmark(Sampled):

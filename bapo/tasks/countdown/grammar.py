@@ -39,30 +39,14 @@ MAX_DEPTH = 16  # of parentheses
 MAX_NUMBERS = 16  # of a problem
 MAX_VALUE = 10**MAX_DIGITS - 1  # of a problem's numbers and target
 
-#: There is no answer, or none that the grammar accepts.
-UNPARSED = {
-    "no-answer": "the response is empty, or has no <answer>...</answer> outside the thinking",
-    "unfinished-thinking": "the response ends inside <think>",
-    "too-long": f"more than {MAX_EXPRESSION} (expression) or {MAX_CHAIN} (chain) characters",
-    "too-deep": f"more than {MAX_DEPTH} nested parentheses",
-    "too-many-digits": f"a number has more than {MAX_DIGITS} digits",
-    "bad-character": "a character that is no digit 0-9, no operator + - * / and no parenthesis",
-    "equals-sign": "an equals sign in an expression: only the expression itself is asked for",
-    "syntax": "not an expression, or not a chain of steps",
-}
-#: The answer was read and is wrong.
-WRONG = {
-    "wrong-numbers": "the expression does not use each given number exactly once",
-    "unavailable-number": "a step uses a number that is not given, or was used before",
-    "unused-numbers": "the chain leaves numbers over",
-    "wrong-step": "a step's result is false",
-    "division-by-zero": "division by zero",
-    "wrong-value": "the value is not the target",
-}
-
-
-_INCORRECT = {reason: Verdict(False, False, reason) for reason in UNPARSED}
-_INCORRECT |= {reason: Verdict(False, True, reason) for reason in WRONG}
+#: Reasons: there is no answer, or none that the grammar accepts.
+UNPARSED = (
+    *("no-answer", "unfinished-thinking", "too-long", "too-deep", "too-many-digits", "bad-character"),
+    *("equals-sign", "syntax"),
+)
+#: Reasons: the answer was read and is wrong; a chain's step takes a number that is not there, or some are left over.
+WRONG = ("wrong-numbers", "wrong-value", "division-by-zero", "unavailable-number", "unused-numbers", "wrong-step")
+_INCORRECT = {reason: Verdict(False, reason in WRONG, reason) for reason in UNPARSED + WRONG}
 
 
 class _Refused(Exception):

@@ -77,17 +77,6 @@ class Countdown(GeneratedTask):
 
     verify = staticmethod(grammar.verify)
 
-    def answer(self, response: str) -> str | None:
-        """Return the last <answer>...</answer> outside the thinking, else (no tags) the response; without spaces."""
-        tagged = any(mark in response for mark in ("<answer>", "<think>", "</think>"))
-        text = grammar.extract_answer(response) if tagged else response
-        return "".join((text or "").split()) or None
-
-    def extract(self, response: str) -> str:
-        """Return the last <answer>...</answer> outside the thinking, else ""; the paper's format only."""
-        text = grammar.extract_answer(response)
-        return "" if text is None else f"<answer>{text}</answer>"
-
     def gold_responses(self, ground_truth: str) -> Sequence[str]:
         """Return the solution of an exhaustive search, in the problem's own format."""
         truth = grammar.from_ground_truth(ground_truth)
@@ -137,7 +126,8 @@ class Countdown(GeneratedTask):
             counts[split] |= {"duplicates_dropped": rows.duplicates, "overlaps_dropped": rows.overlaps}
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
             say(f"{split}: {len(problems)} problems; {rows.duplicates} duplicates, {rows.overlaps} in another split")
-        write_json(folder / REPORT, {"files": sources.digests(r.source for r in sets.values()), "splits": counts})
+        digests = {name: digest for rows in sets.values() for name, digest in rows.digests.items()}
+        write_json(folder / REPORT, {"files": digests, "splits": counts})
         return counts
 
     def read_set(
@@ -166,7 +156,7 @@ class Rows(NamedTuple):
     problems: list[tuple[tuple[int, ...], int]]
     duplicates: int  # of an earlier row of the same split
     overlaps: int  # with a split taken before: training first, so no held-out problem was trained on
-    source: sources.Opened  # its files
+    digests: dict[str, str]  # of the files that were read
 
 
 def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[str, Rows]:
@@ -180,10 +170,10 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
     found = {}
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
-        opened = sources.find(entry, data_folder)
+        read = sources.read_rows(entry, data_folder, ("nums", "target"))
         problems: dict[str, tuple[tuple[int, ...], int]] = {}
         duplicates = overlaps = 0
-        for row in sources.rows(entry, opened, ("nums", "target")):
+        for row in read.rows:
             if len(problems) == sizes[split]:
                 break
             truth = grammar.to_truth(row.values["nums"], row.values["target"], "answer", row.where)
@@ -200,5 +190,5 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
                 f"data.hub.{split}.start on ({duplicates} duplicates, {overlaps} in another split); lower one of them"
             )
         taken |= problems.keys()
-        found[split] = Rows(list(problems.values()), duplicates, overlaps, opened)
+        found[split] = Rows(list(problems.values()), duplicates, overlaps, read.digests)
     return {split: found[split] for split in sizes}

@@ -13,7 +13,7 @@ from bapo.tasks.files import PLACEHOLDER
 from bapo.tasks.generated import build_tokenizer, require_worked
 from bapo.tasks.geometry import figures, generator
 from bapo.tasks.geometry.generator import DiagramGenerator
-from bapo.tasks.real import BoxedTask, Item, chain_truth, to_golds, to_text
+from bapo.tasks.real import BoxedTask, Item, number_truth, to_golds, to_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -50,15 +50,12 @@ class Geometry(BoxedTask):
         "geo3k_test": "Geo-3K(test)",
     }
     images = True
+    columns = ("images", "problem", "answer")
     roles: ClassVar[Mapping[str, str]] = {"diagrams_val": "geo3k_val", "diagrams_test": "geo3k_test"}
     splits = generator.SPLITS
-    no_number, wrong_number = "no number", "wrong answer"
-    gold_chain = "{}"
+    numeric: ClassVar[Mapping[str, tuple[str, str, str]]] = {"chain": ("no number", "wrong answer", "{}")}
 
-    def is_chain(self, response: str) -> bool:
-        return "boxed" not in response
-
-    def final_number(self, response: str) -> int | None:
+    def number(self, response: str, form: str) -> int | None:
         """Return the last whole number of a response's last 4,096 characters; None where there is none."""
         numbers = _NUMBER.findall(response[-_LONGEST:])
         return int(numbers[-1]) if numbers else None
@@ -67,27 +64,23 @@ class Geometry(BoxedTask):
         """Work out a generated problem from its name, which holds the diagram's angles."""
         return generator.chain(generator.to_instance(problem_id))[0]
 
-    def items(self, entry: sources.Source, opened: sources.Opened) -> list[Item]:
-        """Read one source of Geometry3K: a diagram, a question and its golds a row."""
-        items = []
-        for row in sources.rows(entry, opened, ("images", "problem", "answer")):
-            images, text = _diagrams(row), to_text(row, entry, without=PLACEHOLDER)
-            if not images or text.count(PLACEHOLDER) not in (0, len(images)):
-                raise UserError(
-                    f"{row.where}: {len(images)} diagrams, but the text has {text.count(PLACEHOLDER)} places for them; "
-                    f"correct the set or {entry.where}.columns"
-                )
-            name = f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.number}"
-            golds = to_golds(row, entry)
-            items.append(Item(name, text.replace(PLACEHOLDER, "").strip(), golds, images, row.where))
-        return items
+    def item(self, row: sources.Row, entry: sources.Source) -> Item:
+        """Read a row of Geometry3K: a diagram, a question and its golds."""
+        images, text = _diagrams(row), to_text(row, entry, without=PLACEHOLDER)
+        if not images or text.count(PLACEHOLDER) not in (0, len(images)):
+            raise UserError(
+                f"{row.where}: {len(images)} diagrams, but the text has {text.count(PLACEHOLDER)} places for them; "
+                f"correct the set or {entry.where}.columns"
+            )
+        name = f"{entry.name}/{entry.where.rpartition('.')[2].removeprefix('geo3k_')}:{row.number}"
+        return Item(name, text.replace(PLACEHOLDER, "").strip(), to_golds(row, entry), images, row.where)
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         diagrams = DiagramGenerator.of(data)
         instances = diagrams.instances(rng, data.split_sizes[split], split)
         images = figures.render([instance.diagram for instance in instances], diagrams.canvas)
         return [
-            Problem(i.name, i.prompt, chain_truth(generator.chain(i)[1]), (image,), i.triple)
+            Problem(i.name, i.prompt, number_truth(generator.chain(i)[1]), (image,), i.triple)
             for i, image in zip(instances, images, strict=True)
         ], {"problems": len(instances), **_by_question(instances)}
 

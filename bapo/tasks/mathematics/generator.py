@@ -321,16 +321,9 @@ def _term(tree: ast.expr) -> Term:
 
 
 _ANSWER = re.compile(r"=[ \t\r\n]*([0-9]{1,6})[ \t\r\n]*\Z")
-#: The only characters of a chain; other text that ends in a number is no chain.
-_CHAIN = re.compile(r"[0-9+\-*/=,()x \t\r\n]*\Z")
 
 
 def final_answer(response: str) -> int | None:
     """Return the number after the last equals sign, where the response ends with it; else None."""
     match = _ANSWER.search(response[-64:])  # whatever the response's length
     return int(match[1]) if match else None
-
-
-def is_chain(response: str) -> bool:
-    """Return whether a response holds nothing but numbers, signs and x."""
-    return bool(_CHAIN.match(response))

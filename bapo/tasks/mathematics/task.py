@@ -6,18 +6,17 @@ the same tokens, which engines may compute once.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from bapo.graders.verdict import NO_ANSWER, RIGHT, WRONG, Verdict
+from bapo.graders.verdict import NO_ANSWER, WRONG
 from bapo.tasks.base import Document, Problem
 from bapo.tasks.generated import Options, build_tokenizer, owner, require_worked, to_chain, too_many
 from bapo.tasks.mathematics import generator
-from bapo.tasks.real import BoxedTask, chain_truth, read_number, read_truth
+from bapo.tasks.real import BoxedTask, number_truth
 from bapo.validate import wrong
 
 if TYPE_CHECKING:
@@ -79,11 +78,6 @@ class Sums(Options):
         raise too_many(split, count, len(found), "sums", "ask for fewer")
 
 
-def sum_truth(answer: int) -> str:
-    """Write the ground truth of a sum."""
-    return json.dumps({"answer": answer, "format": FORMAT})
-
-
 def _number(response: str) -> int | None:
     """Return the number that a response is, with nothing but space around it; else None."""
     text = response[:64].strip()
@@ -113,35 +107,13 @@ class Mathematics(BoxedTask):
     prompts = ("chain", "few-shot")
     splits = tuple(dict.fromkeys((*generator.TIERS, *DIGITS)))
 
-    is_chain = staticmethod(generator.is_chain)
-    final_number = staticmethod(generator.final_answer)
+    numeric: ClassVar[Mapping[str, tuple[str, str, str]]] = {**BoxedTask.numeric, FORMAT: (NO_ANSWER, WRONG, "{}")}
+
+    def number(self, response: str, form: str) -> int | None:
+        return _number(response) if form == FORMAT else generator.final_answer(response)
 
     def steps(self, problem_id: str, prompt: str) -> str:
         return generator.solve(prompt)
-
-    def verify(self, response: str, ground_truth: str) -> Verdict:
-        truth = read_truth(ground_truth)
-        if truth.get("format") == FORMAT:
-            gold, number = read_number(truth), _number(response)
-            if number is None:
-                return Verdict(False, False, NO_ANSWER)
-            return RIGHT if number == gold else Verdict(False, True, WRONG)
-        return super().verify(response, ground_truth)
-
-    def answer(self, response: str) -> str | None:
-        """Return the number that a response is, else what :meth:`BoxedTask.answer` finds."""
-        number = _number(response)
-        return super().answer(response) if number is None else str(number)
-
-    def gold_responses(self, ground_truth: str) -> Sequence[str]:
-        truth = read_truth(ground_truth)
-        return [str(read_number(truth))] if truth.get("format") == FORMAT else super().gold_responses(ground_truth)
-
-    def demonstration(self, problem_id: str, prompt: str, ground_truth: str) -> str | None:
-        """Return the steps of a generated problem, the answer of a sum; None for others."""
-        if read_truth(ground_truth).get("format") == FORMAT:
-            return self.gold_responses(ground_truth)[0]
-        return super().demonstration(problem_id, prompt, ground_truth)
 
     def problems(self, data: DataConfig, split: str, rng: np.random.Generator) -> tuple[list[Problem], dict[str, int]]:
         few_shot = data.prompt == "few-shot"
@@ -151,9 +123,9 @@ class Mathematics(BoxedTask):
             raise wrong(None, f"data.split_sizes.{split}", None, cure)
         if few_shot:
             drawn = Sums.of(data).problems(rng, data.split_sizes[split], split)
-            return [Problem(s.id, s.prompt, sum_truth(s.a + s.b)) for s in drawn], {"problems": len(drawn)}
+            return [Problem(s.id, s.prompt, number_truth(s.a + s.b, FORMAT)) for s in drawn], {"problems": len(drawn)}
         instances = generator.Generator.of(data).problems(rng, data.split_sizes[split], split)
-        problems = [Problem(i.id, i.prompt, chain_truth(i.answer)) for i in instances]
+        problems = [Problem(i.id, i.prompt, number_truth(i.answer)) for i in instances]
         return problems, {"problems": len(problems), "equations": _equations(instances)}
 
     def documents(self, data: DataConfig, rng: np.random.Generator) -> tuple[list[Document], dict[str, int]]:

@@ -37,13 +37,10 @@ class Ordering(GeneratedTask):
     splits = tuple(SHARES)
 
     def verify(self, response: str, ground_truth: str) -> Verdict:
-        answer = self.answer(response)
-        if answer is None:
+        answer = "".join(response.split())
+        if not answer:
             return Verdict(False, False, NO_ANSWER)
         return RIGHT if answer == json.loads(ground_truth) else Verdict(False, True, WRONG)
-
-    def answer(self, response: str) -> str | None:
-        return "".join(response.split()) or None
 
     def gold_responses(self, ground_truth: str) -> list[str]:
         return [json.loads(ground_truth)]
