@@ -17,7 +17,6 @@ from bapo.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments.compose import compose_config
 from bapo.tasks import files, sources
-from bapo.tasks.job import make_data
 
 TRAIN = [
     ("What is $1+1$?", "2"),
@@ -30,7 +29,7 @@ TRAIN = [
 TESTS = {
     "aime24": [("Find $n$.", "025")],
     "amc": [("Find $m$.", 142.0)],
-    "math500": [("Find $k$.", "13")],
+    "math500": [("Find $k$.", "2 * 6.5 = <<2*6.5=13>>13\n#### 13,000")],  # as in GSM8K
     "minerva": [("Find $z$.", ["1e3", "1000"])],
     "olympiad": [("Find all pairs.", ["$(1,2)$"])],
 }
@@ -72,6 +71,7 @@ def mathematics(folder: Path, **changes: Any) -> Any:
     hub["train"] = {"repository": "x/DeepScaleR", "rows": len(TRAIN), "file": "train.jsonl.gz"}
     for name, file in (("aime24", "aime24.jsonl"), ("math500", "math500.json"), ("minerva", "minerva.jsonl")):
         hub[name]["file"] = file
+    hub["math500"]["answer_after"] = "####"
     hub["olympiad"] |= {"columns": {"problem": "question", "answer": "final_answer"}, "file": "olympiad.parquet"}
     sizes = {"train": 100, "probe": 3, **dict.fromkeys(TESTS, 10)}
     data = {"source": "hub", "prompt": "boxed", "seed": 0, "split_sizes": sizes, "hub": hub, **changes}
@@ -93,13 +93,24 @@ def test_a_folder_of_sets_becomes_problems(folder: Path, tmp_path: Path) -> None
         "What is $1+1$? Let's think step by step and output the final answer within \\boxed{}."
     )
     golds = [json.loads(problems[name][0].ground_truth)["answers"] for name in TESTS]
-    assert golds == [["025"], ["142"], ["13"], ["1e3", "1000"], ["$(1,2)$"]]
+    assert golds == [["025"], ["142"], ["13,000"], ["1e3", "1000"], ["$(1,2)$"]]
     assert {p.id for p in problems["probe"]} < {p.id for p in problems["train"]} and len(problems["probe"]) == 3
     grader = tasks.get("mathematics")
     for name, response in (("aime24", "25"), ("amc", "142"), ("minerva", "1000"), ("olympiad", "(1,2)")):
         truth = problems[name][0].ground_truth
         assert grader.verify(f"... \\boxed{{{response}}}", truth).correct, name
         assert not grader.verify("... \\boxed{-99}", truth).correct, name
+
+
+def test_a_probe_with_a_source_is_its_own_rows_which_training_lacks(folder: Path, tmp_path: Path) -> None:
+    config = mathematics(folder)
+    config.data.hub.probe = {**config.data.hub.train, "start": 4}
+    config.data.split_sizes.probe = 1
+    problems = written(config, tmp_path / "out")
+    assert [p.id for p in problems["probe"]] == ["DeepScaleR:4"]
+    assert [p.id for p in problems["train"]] == [f"DeepScaleR:{i}" for i in (0, 2, 5)]  # nobody asks for row 5
+    report = json.loads((tmp_path / "out/cleaning.json").read_text())
+    assert (report["rows"]["train"], report["rows"]["probe"]) == (len(TRAIN) - 1, 1)
 
 
 def test_the_report_says_what_was_read_and_left_out(folder: Path, tmp_path: Path) -> None:
@@ -141,6 +152,11 @@ def test_wrong_configurations_are_named(key: str, value: dict, named: str, folde
         ("aime24.jsonl", lines([{"problem": "Find.", "answer": {}}]), "line 1: an answer"),
         ("aime24.jsonl", b"\xff\n", "aime24.jsonl"),
         ("math500.json", b"{}}", "math500.json.*column 3"),
+        (
+            "math500.json",
+            json.dumps(as_rows([("k?", "13")])).encode(),
+            "row 0: no '####'.*math500.answer_after",
+        ),
         ("train.jsonl.gz", b"\x1f\x8bnot gzip", "train.jsonl.gz"),
         ("olympiad.parquet", b"PAR1", "olympiad.parquet"),
     ],
@@ -220,7 +236,7 @@ def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: P
         "train": json.dumps(as_rows(TRAIN)).encode(),
         "aime24": parquet(as_rows(TESTS["aime24"])),
         "amc": parquet(as_rows(TESTS["amc"])),
-        "math500": lines(as_rows(TESTS["math500"])),
+        "math500": lines(as_rows([("Find $k$.", "13")])),
         "minerva": lines([{"question": "Find $z$.", "answer": "1e3"}]),
         "olympiad": parquet([{"question": "Find all pairs.", "final_answer": ["$(1,2)$"], "solution": ["s"]}]),
     }
@@ -243,6 +259,15 @@ def test_the_command_loads_what_the_configuration_pins_from_a_mirror(tmp_path: P
     }
     problems = files.read_problems(tmp_path / "paper/mathematics/data/olympiad.parquet")
     assert json.loads(problems[0].ground_truth)["answers"] == ["$(1,2)$"]
+
+
+def test_the_setting_of_gsm8k_takes_every_row_once() -> None:
+    config = compose_config(["scale=single_gpu", "task=mathematics"])
+    sizes, hub = config.data.split_sizes, config.data.hub
+    assert sizes.train == hub.probe.start and sizes.train + sizes.probe == hub.train.rows == hub.probe.rows
+    assert sizes.gsm8k == hub.gsm8k.rows
+    assert len({entry.revision for entry in hub.values()}) == 1
+    assert sources.source(hub, "gsm8k").name != sources.source(hub, "train").name
 
 
 # ------------------------------------------------------------------------------------------------ geometry
@@ -326,59 +351,6 @@ def test_broken_geometry_rows_are_named(row, message, tmp_path: Path) -> None:
     (home / "geo3k_val.jsonl").write_bytes(lines([{**good, **row}]))
     with pytest.raises(UserError, match=message):
         tasks.get("geometry").write_data(geometry(home), tmp_path / "out")
-
-
-# ------------------------------------------------------------------------------------------------ GSM8K
-
-#: question, answer as in the set: a solution with its calculations between << and >>, then the number
-GSM8K = {
-    "train": [
-        ("Ann has 3 apples and buys 4. How many has she?", "She has 3 + 4 = <<3+4=7>>7 apples.\n#### 7"),
-        ("A house of 50,000 dollars gains a fifth?", "1.2 * 50000 = <<1.2*50000=60000>>60000\n#### 60,000"),
-        ("It was 5 degrees and fell by 8. How cold is it?", "5 - 8 = -3\n#### -3"),
-        ("Ben walks 2 miles a day. How far in a week?", "2 * 7 = 14\n#### 14"),
-        ("Cy shares 10 sweets with a friend. How many each?", "10 / 2 = 5\n#### 5"),
-    ],
-    "test": [("Dee reads 20 pages an hour. In 3 hours?", "20 * 3 = <<20*3=60>>60\n#### 60"), ("Cost?", "#### 2.50")],
-}
-
-
-def gsm8k(home: Path, rows: dict[str, list[tuple[str, str]]]) -> Any:
-    """Write the two files of OpenAI's repository. Returns the configuration of single_gpu that reads them."""
-    (home / "gsm8k").mkdir()
-    for name, pairs in rows.items():
-        (home / "gsm8k" / f"{name}.jsonl").write_bytes(lines([{"question": q, "answer": a} for q, a in pairs]))
-    words = ["scale=single_gpu", "task=mathematics", f"paths.data_folder={home}", f"paths.results={home}"]
-    words += ["data.hub.train.rows=5", "data.hub.probe.rows=5", "data.hub.gsm8k.rows=2"]
-    return compose_config([*words, "data.hub.probe.start=3", "data.split_sizes.probe=1", "data.split_sizes.gsm8k=2"])
-
-
-def test_gsm8k_becomes_problems_and_the_probe_is_no_training_problem(tmp_path: Path) -> None:
-    config = gsm8k(tmp_path, GSM8K)
-    assert make_data(config)["golds"] == {"gsm8k": 2}
-    data = tmp_path / "single_gpu/mathematics/data"
-    problems = {split: files.read_problems(data / f"{split}.parquet") for split in config.data.split_sizes}
-    assert [p.id for p in problems["train"]] == [f"gsm8k:{i}" for i in (0, 1, 2, 4)]  # nobody asks for row 4
-    assert [p.id for p in problems["probe"]] == ["gsm8k:3"]
-    assert [p.id for p in problems["gsm8k"]] == ["gsm8k-test:0", "gsm8k-test:1"]
-    golds = [json.loads(p.ground_truth)["answers"] for p in (*problems["train"], *problems["gsm8k"])]
-    assert golds == [["7"], ["60,000"], ["-3"], ["5"], ["60"], ["2.50"]]
-    assert json.loads((data / "cleaning.json").read_text())["rows"] == {"train": 4, "probe": 1, "gsm8k": 2}
-
-
-def test_a_row_without_the_mark_is_named(tmp_path: Path) -> None:
-    rows = {**GSM8K, "test": [("How many?", "Nobody knows."), GSM8K["test"][0]]}
-    with pytest.raises(UserError, match=r"test.jsonl line 1: no '####'.*data.hub.gsm8k.answer_after"):
-        make_data(gsm8k(tmp_path, rows))
-
-
-def test_the_setting_of_gsm8k_takes_every_row_once() -> None:
-    config = compose_config(["scale=single_gpu", "task=mathematics"])
-    sizes, hub = config.data.split_sizes, config.data.hub
-    assert sizes.train == hub.probe.start and sizes.train + sizes.probe == hub.train.rows == hub.probe.rows
-    assert sizes.gsm8k == hub.gsm8k.rows
-    assert len({entry.revision for entry in hub.values()}) == 1
-    assert sources.source(hub, "gsm8k").name != sources.source(hub, "train").name
 
 
 # ------------------------------------------------------------------------------------------------ the real sets
