@@ -44,7 +44,7 @@ NOTES = (
     "Counted in the parquet files that the runs read. Repeated: rows whose id, or whose content (the prompt with "
     "its diagrams), stood in the file before.",
     "Overlap: rows of the second split whose id, content or form (of a diagram: kind, angles and question) is in "
-    "the first; pairs without any are left out, but for train. Of real sets cleaning.json counts it.",
+    "the first; pairs without any are left out, but for train.",
     "The paper's counts: {source}; a stand-in stands beside the set whose part it plays.",
 )
 

@@ -202,6 +202,11 @@ def test_held_out_rows_of_a_set_never_repeat_training_problems(tmp_path):
         "train": {"problems": 3, "three_numbers": 2, "duplicates_dropped": 1, "overlaps_dropped": 0},
         "cd4": {"problems": 1, "three_numbers": 0, "duplicates_dropped": 0, "overlaps_dropped": 2},
     }
+    report = json.loads((tmp_path / "out/cleaning.json").read_text())
+    assert (report["rows"], report["problems"]) == (
+        {"cd34": 5, "train": 4, "cd4": 3},
+        {"cd34": 3, "train": 3, "cd4": 1},
+    )
     ids = {split: [p.id for p in files.read_problems(tmp_path / f"out/{split}.parquet")] for split in counts}
     assert ids == {
         "train": ["countdown:19-35-44:98", "countdown:63-95-96:64", "countdown:2-11-56-95:28"],

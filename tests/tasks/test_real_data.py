@@ -152,11 +152,7 @@ def test_wrong_configurations_are_named(key: str, value: dict, named: str, folde
         ("aime24.jsonl", lines([{"problem": "Find.", "answer": {}}]), "line 1: an answer"),
         ("aime24.jsonl", b"\xff\n", "aime24.jsonl"),
         ("math500.json", b"{}}", "math500.json.*column 3"),
-        (
-            "math500.json",
-            json.dumps(as_rows([("k?", "13")])).encode(),
-            "row 0: no '####'.*math500.answer_after",
-        ),
+        ("math500.json", json.dumps(as_rows([("k?", "13")])).encode(), "row 0: no '####'.*math500.answer_after"),
         ("train.jsonl.gz", b"\x1f\x8bnot gzip", "train.jsonl.gz"),
         ("olympiad.parquet", b"PAR1", "olympiad.parquet"),
     ],

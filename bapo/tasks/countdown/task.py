@@ -127,7 +127,9 @@ class Countdown(GeneratedTask):
             files.write_problems(folder / f"{split}.parquet", problems, self.name, self.ability, split)
             say(f"{split}: {len(problems)} problems; {rows.duplicates} duplicates, {rows.overlaps} in another split")
         digests = {name: digest for rows in sets.values() for name, digest in rows.digests.items()}
-        write_json(folder / REPORT, {"files": digests, "splits": counts})
+        read = {split: len(rows.problems) + rows.duplicates + rows.overlaps for split, rows in sets.items()}
+        kept = {split: len(rows.problems) for split, rows in sets.items()}
+        write_json(folder / REPORT, {"files": digests, "rows": read, "problems": kept})
         return counts
 
     def read_set(
