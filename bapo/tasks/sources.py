@@ -88,6 +88,8 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
         if entry.file and (local / entry.file).is_file():
             files, named = [local / entry.file], {**entry.columns, **entry.file_columns}
             expected = entry.rows if entry.file_rows is None else entry.file_rows
+        else:
+            files = sorted(local.glob(f"{entry.name}.*"))[:1]
     elif not folder.is_dir():
         folder, own = _fetched(entry), False
         origin = f"{entry.repository}@{folder.name}"
@@ -95,7 +97,7 @@ def read_rows(entry: Source, data_folder: str | None, columns: Sequence[str]) ->
     files = files or sorted({path for pattern in entry.patterns for path in folder.glob(pattern)})
     if not files:
         there = ", ".join(sorted(p.relative_to(root).as_posix() for p in root.rglob("*") if p.is_file()))
-        wanted = " or ".join([*([entry.file] if data_folder and entry.file else []), *entry.patterns])
+        wanted = " or ".join([*([entry.file or f"{entry.name}.*"] if data_folder else []), *entry.patterns])
         cure = f"no file {wanted} in {root}, which has {there[:500] or 'no file'}; correct files or repository"
         raise wrong(None, entry.where, None, cure)
     found: list[Row] = []
