@@ -209,7 +209,7 @@ Whole = Annotated[int, Field(ge=0, le=MAX_VALUE)]
 class Truth(Node):
     """A problem and how its answers are graded. format: a key of VERIFIERS."""
 
-    numbers: Annotated[tuple[Whole, ...], Field(min_length=1, max_length=MAX_NUMBERS)]
+    numbers: Annotated[list[Whole], Field(min_length=1, max_length=MAX_NUMBERS)]
     target: Whole
     format: Literal["chain", "answer", "expression"]
 

@@ -155,7 +155,7 @@ class Countdown(GeneratedTask):
 class Rows(NamedTuple):
     """A split's problems as (numbers, target), and how many rows were passed over to find them."""
 
-    problems: list[tuple[tuple[int, ...], int]]
+    problems: list[tuple[Sequence[int], int]]
     duplicates: int  # of an earlier row of the same split
     overlaps: int  # with a split taken before: training first, so no held-out problem was trained on
     digests: dict[str, str]  # of the files that were read
@@ -173,7 +173,7 @@ def load(hub: Json, sizes: Mapping[str, int], data_folder: str | None) -> dict[s
     for split in sorted(sizes, key=lambda name: name != "train"):
         entry = sources.source(hub, split)
         read = sources.read_rows(entry, data_folder, ("nums", "target"))
-        problems: dict[str, tuple[tuple[int, ...], int]] = {}
+        problems: dict[str, tuple[Sequence[int], int]] = {}
         duplicates = overlaps = 0
         for row in read.rows:
             if len(problems) == sizes[split]:
