@@ -154,7 +154,7 @@ def test_what_the_probe_and_the_benchmarks_ask_is_not_trained_on(scale):
     made = {s: generator.instances(random, min(size, 3000), s) for s, size in data.split_sizes.items()}
     asked = {split: triples(instances) for split, instances in made.items()}
     names = {split: {i.diagram.name for i in instances} for split, instances in made.items()}
-    pictures = {s: set(figures.render([i.diagram for i in found[:120]], 48)) for s, found in made.items()}
+    pictures = {s: set(figures.render([i.diagram for i in found[:120]], generator.canvas)) for s, found in made.items()}
     for a, b in combinations(asked, 2):
         assert {a, b} == {"base", "train"} or not asked[a] & asked[b]
         assert not names[a] & names[b] and not pictures[a] & pictures[b]
