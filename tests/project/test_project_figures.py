@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.pages import example
+from support.pages import write_examples
 from support.runs import place, write_run, write_study
 
 from analysis import products, report
 from analysis.__main__ import main
 from bapo.errors import UserError
 from bapo.experiments import studies
-from bapo.experiments.compose import forget
 
 CODE = "figures/lengths.py"
 FIGURE = f"{CODE}:response_lengths"
@@ -27,16 +26,11 @@ scales:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for file, text in (("bapo.yaml", "scale: laptop\n"), (CODE, example("python", CODE))):
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(text)
-    (tmp_path / "experiments" / "study").mkdir(parents=True)
-    describe(tmp_path, FIGURE)
-    monkeypatch.chdir(tmp_path)
-    forget()
-    yield tmp_path
-    forget()
+def project(empty: Path) -> Path:
+    write_examples(empty, CODE)
+    (empty / "experiments" / "study").mkdir(parents=True)
+    describe(empty, FIGURE)
+    return empty
 
 
 def describe(folder: Path, figure: str) -> None:

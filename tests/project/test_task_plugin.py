@@ -7,31 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from bapo import init, tasks
+from bapo import tasks
 from bapo.__main__ import main
 from bapo.errors import UserError
-from bapo.experiments.compose import forget
 from bapo.store.files import SUMMARY, read_json
 
 WORDS = ["data", "scale=smoke", "task=ordering"]
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(example_project: Path) -> Iterator[Path]:
     """A project whose example of a task is in the distribution ``toy-task`` in ``site`` beside it."""
-    monkeypatch.delenv("BAPO_EXPERIMENTS", raising=False)
-    init.write(tmp_path / "mine")
-    information = tmp_path / "site" / "toy_task-1.0.dist-info"
+    site = example_project.parent / "site"
+    information = site / "toy_task-1.0.dist-info"
     information.mkdir(parents=True)
-    (tmp_path / "mine" / "tasks" / "ordering.py").rename(tmp_path / "site" / "toy_task.py")
+    (example_project / "tasks" / "ordering.py").rename(site / "toy_task.py")
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-task\nVersion: 1.0\n", encoding="utf-8")
     (information / "entry_points.txt").write_text("[bapo.tasks]\nordering = toy_task:Ordering\n", encoding="utf-8")
-    describe(tmp_path / "mine", "")
-    monkeypatch.chdir(tmp_path / "mine")
-    forget()
+    describe(example_project, "")
     tasks._installed.cache_clear()
-    yield tmp_path / "mine"
-    forget()
+    yield example_project
     tasks._installed.cache_clear()
 
 

@@ -38,7 +38,7 @@ def test_table1_is_tens_of_slurm_jobs_not_hundreds(tmp_path: Path) -> None:
 
 
 def test_a_gpu_job_is_alone_on_one_node(tmp_path: Path) -> None:
-    """By the rules' own functions; the numbers of other scales: tests/plan/test_resources.py."""
+    """By the rules' own functions; the numbers of other scales: tests/plan/test_plan.py."""
     for name in ("workflows", "analysis"):
         (tmp_path / name).symlink_to(ROOT / name)
     file = tmp_path / "Snakefile"

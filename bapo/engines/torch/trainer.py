@@ -26,10 +26,9 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import run_directory
 from bapo.experiments.schema import Config
 from bapo.methods import Method
-from bapo.store import tracking
 from bapo.store.files import CONFIG, GROUPS, PROBE, STEPS, SUMMARY, Json, require_space, write_json, write_text
 from bapo.store.lock import locked, set_aside
-from bapo.store.progress import Progress
+from bapo.store.progress import Progress, Tracking
 from bapo.store.provenance import end_manifest, start_manifest
 from bapo.tasks.job import data_folder
 
@@ -107,7 +106,7 @@ class Trainer:
         write_text(self.folder / CONFIG, config.yaml())
         label = f"{config.task.name} {config.model.name} {config.method.name} seed {config.seed}"
         progress = Progress(label, self.budget.most, self.step)
-        tracker = tracking.start(config, self.folder, self.identity)
+        tracker = Tracking(config, self.folder, self.identity)
         clock = JobClock(end_of_job(config.checkpoint), config.checkpoint.minutes)
         try:
             with stop_requests() as stopped:

@@ -26,7 +26,6 @@ from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import devices as gpus
-from bapo.gpu import environment
 from bapo.store.files import CONFIG, SUMMARY, Json, read_json, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.provenance import end_manifest, start_manifest
@@ -105,7 +104,6 @@ def _require_packages(config: Config, device: str) -> None:
                 f"engine=verl on GPUs: {' and '.join(missing)} not installed; make the environment of GPU nodes "
                 "(docs/provenance.md, Containers), or add device=cpu for a model that is small enough"
             )
-        environment.require(config.verl.gpus_per_node or 8, list(packages))
     elif verl_config.uses_vllm(config, device):
         vllm.require(ON_CPU, f"{vllm.ENVIRONMENT}; or {OTHERWISE}")
 

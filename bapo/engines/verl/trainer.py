@@ -55,7 +55,7 @@ from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
-from bapo.store import tracking
+from bapo.store.progress import Tracking
 from bapo.tasks.files import read_problems
 
 
@@ -139,7 +139,7 @@ class MethodTrainer(ResumableTrainer):
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
         self.actor_parameters = self.actor_rollout_wg.parameter_count()[0]
-        self.tracker = tracking.start(self.run, self.folder, self.identity)
+        self.tracker = Tracking(self.run, self.folder, self.identity)
         if self.recorder.finished(self.global_steps):  # it was killed between its last checkpoint and its end
             self.total_training_steps = self.global_steps
         try:

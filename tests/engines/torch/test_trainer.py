@@ -186,7 +186,7 @@ def test_truncated_table_is_refused_and_rebuilt(tiny_world: list[str], undisturb
     table.write_bytes(table.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"steps\.parquet is damaged"):
         read_table(table)
-    with pytest.raises(UserError, match=r"steps\.parquet has \d+ bytes instead of"):
+    with pytest.raises(UserError, match=r"steps\.parquet is missing or damaged"):
         verify_files(folder)
     (folder / SUMMARY).unlink()  # the cure that the message names
     train(compose_config(overrides))

@@ -20,7 +20,6 @@ from bapo.engines.shared.models.images import Images
 from bapo.engines.shared.shortcuts import shortcut
 from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
-from bapo.gpu import environment
 from bapo.store.files import Json
 from bapo.tasks.job import base_folder
 from bapo.validate import plain
@@ -43,8 +42,7 @@ _VISION_TOKENS = {
 
 def device_of(config: Config) -> torch.device:
     if config.device == "cuda" and not torch.cuda.is_available():
-        environment.require(1)
-        raise UserError("device=cuda: no CUDA device is visible; use device=cpu or device=auto")
+        raise UserError("device=cuda: torch sees no GPU; use device=cpu or device=auto, or let bapo gpu-check say why")
     if config.device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     return torch.device(config.device)
