@@ -25,7 +25,7 @@ from bapo.experiments.places import base_directory, data_directory
 from bapo.experiments.schema import Config
 from bapo.gpu import devices
 from bapo.gpucheck import world
-from bapo.gpucheck.world import FINE, SKIPPED, Row, judged
+from bapo.gpucheck.world import SKIPPED, Row, judged
 
 if TYPE_CHECKING:
     from vllm import LLM
@@ -85,11 +85,6 @@ class Sampled:
 
 def main(folder: Path, device: str) -> None:
     """Write the rows."""
-    with devices.taken(1) if device == "cuda" else contextlib.nullcontext():  # before anything starts CUDA
-        _main(folder, device)
-
-
-def _main(folder: Path, device: str) -> None:
     config = world.config_of(folder, device)
     checkpoint = base_directory(config) / "checkpoint"
     model, tokenizer = models.load(checkpoint, config, torch.device(device))
@@ -117,9 +112,11 @@ def _main(folder: Path, device: str) -> None:
     push(engine, weights)
     cure = "vLLM does not take other weights: what it samples would never change; take the versions of the lock"
     compare("altered weights", f" (they move it by {moved:.1e})", cure)
-    rows.append(asleep(engine, weights, device) or Row("vLLM asleep", SKIPPED, "vLLM cannot sleep on CPU cores"))
-    if rows[-1].state == FINE:
+    if device == "cuda":
+        rows.append(asleep(engine, weights))
         compare("awake again", "", "vLLM's weights after its sleep are not those that it was given; see vLLM's version")
+    else:
+        rows.append(Row("vLLM asleep", SKIPPED, "vLLM cannot sleep on CPU cores"))
     (folder / FILE).write_text(json.dumps([asdict(row) for row in rows]), encoding="utf-8")
 
 
@@ -150,10 +147,8 @@ def push(engine: LLM, weights: dict[str, torch.Tensor]) -> None:
     engine.reset_prefix_cache()
 
 
-def asleep(engine: LLM, weights: dict[str, torch.Tensor], device: str) -> Row | None:
+def asleep(engine: LLM, weights: dict[str, torch.Tensor]) -> Row:
     """Have vLLM sleep as deeply as verl does, wake it, and give it the weights again."""
-    if device == "cpu":
-        return None
     before = torch.cuda.mem_get_info()[0]
     engine.sleep(level=2)
     freed = torch.cuda.mem_get_info()[0] - before
@@ -166,4 +161,5 @@ def asleep(engine: LLM, weights: dict[str, torch.Tensor], device: str) -> Row | 
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    with devices.taken(int(sys.argv[2] == "cuda")):  # before anything starts CUDA
+        main(Path(sys.argv[1]), sys.argv[2])

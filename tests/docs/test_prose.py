@@ -16,7 +16,10 @@ IDIOMS = (
     "so many|none of it is|not to be|to be told|beside"
 )
 #: page -> the most words a sentence may have on average
-STRICT = {"README.md": 12, "CONTRIBUTING.md": 14, "docs/results.md": 13, "docs/deciding.md": 13, "docs/running.md": 12}
+STRICT = {
+    **{"README.md": 12, "CONTRIBUTING.md": 15, "docs/results.md": 13, "docs/deciding.md": 13, "docs/running.md": 12},
+    **{"docs/README.md": 15, "docs/grader_disagreements.md": 15, "docs/speed.md": 15, "docs/status.md": 15},
+}
 
 
 def paragraphs(text: str) -> Iterator[str]:

@@ -13,13 +13,10 @@ from support.paths import ROOT
 
 from bapo.__main__ import main
 from bapo.engines.shared import vllm
-from bapo.gpu import devices
 from bapo.gpucheck import command, world
 from bapo.gpucheck.world import FINE, SKIPPED, WRONG, Row
 
 if LATE:
-    from support import gpu_check_job
-
     from bapo.gpucheck import engine
 
 
@@ -70,22 +67,6 @@ def test_a_failed_job_ends_the_check_with_its_last_line(tmp_path: Path, monkeypa
     first, last = command.checked(command.Place(tmp_path, "cpu"))
     assert (first, last.state, last.found) == (GOOD, WRONG, "torch.OutOfMemoryError: no memory")
     assert last.cure == f"see {tmp_path / 'data.log'}"
-
-
-@pytest.mark.system
-def test_every_job_takes_the_one_gpu_that_was_free(machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The check itself holds no lock, which its own jobs would wait for; another user's GPU is let be."""
-    machine(3)
-    script = [sys.executable, str(Path(gpu_check_job.__file__)), str(devices.FOLDER)]
-    monkeypatch.setattr(command, "machine", lambda device: [GOOD])
-    monkeypatch.setattr(command, "BAPO", tuple(script))
-    monkeypatch.setattr(command, "ENGINE", (*script, "engine"))
-    with devices.taken(1):  # as another user has one
-        monkeypatch.delenv(devices.VISIBLE)
-        found = command.checked(command.Place(tmp_path, "cuda"))
-    assert not world.wrong(found), world.table(found)
-    seen = (tmp_path / "seen").read_text(encoding="ascii").split("\n")
-    assert seen == ["data ", "base 1", "engine 1", "train 1", "train 1", "evaluate 1", ""]
 
 
 @pytest.mark.system

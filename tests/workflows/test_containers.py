@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import shutil
-import subprocess
-import sysconfig
 import tomllib
-from pathlib import Path
 
-import pytest
 from support.paths import ROOT
 
 import bapo
@@ -58,17 +52,10 @@ def lines(file: str) -> list[str]:
 
 DOCKER = (FOLDER / "Dockerfile").read_text(encoding="utf-8")
 APPTAINER = (FOLDER / "bapo.def").read_text(encoding="utf-8")
-BOTH = pytest.mark.parametrize("recipe", [DOCKER, APPTAINER], ids=["Dockerfile", "bapo.def"])
 #: in the image; flash-attn is compiled against the torch of the others
 LOCKED, BEFORE = "/opt/bapo/containers/lock-gpu.txt", "/tmp/before-flash-attn.txt"
+OPTIONS = {"--no-cache", "--no-cache-dir", "--no-build-isolation", "--no-deps", "-r", BEFORE, LOCKED, "-e", "/opt/bapo"}
 REQUIREMENTS, LOCK = lines("requirements-gpu.txt"), lines("lock-gpu.txt")
-
-
-def installed(tool: str) -> str:
-    """The path of a tool of the extra ``test``. Fails where there is none."""
-    found = shutil.which(tool, path=os.pathsep.join((sysconfig.get_path("scripts"), os.environ["PATH"])))
-    assert found, f"{tool}: pip install -e '.[test]'"
-    return found
 
 
 def commands(recipe: str) -> list[str]:
@@ -108,27 +95,15 @@ def test_every_package_is_of_one_cuda() -> None:
         assert f"driver {DRIVER} or newer: CUDA {major}" in recipe
 
 
-@pytest.mark.slow
-def test_the_lock_is_a_resolution_for_gpu_nodes() -> None:
-    """Every package exists for Linux with Python 3.11, and what each asks for is there: uv reads metadata alone."""
-    uv = shutil.which("uv")
-    if not uv:
-        pytest.skip("uv is not installed (extra `test`)")
-    text = " ".join((FOLDER / "requirements-gpu.txt").read_text().split())
-    (command,) = re.findall(r"resolved by: (uv .*?) -o ", text)
-    words = command.replace("containers/requirements-gpu.txt", "containers/lock-gpu.txt").split()[1:]
-    done = subprocess.run([uv, *(w for w in words if w != "#")], cwd=ROOT, capture_output=True, text=True, timeout=1800)
-    if re.search(r"[Ff]ailed to fetch|error sending request|dns error|Connection refused", done.stderr):
-        pytest.skip(f"no package registry: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == LOCK
-
-
 def test_both_recipes_are_one() -> None:
-    """The same commands, and copies of all that the workflow needs."""
+    """The same commands, copies of all that the workflow needs, and the image that the Snakefile names."""
     own = [c for c in commands(APPTAINER) if not c.startswith("export ")]
     assert own == [c.replace("/opt/uv/bin/uv ", "uv ") for c in commands(DOCKER)]
-    found = sections(APPTAINER)
+    for command in (c for c in own if re.search(r"\bpip3? install\b", c)):  # nothing without a version
+        words = re.split(r"\bpip3? install\b", command)[1].split()
+        assert [w for w in words if w not in OPTIONS and not re.fullmatch(r"[\w.-]+==[\d.]+", w)] == [], command
+    found, snakefile = sections(APPTAINER), (ROOT / "Snakefile").read_text(encoding="utf-8")
+    assert "apptainer build containers/bapo.sif containers/bapo.def" in APPTAINER and '"bapo.sif"' in snakefile
     assert f"Version {bapo.__version__}" in found["%labels"] and f"Licence {PROJECT['license']}" in found["%labels"]
     docker = {source for word, rest in instructions(DOCKER) if word == "COPY" for source in rest.split()[:-1]}
     pairs = [line.split() for line in found["%files"]]
@@ -137,40 +112,6 @@ def test_both_recipes_are_one() -> None:
     assert all((ROOT / source).exists() for source in docker)
     assert {"bapo", "analysis", "experiments", "workflows", "Snakefile", "pyproject.toml"} <= docker
     assert {PROJECT["readme"], *PROJECT["license-files"]} <= docker  # without these the project cannot be installed
-
-
-@BOTH
-def test_the_shell_of_a_recipe_is_sound(recipe: str, tmp_path: Path) -> None:
-    """Shellcheck finds nothing, a failure stops the build, and every package has a version."""
-    for word, rest in instructions(DOCKER) if recipe is DOCKER else []:
-        assert word != "RUN" or not re.search(r"[;|]|&(?!&)", re.sub(r'"[^"]*"', "", rest.replace("&&", ""))), rest
-    for command in (c for c in commands(recipe) if re.search(r"\bpip3? install\b", c)):
-        rest = [
-            w for w in re.split(r"\bpip3? install\b", command)[1].split() if w not in ("--no-cache", "--no-cache-dir")
-        ]
-        files = {"-r", BEFORE, LOCKED, "--no-build-isolation", "--no-deps", "-e", "/opt/bapo"}
-        assert [w for w in rest if w not in files and not re.fullmatch(r"[\w.-]+==[\d.]+", w)] == [], command
-    path = tmp_path / "recipe.sh"
-    path.write_text("\n".join(["#!/bin/sh -e", *commands(recipe)]) + "\n", encoding="utf-8")
-    found = subprocess.run([installed("shellcheck"), "-s", "sh", path], capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
-
-
-def test_the_linters_find_nothing() -> None:
-    found = subprocess.run([installed("hadolint"), "-"], input=DOCKER, capture_output=True, text=True)
-    assert found.returncode == 0, found.stdout
-    files = subprocess.run(["git", "grep", "-lE", "^#!.*sh$"], cwd=ROOT, capture_output=True, text=True).stdout.split()
-    if scripts := [file for file in files if not Path(file).suffix]:  # listed by git
-        # SC1091: the environments that they activate do not exist yet
-        words = [installed("shellcheck"), "--exclude=SC1091", *scripts]
-        found = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-        assert found.returncode == 0, found.stdout
-
-
-def test_snakemakes_image_is_the_one_that_the_definition_makes() -> None:
-    named = re.search(r"^container: str\(Path\(workflow.basedir, (.*)\)\)$", (ROOT / "Snakefile").read_text(), re.M)[1]
-    path = "/".join(re.findall(r'"([^"]+)"', named))
-    assert f"apptainer build {path} containers/bapo.def" in APPTAINER
 
 
 def test_the_environment_for_cpu_cores_follows_from_the_lock_and_the_projects_pins() -> None:
