@@ -66,9 +66,7 @@ def test_a_project_judges_the_paper_that_it_names(example_project: Path) -> None
         ("experiments/setting/smoke_ordering.yaml", "", None, r"mine/\S+/smoke_ordering\.yaml: missing"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
-    example_project: Path, file: str, old: str, new: str | None, message: str
-) -> None:
+def test_what_is_wrong_is_said(example_project: Path, file: str, old: str, new: str | None, message: str) -> None:
     from bapo.engines.torch.base import draw_documents
 
     path = example_project / file
