@@ -104,21 +104,16 @@ def generation_batches(config: Config) -> float:
     return 1.0 + (getattr(m, "max_reevaluated", None) or half) / config.train.batch_size / m.m
 
 
-def step_seconds(
-    config: Config, gpus: int = 8, mean_response: float | None = None, peak: float = PEAK
-) -> tuple[float, float]:
-    """Estimate the seconds of generation and of training in one step with a full batch.
-
-    mean_response: tokens, by default half the longest response. peak: operations a second of one GPU.
-    """
+def step_seconds(config: Config, gpus: int = 8) -> tuple[float, float]:
+    """Estimate the seconds of generation and of training in one step with a full batch."""
     s, t, method = config.sampling, config.train, methods.of_run(config)
-    response = mean_response or s.max_response_tokens / 2
+    response = s.max_response_tokens / 2
     rows = t.batch_size * t.group_size
     generated = rows * generation_batches(config) * response
     replayed = getattr(config.method, "replays", 0) / t.group_size  # RePO's share of a batch, on top of it
     tokens = rows * (1 + replayed) * (s.max_prompt_tokens / 2 + response)
     forwards = 8 + 2 * (method.needs_reference + method.needs_step_policy) + 10 * method.uses_critic
-    seconds = parameters(config) / (gpus * peak)  # of one operation a parameter
+    seconds = parameters(config) / (gpus * PEAK)  # of one operation a parameter
     return 2 * seconds * generated / GENERATING, forwards * seconds * tokens / TRAINING
 
 
