@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +43,16 @@ def beginning() -> float:
 
 
 def end() -> float | None:
-    """Return the time (seconds since 1970) at which Slurm (22.05 or newer) ends this job; None without a limit."""
-    told = os.environ.get("SLURM_JOB_END_TIME", "")
-    return float(told) if "SLURM_JOB_ID" in os.environ and told.isdigit() else None
+    """Return the time (seconds since 1970) at which Slurm ends this job; None outside Slurm or without a limit.
+
+    Older versions of Slurm do not say so in the environment and are asked.
+    """
+    job, told = os.environ.get("SLURM_JOB_ID"), os.environ.get("SLURM_JOB_END_TIME", "")
+    if job is None or told.isdigit():
+        return float(told) if job else None
+    try:
+        done = subprocess.run(["scontrol", "-o", "show", "job", job], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):  # none in a container
+        return None
+    found = re.search(r"\bEndTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)", done.stdout)
+    return time.mktime(time.strptime(found[1], "%Y-%m-%dT%H:%M:%S")) if found else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,17 @@ def test_the_fewest_processors_count(machine, monkeypatch: pytest.MonkeyPatch, t
         assert allocation.cpus() == wanted
 
 
-def test_the_end_of_a_slurm_job(machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_JOB_END_TIME", "1800000000")
+def test_the_end_of_a_slurm_job(machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert allocation.end() is None
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert allocation.end() == 1_800_000_000
-    monkeypatch.delenv("SLURM_JOB_END_TIME")
-    assert allocation.end() is None
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))  # tests of a real Slurm may run on this machine
+    assert allocation.end() is None  # no scontrol
+    at = int(time.time()) + 600
+    text = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at))
+    script = tmp_path / "bin" / "scontrol"
+    for said, wanted in ((f"JobId=7 StartTime=x EndTime={text} Deadline=N/A", at), ("JobId=7 EndTime=Unknown", None)):
+        script.write_text(f"#!/bin/sh\n[ $4 = 7 ] && echo {said}\n", encoding="utf-8")
+        script.chmod(0o755)
+        assert allocation.end() == wanted
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(at + 5))
+    assert allocation.end() == at + 5
