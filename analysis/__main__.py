@@ -56,54 +56,43 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
 
     for table in (products.TABLES | products.OTHERS).values():
         of_study(table.name, _table, table.heading)
-    one = of_study("figure", _figures, "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
-    one("name", choices=products.FIGURES, metavar="NAME", help=f"one of {', '.join(products.FIGURES)}")
-    of_study("figures", _figures, "all figures of the study that the file names")
-
-    add = command("import", _import)
-    add("file", type=Path, help="a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
-    add("--reward", default="", metavar="NAME", help="the log's name of the reward to show")
-    add("--metric", default="", metavar="NAME", help="of an evaluation, for example exact_match")
-    add("--benchmark", action="append", default=[], metavar="THEIRS=OURS", help="what to call a benchmark here")
-    for name in ("task", "model", "method"):
-        add(f"--{name}", required=True, help="the name of a folder, and a title in figures")
-    for name, number, what in (
-        ("seed", 1, "seed"),
-        ("batch", 128, "prompts a step"),
-        ("group", 8, "responses a prompt"),
-    ):
-        add(f"--{name}", type=int, default=number, help=f"{what} (default: {number})")
-    add("--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported")
+    add = of_study("figure", _figure, "one figure: NAME.pdf, NAME.png, NAME.svg and NAME.csv with the data behind it")
+    add("name", choices=products.FIGURES, metavar="NAME", help=f"one of {', '.join(products.FIGURES)}")
 
     add = command("robustness", _robustness, "how accuracy depends on a sweep's parameters: md, csv, figure")
     add("--trials", required=True, type=Path, metavar="FILE.json", help="trials.json of the sweep")
     add("--out", required=True, type=Path, metavar="DIR", help="folder for robustness.*")
 
+    add = command("import", _import)
+    add("file", type=Path, help="a training log of verl or TRL, plain or .gz, or results_DATE.json of lm-eval")
+    for name, what in (("task", ""), ("model", ""), ("method", "; a title in figures")):
+        add(f"--{name}", required=True, help=f"the name of a folder{what}")
+    for name, number, what in (
+        ("seed", 1, "seed"),
+        ("batch", 128, "prompts a step"),
+        ("group", 8, "responses a prompt"),
+    ):
+        add(f"--{name}", type=int, default=number, help=f"{what} ({number})")
+    add("--reward", default="", metavar="NAME", help="the log's name of the reward to show")
+    add("--metric", default="", metavar="NAME", help="of an evaluation, for example exact_match")
+    add("--out", type=Path, default=Path("results", products.IMPORTED), help="default: results/imported")
+
     add = command("audit", _audit)
-    what = (
-        "a paper's file (docs/audit.md), or a name of analysis/paper/; default: the project's, else this suite's paper"
-    )
-    add("paper", nargs="?", metavar="PAPER.yaml", help=what)
+    add("paper", nargs="?", metavar="PAPER", help="PAPER.yaml (docs/audit.md), or a name of analysis/paper/")
     add("--out", type=Path, metavar="DIR", help="folder for audit.md and audit.json")
 
     add = command("claims", _claims)
-    what = "claims of another paper (docs/claims.md), or its PAPER.yaml, which names them; they become claims_NAME"
-    add("claims", nargs="?", metavar="CLAIMS.yaml", help=what)
-    what = "every study there is; default: the project's own"
-    add("--study", nargs="+", type=Path, default=[], metavar="FILE.json", help=what)
+    add("claims", nargs="?", metavar="CLAIMS", help="CLAIMS.yaml of another paper (docs/claims.md), or its PAPER.yaml")
+    add("--study", nargs="+", type=Path, default=[], metavar="FILE.json", help="default: the project's own")
     add("--out", type=Path, metavar="DIR", help="folder for claims.*; default: that of the project's results")
 
     add = command("export", _export)
-    what = "a study file, results/laptop/studies/table1.json, or a scale's folder for all of its studies"
-    add("study", type=Path, metavar="STUDY", help=what)
+    add("study", type=Path, metavar="STUDY", help="results/SCALE/studies/NAME.json, or results/SCALE for all of them")
     add("--out", required=True, type=Path, metavar="CRATE", help="a folder, or a file that ends in .zip")
-    add("--checkpoints", action="store_true", help="the trained models too")
-    add("--title", default="", help="default: made from the studies' titles")
     add("--author", default="", help="who publishes it")
     add("--license", metavar="URL", help="default: that of this suite, Apache-2.0")
 
     command("verify", _verify)("crate", type=Path, metavar="CRATE", help="a folder or a .zip file")
-
     add = command("compare", _compare)
     for side in ("a", "b"):
         add(side, type=Path, metavar=side.upper(), help="a results folder, or a crate (folder or .zip)")
@@ -112,7 +101,6 @@ def parser(program: str = "python -m analysis") -> argparse.ArgumentParser:
     add = command("watch", _watch)
     add("results", type=Path, help="the scale's folder, for example results/laptop")
     add("--once", action="store_true", help="print the table once")
-    add("--every", type=float, default=5.0, metavar="SECONDS", help="between two looks (5)")
 
     add = command("report", _report)
     add("results", type=Path, help="the scale's folder, for example results/laptop")
@@ -128,18 +116,14 @@ def _table(options: argparse.Namespace) -> Made:
 
     read = study.load(options.study, products.MAIN if options.command == products.MAIN else None)
     files = tables.write(options.command, read, options.out)
-    if options.command == products.SO_FAR:  # a page that is written again a minute later has no record of its origin
-        return Made(message=" ".join(map(str, files)))
     said = files[0].read_text(encoding="utf-8") if options.command == products.FIRST_LOOK else ""
     return Made(files, inputs_of_studies([options.study]), said)
 
 
-def _figures(options: argparse.Namespace) -> Made:
+def _figure(options: argparse.Namespace) -> Made:
     from analysis import study
 
-    read = study.load(options.study)
-    names = [options.name] if options.command == "figure" else figures.of_study(read.name)
-    files = [path for name in names for path in figures.draw(name, read, options.out)]
+    files = figures.draw(options.name, study.load(options.study), options.out)
     return Made(files, inputs_of_studies([options.study]))
 
 
@@ -162,7 +146,7 @@ def _audit(options: argparse.Namespace) -> Made:
 
 def _claims(options: argparse.Namespace) -> Made:
     """Write the ledger of this paper's claims, or of another's; in a project of its own paper and its own runs."""
-    from analysis.claims import entries, ledger, view, writers
+    from analysis.claims import entries, ledger, view
 
     about = project.about()
     named = options.claims or (str(about.paper) if about and about.paper else None)
@@ -172,12 +156,10 @@ def _claims(options: argparse.Namespace) -> Made:
         raise UserError("--study and --out: name results/SCALE/studies/*.json and a folder, or run a project's studies")
     studies, inputs = view.load_studies(paths), inputs_of_studies(paths)
     if named is None:
-        files = writers.write(ledger.ledger(entries.read(), studies), studies, out)
-        return Made(files, inputs)
+        return Made(ledger.write(ledger.ledger(entries.read(), studies), studies, out), inputs)
     of = entries.find(named)
-    known = entries.read(of.claims, entries.Known.of(studies))
-    files = writers.write(ledger.ledger(known, studies), studies, out, of.name, of.title)
-    return Made(files, [of.claims, *inputs])
+    asked = entries.read(of.claims, entries.known_of(studies))
+    return Made(ledger.write(ledger.ledger(asked, studies), studies, out, of.name, of.title), [of.claims, *inputs])
 
 
 # ------------------------------------------------------------------------------------------------ of results
@@ -187,10 +169,7 @@ def _import(options: argparse.Namespace) -> Made:
     from analysis import imports
 
     names = (options.task, options.model, options.method, options.seed)
-    renamed = dict(entry.partition("=")[::2] for entry in options.benchmark)
-    if not all(side for pair in renamed.items() for side in pair):
-        raise UserError(f"--benchmark {' '.join(options.benchmark)}: must be THEIRS=OURS, for example math_500=math500")
-    more = (options.batch, options.group, options.reward, options.metric, renamed)
+    more = (options.batch, options.group, options.reward, options.metric)
     folder, log = imports.import_file(options.file, options.out, names, *more)
     said = [f"refused: {place}: {reason}" for place, reason in log.refused[: imports.SHOWN]]
     if options.task not in places.options("task"):
@@ -201,8 +180,8 @@ def _import(options: argparse.Namespace) -> Made:
 def _export(options: argparse.Namespace) -> Made:
     from analysis import sharing
 
-    packed = sharing.collect(options.study, options.checkpoints)
-    sums = sharing.write(packed, options.out, options.title, options.author, options.license or sharing.LICENSE)
+    packed = sharing.collect(options.study)
+    sums = sharing.write(packed, options.out, options.author, options.license or sharing.LICENSE)
     left = f"; unfinished and left out: {', '.join(packed.left_out)}" if packed.left_out else ""
     return Made(message=f"{options.out}: {len(packed.files)} files, sums {sums}{left}")
 
@@ -229,21 +208,19 @@ def _compare(options: argparse.Namespace) -> Made:
 def _robustness(options: argparse.Namespace) -> Made:
     from analysis.beyond import sweep
 
-    files = sweep.write(options.trials, options.out)
-    return Made(files, inputs_of_sweep(options.trials))
+    return Made(sweep.write(options.trials, options.out), inputs_of_sweep(options.trials))
 
 
 def _report(options: argparse.Namespace) -> Made:
     from analysis import report
 
-    page = report.write(options.results, options.out)
-    return Made([page], inputs_of_report(options.results))
+    return Made([report.write(options.results, options.out)], inputs_of_report(options.results))
 
 
 def _watch(options: argparse.Namespace) -> Made:
     from analysis.watch import watch
 
-    watch(options.results, options.once, options.every)
+    watch(options.results, options.once)
     return Made()
 
 

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from analysis.paper import FOLDER, Block, Cell, Published, Row, load
+from analysis.paper import FOLDER, Cell, Published, load
+from bapo import validate
 from bapo.algorithm import theory
 from bapo.store.files import write_text
 
 __all__ = ["SETUP", "Finding", "audit", "load", "markdown", "write"]
 
+TEXTS = FOLDER.parent / "templates" / "audit.yaml"
 SETUP = FOLDER / "setup.yaml"
 #: numbers of runs a problem that are tried for each column
 RUNS = range(1, 65)
@@ -64,29 +66,41 @@ def write(out: Path, page: str, findings: Sequence[Finding]) -> list[Path]:
     return paths
 
 
+def _found(check: str, where: str, said: str, numbers: Mapping[str, Any], **more: object) -> Finding:
+    """Return a finding in the words that ``analysis/templates/audit.yaml`` has under ``said``."""
+    words: str = validate.parse_yaml(TEXTS, resolve=False)[said]
+    return Finding(check, where, words.format(**numbers, **more), numbers)
+
+
+def _mean(values: Iterable[float]) -> float:
+    each = list(values)
+    return math.fsum(each) / len(each) if each else math.nan
+
+
+def _listed(values: Mapping[str, float], form: str = ".2f") -> str:
+    return ", ".join(f"{name} {value:{form}}" for name, value in values.items())
+
+
 # ------------------------------------------------------------------------------------------------ cells
 
 
 def averages(published: Published) -> Iterator[Finding]:
     """Find a printed average that its own cells do not give, whatever was rounded, and one that lacks some of them."""
     setup = published.setup
-    for block in published.blocks:
+    for block, row in ((b, r) for b in published.blocks for r in b.rows):
         wanted = [name for name in block.columns if setup.is_averaged(name)]
-        for row in block.rows:
-            parts = [row.cells[name] for name in wanted if name in row.cells]
-            printed, where = row.cells.get(setup.average), f"{block.title}, {row.title}"
-            if not parts or printed is None:
-                continue
-            if len(parts) < len(wanted):
-                missing = [block.columns[name] for name in wanted if name not in row.cells]
-                text = f"{printed.text} cannot be checked: no number in {', '.join(missing)}"
-                yield Finding("not checked", where, text, {"printed": printed.value, "missing": missing})
-                continue
-            mean = math.fsum(c.value for c in parts) / len(parts)
-            allowed = printed.half_unit + math.fsum(c.half_unit for c in parts) / len(parts) + 1e-9
-            if abs(mean - printed.value) > allowed:
-                text = f"prints {printed.text}; the mean of {', '.join(c.text for c in parts)} is {mean:.2f}"
-                yield Finding("average", where, text, {"printed": printed.value, "mean": mean})
+        parts, printed = [row.cells[n] for n in wanted if n in row.cells], row.cells.get(setup.average)
+        where = f"{block.title}, {row.title}"
+        if not parts or printed is None:
+            continue
+        if missing := [block.columns[n] for n in wanted if n not in row.cells]:
+            numbers = {"printed": printed.value, "missing": missing}
+            yield _found("not checked", where, "not checked", numbers, text=printed.text, names=", ".join(missing))
+            continue
+        mean = _mean(c.value for c in parts)
+        if abs(mean - printed.value) > printed.half_unit + _mean(c.half_unit for c in parts) + 1e-9:
+            shown, numbers = ", ".join(c.text for c in parts), {"printed": printed.value, "mean": mean}
+            yield _found("average", where, "average", numbers, text=printed.text, parts=shown)
 
 
 def attainable(cell: Cell, outcomes: int) -> bool:
@@ -113,84 +127,58 @@ def granularity(published: Published) -> Iterator[Finding]:
         n, runs = setup.problems.get(column), setup.runs_of(column)
         if not runs or not n:
             continue
-        rows = [(b.title, r, r.cells[column]) for b in published.blocks for r in b.rows if column in r.cells]
-        for where, row, cell in rows:
+        cells: list[Cell] = []  # of the paper's own rows
+        for block, row in ((b, r) for b in published.blocks for r in b.rows if column in r.cells):
+            cell, borrowed = row.cells[column], bool(setup.borrowed) and setup.borrowed in row.title
+            cells += [] if borrowed else [cell]
             if not attainable(cell, n * runs):
                 count = cell.value / 100 * n * runs
                 near = [f"{100 * c / (n * runs):.{cell.digits + 1}f}" for c in (math.floor(count), math.ceil(count))]
-                text = f"{cell.text} is no mean of {n} problems x {runs} runs, rounded or cut off: the nearest give "
-                text += ", ".join(near)
-                text += " (a row from another paper)" if _borrowed(row, setup.borrowed) else ""
+                said = {"text": cell.text, "below": near[0], "above": near[1]}
+                said["borrowed"] = " (a row from another paper)" if borrowed else ""
                 numbers = {"printed": cell.value, "problems": n, "runs": runs, "count": count}
-                yield Finding("granularity", f"{where}, {row.title}, {title}", text, numbers)
-        cells = [cell for _, row, cell in rows if not _borrowed(row, setup.borrowed)]
+                yield _found("granularity", f"{block.title}, {row.title}, {title}", "impossible", numbers, **said)
         fits = [k for k in RUNS if luck(cells, n * k) < LUCK and all(attainable(c, n * k) for c in cells)]
         if fits and fits[0] != runs:
-            k = fits[0]
-            text = f"all {len(cells)} values lie on the grid of {n} problems x {k} runs = 1/{n * k} (by luck: "
-            text += f"{luck(cells, n * k):.1g}), not only on that of the stated {runs} runs"
-            numbers = {"problems": n, "runs": k, "stated": runs, "luck": luck(cells, n * k), "cells": len(cells)}
-            yield Finding("granularity", title, text, numbers)
+            outcomes = n * fits[0]
+            numbers = {"problems": n, "runs": fits[0], "stated": runs, "luck": luck(cells, outcomes)}
+            yield _found("granularity", title, "grid", numbers | {"cells": len(cells)}, outcomes=outcomes)
         elif not fits and luck(cells, n * runs) < LUCK and not all(attainable(c, n * runs) for c in cells):
-            text = (
-                f"no number of runs from 1 to {RUNS.stop - 1} that could be told from luck fits all {len(cells)} values"
-            )
-            yield Finding("granularity", title, text, {"problems": n, "stated": runs, "cells": len(cells)})
-
-
-def _borrowed(row: Row, mark: str) -> bool:
-    """Return whether a row is taken from another paper."""
-    return bool(mark) and mark in row.title
+            numbers = {"problems": n, "stated": runs, "cells": len(cells)}
+            yield _found("granularity", title, "no grid", numbers, most=RUNS[-1])
 
 
 def marks(published: Published) -> Iterator[Finding]:
     """Underlined values that are not the second best of their column, second-best ones without a line, and ties."""
-    for block in published.blocks:
-        if any(row.underlined for row in block.rows):
-            for column in block.numbered:
-                yield from _marks_of(block, column, column in published.setup.lower_is_better)
-
-
-def _ranked(block: Block, column: str, lower: bool = False) -> list[tuple[Row, Cell]]:
-    rows = [(row, row.cells[column]) for row in block.rows if column in row.cells]
-    return sorted(rows, key=lambda item: item[1].value, reverse=not lower)
-
-
-def _marks_of(block: Block, column: str, lower: bool) -> Iterator[Finding]:
-    ranked = _ranked(block, column, lower)
-    values, where = list(dict.fromkeys(cell.value for _, cell in ranked)), f"{block.title}, {block.columns[column]}"
-    if len(values) < 2:
-        return
-    shown = ", ".join(f"{row.title} {cell.text}" for row, cell in ranked[:3])
-    for row in (r for r in block.rows if column in r.cells):
-        cell = row.cells[column]
-        place = values.index(cell.value) + 1
-        if column in row.underlined:
-            wrong = "" if place == 2 else f"is underlined and is number {place}"
-        else:
-            wrong = "is second and is not underlined" if place == 2 and not lower else ""
-        if wrong:
-            text = f"{row.title} {cell.text} {wrong}: {shown}"
-            yield Finding("mark", where, text, {"value": cell.value, "place": place})
-    top = [row for row, cell in ranked if cell.value == values[0]]
-    if len(top) > 1 and not lower:
-        names = " and ".join(r.title for r in block.rows if r in top)
-        text = f"{names} tie at the top with {ranked[0][1].text}"
-        yield Finding("mark", where, text, {"value": values[0], "tied": len(top)})
+    marked = [block for block in published.blocks if any(row.underlined for row in block.rows)]
+    for block, column in ((b, name) for b in marked for name in b.numbered):
+        lower, where = column in published.setup.lower_is_better, f"{block.title}, {block.columns[column]}"
+        rows = [(row, row.cells[column]) for row in block.rows if column in row.cells]
+        ranked = sorted(rows, key=lambda item: item[1].value, reverse=not lower)
+        values = list(dict.fromkeys(cell.value for _, cell in ranked))
+        shown = ", ".join(f"{row.title} {cell.text}" for row, cell in ranked[:3])
+        for row, cell in rows if len(values) > 1 else ():
+            place, underlined = values.index(cell.value) + 1, column in row.underlined
+            if underlined != (place == 2) and (underlined or not lower):
+                said, numbers = "underlined" if underlined else "not underlined", {"value": cell.value, "place": place}
+                yield _found("mark", where, said, numbers, text=f"{row.title} {cell.text}", shown=shown)
+        top = [row.title for row, cell in rows if cell.value == values[0]]
+        if len(top) > 1 and len(values) > 1 and not lower:
+            numbers = {"value": values[0], "tied": len(top)}
+            yield _found("mark", where, "tie", numbers, names=" and ".join(top), text=ranked[0][1].text)
 
 
 def best(published: Published) -> Iterator[Finding]:
     """Find columns in which the proposed method is not the best row."""
-    for block in published.blocks:
-        ours = block.row(published.setup.proposed)
-        for column, cell in ours.cells.items() if ours else ():
-            above = [
-                (r, r.cells[column]) for r in block.rows if column in r.cells and r.cells[column].value > cell.value
-            ]
-            if ours and above and column not in published.setup.lower_is_better:
-                text = f"{ours.title} {cell.text} is below {', '.join(f'{r.title} {c.text}' for r, c in above)}"
-                where = f"{block.title}, {block.columns[column]}"
-                yield Finding("not the best", where, text, {"value": cell.value, "above": len(above)})
+    setup = published.setup
+    rows = [(block, row) for block in published.blocks for row in block.rows if row.method == setup.proposed]
+    for block, ours, (column, cell) in ((b, r, item) for b, r in rows for item in r.cells.items()):
+        there = [(r, r.cells[column]) for r in block.rows if column in r.cells]
+        above = [f"{r.title} {c.text}" for r, c in there if c.value > cell.value]
+        if above and column not in setup.lower_is_better:
+            where, numbers = f"{block.title}, {block.columns[column]}", {"value": cell.value, "above": len(above)}
+            text, shown = f"{ours.title} {cell.text}", ", ".join(above)
+            yield _found("not the best", where, "not the best", numbers, text=text, shown=shown)
 
 
 # ------------------------------------------------------------------------------------------------ statements
@@ -199,38 +187,31 @@ def best(published: Published) -> Iterator[Finding]:
 def gains(published: Published) -> Iterator[Finding]:
     """Find a stated average relative gain that no usual way to average gives; name the subsets that would."""
     setup = published.setup
+
+    def percent(a: Cell, b: Cell) -> float:
+        return 100 * (a.value - b.value) / b.value
+
     for entry in setup.gains:
-        pairs = list(published.pairs(entry.of, entry.over, setup.average))
-        if not pairs:
+        if not (pairs := list(published.pairs(entry.of, entry.over, setup.average))):
             continue
-        each = {block.title: 100 * (a.value - b.value) / b.value for block, a, b in pairs}
-        cells = [
-            100 * (a.value - b.value) / b.value
-            for block, *_ in pairs
-            for name in block.numbered
-            if setup.is_averaged(name)
-            for other, a, b in published.pairs(entry.of, entry.over, name)
-            if other is block
-        ]
+        each = {block.title: percent(a, b) for block, a, b in pairs}
+        averaged = [(block, name) for block, *_ in pairs for name in block.numbered if setup.is_averaged(name)]
+        cells = [p for block, name in averaged for p in published.pairs(entry.of, entry.over, name) if p[0] is block]
+        top, bottom = math.fsum(a.value for _, a, _ in pairs), math.fsum(b.value for _, _, b in pairs)
         ways = {
-            "mean of the relative gains": math.fsum(each.values()) / len(each),
-            "gain of the mean": 100
-            * (math.fsum(a.value for _, a, _ in pairs) / math.fsum(b.value for _, _, b in pairs) - 1),
-            "mean gain in points": math.fsum(a.value - b.value for _, a, b in pairs) / len(pairs),
-            "mean of the relative gains of all cells": math.fsum(cells) / len(cells) if cells else math.nan,
+            "mean of the relative gains": _mean(each.values()),
+            "gain of the mean": 100 * (top / bottom - 1),
+            "mean gain in points": _mean(a.value - b.value for _, a, b in pairs),
+            "mean of the relative gains of all cells": _mean(percent(a, b) for _, a, b in cells),
         }
         unit = 0.5 * 10.0 ** -len(f"{entry.stated:g}".partition(".")[2])  # half of the last digit that is stated
         if any(abs(value - entry.stated) <= unit for value in ways.values()):
             continue
-        subsets = [
-            " and ".join(names)
-            for size in range(1, len(each))
-            for names in combinations(each, size)
-            if abs(math.fsum(each[n] for n in names) / size - entry.stated) <= unit
-        ]
-        text = f"{entry.stated:g}% is stated; block by block it is {_listed(each)}; {_listed(ways)}"
-        text += f"; it is the mean over {' or '.join(subsets)} alone" if subsets else ""
-        yield Finding("gain", entry.where, text, {"stated": entry.stated, **each, **ways})
+        subsets = [names for size in range(1, len(each)) for names in combinations(each, size)]
+        alone = [" and ".join(s) for s in subsets if abs(_mean(each[n] for n in s) - entry.stated) <= unit]
+        said = {"blocks": _listed(each), "ways": _listed(ways)}
+        said["subsets"] = f"; it is the mean over {' or '.join(alone)} alone" if alone else ""
+        yield _found("gain", entry.where, "gain", {"stated": entry.stated, **each, **ways}, **said)
 
 
 def gain_ranges(published: Published) -> Iterator[Finding]:
@@ -242,9 +223,9 @@ def gain_ranges(published: Published) -> Iterator[Finding]:
         for stated, pick, side in zip(entry.stated, (min, max), ("smallest", "largest"), strict=True):
             title = pick(found, key=lambda name: found[name], default="")
             if title and found[title] < stated - allowed:
-                text = f"gains from {entry.stated[0]:g} to {entry.stated[1]:g} points are stated; the {side} is "
-                text += f"{found[title]:.2f} ({title}), of {_listed(found)}"
-                yield Finding("gain", entry.where, text, {"stated": stated, side: found[title], **found})
+                said = {"low": entry.stated[0], "high": entry.stated[1], "side": side, "gain": found[title]}
+                numbers = {"stated": stated, side: found[title], **found}
+                yield _found("gain", entry.where, "gain range", numbers, title=title, blocks=_listed(found), **said)
 
 
 def ratios(published: Published) -> Iterator[Finding]:
@@ -253,47 +234,40 @@ def ratios(published: Published) -> Iterator[Finding]:
         for block, a, b in published.pairs(entry.of, entry.over, entry.column):
             ratio = a.value / b.value
             if abs(ratio - entry.stated) > ABOUT * entry.stated / 2:
-                text = f"{entry.stated:g} is stated; {a.text} / {b.text} = {ratio:.2f} ({block.title})"
-                yield Finding("ratio", entry.where, text, {"stated": entry.stated, "ratio": ratio})
+                numbers = {"stated": entry.stated, "ratio": ratio}
+                yield _found("ratio", entry.where, "ratio", numbers, a=a.text, b=b.text, title=block.title)
 
 
 def budgets(published: Published) -> Iterator[Finding]:
     """Find printed rollouts that the stated steps, epochs and sizes do not give."""
-    for entry in published.setup.budgets:
+    for entry, block in ((e, b) for e in published.setup.budgets for b in published.blocks if b.key == e.model):
         per_step = entry.batch * entry.group
-        expected, by_epochs = entry.steps * per_step, entry.epochs * entry.train / entry.batch
-        for block in (b for b in published.blocks if b.key == entry.model):
-            rows = [r for r in block.rows if r.method in entry.rows and entry.column in r.cells]
-            for cell in dict.fromkeys(r.cells[entry.column] for r in rows):
-                if abs(expected - cell.value) <= max(cell.half_unit, ABOUT * expected):
-                    continue
-                titles = ", ".join(r.title for r in rows if r.cells[entry.column] == cell)
-                implied = cell.value / per_step
-                text = f"{cell.text} rollouts are {implied:.0f} steps of {entry.batch} x {entry.group}, but "
-                text += f"{entry.steps} steps are printed ({entry.epochs:g} epochs of {entry.train:,} problems are "
-                text += f"{by_epochs:.0f}), which are {expected / 1000:.0f}k; {entry.where}"
-                numbers = {"printed": cell.value, "implied_steps": implied, "steps": entry.steps, "expected": expected}
-                yield Finding("budget", f"{block.title}: {titles}", text, numbers)
+        expected = entry.steps * per_step
+        rows = [r for r in block.rows if r.method in entry.rows and entry.column in r.cells]
+        for cell in dict.fromkeys(r.cells[entry.column] for r in rows):
+            if abs(expected - cell.value) <= max(cell.half_unit, ABOUT * expected):
+                continue
+            titles = ", ".join(r.title for r in rows if r.cells[entry.column] == cell)
+            numbers = {"printed": cell.value, "implied_steps": cell.value / per_step, "steps": entry.steps}
+            said = entry.model_dump(include={"batch", "group", "epochs", "train"})
+            said |= {"text": cell.text, "by_epochs": entry.epochs * entry.train / entry.batch, "place": entry.where}
+            said["thousands"] = expected / 1000
+            yield _found("budget", f"{block.title}: {titles}", "budget", numbers | {"expected": expected}, **said)
 
 
 def same(published: Published) -> Iterator[Finding]:
     """Find one quantity with different numbers."""
     for entry in published.setup.same:
         if len(set(entry.places.values())) > 1:
-            yield Finding("same quantity", entry.quantity, _listed(entry.places, "{:g}"), dict(entry.places))
+            yield Finding("same quantity", entry.quantity, _listed(entry.places, "g"), dict(entry.places))
 
 
 def sums(published: Published) -> Iterator[Finding]:
     """Find a total that is not the sum of its parts."""
     for entry in published.setup.sums:
-        total = sum(entry.parts)
-        if total != entry.stated:
-            text = f"{entry.stated:g} is stated; {' + '.join(f'{p:g}' for p in entry.parts)} = {total:g}"
-            yield Finding("sum", entry.where, text, {"stated": entry.stated, "sum": total})
-
-
-def _listed(values: Mapping[str, float], form: str = "{:.2f}") -> str:
-    return ", ".join(f"{name} {form.format(value)}" for name, value in values.items())
+        if (total := sum(entry.parts)) != entry.stated:
+            numbers, shown = {"stated": entry.stated, "sum": total}, " + ".join(f"{p:g}" for p in entry.parts)
+            yield _found("sum", entry.where, "sum", numbers, parts=shown)
 
 
 # ------------------------------------------------------------------------------------------------ the theorem
@@ -312,35 +286,20 @@ def best_case(mu: float, factor: float) -> float:
 
 def constants(published: Published) -> Iterator[Finding]:
     """K1 to K3 for the stated thresholds; premises that do not hold; how often the bound can be positive."""
-    entry = published.setup.theorem
-    if not entry:
+    if not (entry := published.setup.theorem):
         return
     group, c1, where = entry.group, entry.c1, entry.where
-    k1, k2 = theory.k1(group), theory.k2(c1)
-    ends = list(zip(entry.c2, entry.c3, strict=True))
-    k3 = [theory.k3(*pair) for pair in ends]
-    text = f"G = {group}, c1 = {c1:g}: K1 = {k1:.3f}, K2 = {k2:.3f}{' (equal)' if math.isclose(k1, k2) else ''}; "
-    text += f"K3 = {k3[0]:.3f} at c2, c3 = {ends[0]} and {k3[1]:.3f} at {ends[1]} (epsilon -> 0)"
-    yield Finding("theorem", where, text, {"K1": k1, "K2": k2, "K3_low": k3[0], "K3_high": k3[1]})
-    floor = c1 * (1 - c1)
-    broken = [k / group for k in range(1, group) if k / group > c1 and k / group * (1 - k / group) <= floor + 1e-12]
-    if broken:
-        text = f"c1 (1 - c1) = {floor:.4f} is no strict lower bound of the variance of what X2 admits, c1 < mu < 1: at "
-        text += f"mu = {', '.join(f'{m:g}' for m in broken)} it is {min(m * (1 - m) for m in broken):.4f}, and as mu "
-        text += f"tends to 1 it tends to 0, where K2 is {theory.k2_worst(c1)}"
-        yield Finding("theorem", f"{where}, eq. 30", text, {"floor": floor, "means": broken})
-    widths = [c3 - c2 for c2, c3 in ends]
-    if math.isclose(*widths):
-        text = f"both ranges shift together: c3 - c2 is always {widths[0]:g}, {group * widths[0]:g} step of 1/{group}, "
-        text += "so X3 takes one or two values of the group mean"
-        yield Finding("theorem", f"{where}, eq. 8", text, {"width": widths[0]})
+    low, high = zip(entry.c2, entry.c3, strict=True)
+    numbers = {"K1": theory.k1(group), "K2": theory.k2(c1), "K3_low": theory.k3(*low), "K3_high": theory.k3(*high)}
+    equal = " (equal)" if math.isclose(numbers["K1"], numbers["K2"]) else ""
+    yield _found("theorem", where, "constants", numbers, group=group, c1=c1, equal=equal, low=low, high=high)
+    floor, means = c1 * (1 - c1), [k / group for k in range(1, group)]
+    if broken := [m for m in means if m > c1 and m * (1 - m) <= floor + 1e-12]:
+        least, shown = min(m * (1 - m) for m in broken), ", ".join(f"{m:g}" for m in broken)
+        said = {"least": least, "shown": shown, "K2_worst": theory.k2_worst(c1)}
+        yield _found("theorem", f"{where}, eq. 30", "premise", {"floor": floor, "means": broken}, **said)
+    if math.isclose(width := low[1] - low[0], high[1] - high[0]):
+        yield _found("theorem", f"{where}, eq. 8", "width", {"width": width}, steps=group * width, group=group)
     printed, corrected = (max(best_case(k / 1000, factor) for k in range(1, 1000)) for factor in (2.0, 1.0))
-    one = best_case(1 / group, 2.0)
-    text = (
-        "with the printed factor 2 the bound is never positive for 0/1 rewards: a policy gains at most TV, and (1 - 2 "
-    )
-    text += (
-        f"(1 - sigma)) / sigma is at most {printed:.3g} since sigma <= 1/2; at mu = 1/{group} it is {one:.2f} TV. With "
-    )
-    text += f"the factor 1 that rewards in [0, 1] allow it is at most {corrected:.3g} TV for every mu"
-    yield Finding("theorem", where, text, {"largest": printed, "at_one_of_g": one, "largest_with_factor_1": corrected})
+    numbers = {"largest": printed, "at_one_of_g": best_case(1 / group, 2.0), "largest_with_factor_1": corrected}
+    yield _found("theorem", where, "empty bound", numbers, group=group)

@@ -8,7 +8,7 @@ OF_ANALYSIS = {
     "audit": "Check a paper's printed numbers by arithmetic.",
     "claims": "Judge a paper's claims by finished runs.",
     "import": "Import another project's training log or evaluation as a run directory.",
-    "watch": "Show what runs, what is done, and the time left; ends with Ctrl-C.",
+    "watch": "Show what runs and what is done; ends with Ctrl-C.",
     "report": "Write one HTML page of a scale's results that opens from disk.",
     "export": "Pack a study's results as an RO-Crate, a folder or a .zip file.",
     "verify": "Check that an RO-Crate is whole and unchanged (exit status 0) or not (1).",

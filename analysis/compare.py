@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis import reading, results, statistics, text
+from analysis import reading, results, text
 from analysis.claims.view import load_studies, merged
 from analysis.page import markdown_table
 from analysis.results import Comparison, Result
@@ -66,11 +66,8 @@ def compare(a: Path, b: Path) -> Compared:
     lines = [_line(key, rows[0][key], rows[1][key]) for key in rows[0] if key in rows[1]]
     if not lines:
         raise UserError(f"{a} and {b} have no number in common: no task, model and method is evaluated in both")
-    adjusted = iter(statistics.holm([line.compared.difference.tested.p for line in lines if line.compared]))
-    lines = [
-        replace(line, compared=line.compared and replace(line.compared, adjusted=float(next(adjusted))))
-        for line in lines
-    ]
+    corrected = iter(results.corrected([line.compared for line in lines if line.compared]))
+    lines = [replace(line, compared=line.compared and next(corrected)) for line in lines]
     only = {side: [k for k in rows[i] if k not in rows[1 - i]] for i, side in enumerate("AB")}
     ours, theirs = (_configurations(study) for study in studies)
     changed = {
@@ -96,8 +93,7 @@ def _line(key: Key, a: Result, b: Result) -> Line:
     problems = [{n: o.problems for n, o in row.outcomes.items() if key[3] in (n, results.AVERAGE)} for row in (a, b)]
     if problems[0] != problems[1]:
         return Line(key, a, b)
-    ((_, compared),) = results.compare([a, replace(b, method=f"{b.method} of B")], key[3]).items()
-    return Line(key, a, b, compared)
+    return Line(key, a, b, results.unpaired(a, b, key[3]))
 
 
 def _configurations(study: Study) -> dict[tuple[str, str, str], dict[str, Any]]:

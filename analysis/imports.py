@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bapo.errors import UserError, unknown
+from bapo.errors import UserError
 from bapo.store import files
 from bapo.store.files import CONFIG, MANIFEST, STEPS, SUMMARY, read_json, sha256, write_json
 from bapo.store.provenance import git_state
@@ -70,28 +70,24 @@ def read(path: Path) -> Log:
 
     Raises UserError where the file cannot be read.
     """
-    log = Log(path)
-    history = _document(path).get("log_history")
-    entries = ((f"log_history entry {i}", entry) for i, entry in enumerate(history or (), 1))
+    log, history = Log(path), _document(path).get("log_history")
+    entries = [(f"log_history entry {i}", entry) for i, entry in enumerate(history or (), 1)]
     for place, entry in _lines(path) if history is None else entries:
         try:
             record = _record(entry) if history is None else entry
-            if record is not None and not isinstance(record, dict):
+            if not isinstance(record, dict):
                 raise ValueError("must be an object")
         except (ValueError, SyntaxError, RecursionError) as error:
             log.refused.append((place, str(error)))
-            continue
-        if record is not None:
+        else:
             log.records[place] = record
     return log
 
 
 def _document(path: Path) -> dict[str, Any]:
     """Return a .json file that is one object; {} for another file."""
-    if path.suffix != ".json":
-        return {}
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8")) if path.suffix == ".json" else {}
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except (OSError, ValueError, RecursionError):
@@ -100,17 +96,15 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    number = 0
     try:
         with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                yield f"line {number}", line
+            yield from ((f"line {number}", line) for number, line in enumerate(file, 1))
     except (OSError, EOFError, ValueError) as error:
-        raise UserError(f"{path}, after line {number}: not readable ({error}); unpack or repair the file") from None
+        raise UserError(f"{path}: not readable ({error}); unpack or repair the file") from None
 
 
-def _record(line: str) -> dict[str, Any] | None:
-    """Return a line's record; None for a line without one. Raises ValueError or SyntaxError for a broken record.
+def _record(line: str) -> dict[str, Any]:
+    """Return a line's record; {} for a line without one. Raises ValueError or SyntaxError for a broken record.
 
     A record is a JSON object (verl's file logger nests it under ``data``, wandb's histories put train/ before names), a
     dictionary that TRL prints, or a line of verl's console logger: "step:3 - critic/score/mean:0.5 - ...".
@@ -123,7 +117,7 @@ def _record(line: str) -> dict[str, Any] | None:
         return {str(key).removeprefix("train/"): value for key, value in record.items()}
     match = re.search(r"\bstep:(\d+) - (.+)", text)
     if not match:
-        return None
+        return {}
     numbers = {part.strip(): _NUMBER.fullmatch(part.strip()) for part in match[2].split(" - ")}
     if broken := [part for part, number in numbers.items() if not number]:
         raise ValueError(f"'{broken[0][:40]}' is no NAME:NUMBER; the line is cut off or mixed with another")
@@ -140,15 +134,14 @@ def steps_of(log: Log, reward: str = "") -> pd.DataFrame:
     names = NAMES | ({"reward_mean": (reward,)} if reward else {})
     rows: dict[int, dict[str, float]] = {}
     for place, record in log.records.items():
-        found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
-        if found["reward_mean"] is None:
+        if not any(name in record for name in names["reward_mean"]):
             continue  # validation, or another program's line
         try:
-            row = {ours: math.nan if value is None else float(value) for ours, value in found.items()}
             step = int(next((record[n] for n in STEP if record.get(n) is not None), len(rows) + 1))
             if step >= 2**63:
                 raise OverflowError("step is too large")
-            rows[step] = {"step": step, **row}
+            found = {ours: next((record[n] for n in theirs if n in record), None) for ours, theirs in names.items()}
+            rows[step] = {"step": step, **{key: math.nan if x is None else float(x) for key, x in found.items()}}
         except (TypeError, ValueError, OverflowError) as error:
             log.refused.append((place, f"a value is no number ({error})"))
     if not rows:
@@ -213,28 +206,19 @@ def _chosen(numbers: Any, metric: str) -> str:
 
 
 def import_file(
-    path: Path,
-    home: Path,
-    names: tuple[str, str, str, int],
-    batch: int = 128,
-    group: int = 8,
-    reward: str = "",
-    metric: str = "",
-    renamed: Mapping[str, str] | None = None,
+    path: Path, home: Path, names: tuple[str, str, str, int], batch: int, group: int, reward: str = "", metric: str = ""
 ) -> tuple[Path, Log]:
     """Write ``home/task/model/method/seed<k>/`` from a log, or its ``eval/`` from an evaluation: the folder, the log.
 
-    names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say;
-    renamed: a benchmark's name in the file -> here. Raises UserError for a name that is no folder's, and where nothing
-    can be read.
+    names: task, model, method and seed; batch, group: prompts a step and responses a prompt, which logs do not say.
+    Raises UserError for a name that is no folder's, and where nothing can be read.
     """
     for option, name in zip(("task", "model", "method"), names, strict=False):
         if name in ("", ".", "..") or re.search(r"[/\\]", str(name)):
             raise UserError(f"--{option} '{name}': must be the name of one folder, for example qwen2.5-7b")
     folder = home.joinpath(*map(str, names[:3]), f"seed{names[3]}")
-    evaluation = scores_of(path, metric)
-    if evaluation:
-        _write_evaluation(folder / "eval", *evaluation, renamed or {})
+    if evaluation := scores_of(path, metric):
+        _write_evaluation(folder / "eval", *evaluation)
         return folder / "eval", evaluation[1]
     log = read(path)
     steps = steps_of(log, reward)
@@ -252,18 +236,15 @@ def import_file(
     return folder, log
 
 
-def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log, renamed: Mapping[str, str]) -> None:
+def _write_evaluation(folder: Path, scores: Mapping[str, Score], log: Log) -> None:
     """Add scores to a folder; those of other files there stay."""
-    if lost := sorted(set(renamed) - set(scores)):
-        raise UserError(unknown(f"{log.path}: --benchmark", f"no benchmark '{lost[0]}'", lost[0], list(scores)))
     sources = read_json(folder / MANIFEST)["imported"] if (folder / MANIFEST).exists() else []
     kept = read_json(folder / SUMMARY)["benchmarks"] if (folder / SUMMARY).exists() else {}
-    source = log.source
-    same = {name: s for name, s in kept.items() if s["sha256"] != source["sha256"]}
-    same |= {renamed.get(name, name): asdict(s) | {"sha256": source["sha256"]} for name, s in scores.items()}
-    sources = [*(s for s in sources if s["sha256"] != source["sha256"]), source]
+    sources = [*(s for s in sources if s["sha256"] != log.source["sha256"]), log.source]
     write_json(folder / MANIFEST, {"imported": sources, "code": git_state()})
-    write_json(folder / SUMMARY, {"identity": f"imported:{source['sha256'][:16]}", "benchmarks": same, "files": {}})
+    benchmarks = kept | {name: asdict(score) for name, score in scores.items()}
+    identity = f"imported:{log.source['sha256'][:16]}"
+    write_json(folder / SUMMARY, {"identity": identity, "benchmarks": benchmarks, "files": {}})
 
 
 def _write_study(folder: Path) -> None:

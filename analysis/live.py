@@ -1,21 +1,19 @@
-"""What Snakemake's process shows: one line of progress, the first look, and Table 1 as far as it is.
+"""What Snakemake's process shows: one line of progress, and the first look.
 
-Both handlers listen to Snakemake's log (``workflows/progress.smk`` adds them), which says when a job begins and ends.
+The line listens to Snakemake's log (``workflows/progress.smk`` adds it), which says when a job begins and ends.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import subprocess
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.file_proxy import FileProxy
 from rich.live import Live
 from rich.text import Text
@@ -23,10 +21,11 @@ from snakemake.logging import LogEvent
 
 from analysis import text
 from analysis.products import FIRST_LOOK
-from analysis.watch import Left, Times, content_of, left, took
+from analysis.watch import content_of
+from bapo.store.files import SUMMARY
 
-#: seconds between two lines where a line cannot be drawn again, and between two pages of Table 1 so far
-INTERVAL, PAGES = 60.0, 30.0
+#: seconds between two lines where a line cannot be drawn again
+INTERVAL = 60.0
 #: lines of a failed job's log
 TAIL = 15
 #: what Snakemake says of every job, and its announcement of a choice
@@ -41,7 +40,7 @@ RUNS = ("data", "base", "train", "evaluate", "curve", "sweep")
 
 @dataclass(frozen=True)
 class Job:
-    """A job to do. outputs: its files, the first of which stands for all."""
+    """A job to do. group: task, model and method; outputs: its files, the first of which stands for all."""
 
     rule: str
     group: tuple[str, ...]
@@ -52,61 +51,81 @@ class Job:
         kind = KINDS.get(self.rule, self.rule)
         return kind if kind in RUNS else "analysis"
 
+    @property
+    def names(self) -> list[tuple[str, ...]]:
+        """Return its kind, with what says ever less closely which jobs are alike."""
+        return [(self.kind, *self.group[:length]) for length in range(len(self.group), -1, -1)]
+
 
 class Jobs:
     """Which jobs, by Snakemake's number, wait, run and are done. earlier: jobs that earlier commands have finished."""
 
     def __init__(self, todo: Mapping[int, Job], earlier: Iterable[Job]) -> None:
-        self.todo, self.times = dict(todo), Times()
-        self.waiting = Counter((job.kind, job.group) for job in todo.values())
-        self.begun: dict[int, float] = {}
+        self.todo, self.waiting, self.begun = dict(todo), set(todo), dict[int, float]()
+        self._times: dict[tuple[str, ...], tuple[float, int]] = {}  # names -> seconds of finished jobs, and how many
         for job in earlier:
             if job.outputs and (seconds := took(job.outputs[0].parent)):
-                self.times.add(job.kind, job.group, seconds)
+                self._add(job, seconds)
+
+    def _add(self, job: Job, seconds: float) -> None:
+        for names in job.names:
+            total, count = self._times.get(names, (0.0, 0))
+            self._times[names] = total + seconds, count + 1
+
+    def usual(self, job: Job) -> float | None:
+        """Return the mean of the jobs alike: of the method, else of the model, else of the task, else of the kind."""
+        found = next((self._times[names] for names in job.names if names in self._times), None)
+        return None if found is None else found[0] / found[1]
 
     def begin(self, number: int) -> None:
         """Note that a job has begun; one that is given again begins anew."""
-        if number in self.todo and number not in self.begun:
-            self.waiting[self.todo[number].kind, self.todo[number].group] -= 1
+        self.waiting.discard(number)
         self.begun[number] = time.monotonic()
 
     def end(self, number: int, failed: bool = False) -> None:
         """Note that a job has ended. failed: its time says nothing about others."""
         seconds, begun, job = self.ran(number), self.begun.pop(number, None), self.todo.get(number)
         if job and begun is not None and not failed:
-            self.times.add(job.kind, job.group, seconds)
+            self._add(job, seconds)
 
     def ran(self, number: int) -> float:
         """Return the seconds that a job has run for."""
         return time.monotonic() - self.begun.get(number, time.monotonic())
 
-    def left(self) -> Left:
-        """Return the time that the rest takes. Tables and figures take seconds: they count once one is done.
+    def left(self) -> float | None:
+        """Return the seconds that the rest takes, with as many jobs at a time as run now; None: not known.
 
-        Another thread than that of the log may ask, so this looks at copies.
+        Tables and figures take seconds: they count once one is done. Another thread than that of the log may ask, so
+        this looks at copies.
         """
-        drawn = self.times.usual("analysis", ()) is not None
-        waiting = {job: count for job, count in self.waiting.copy().items() if drawn or job[0] != "analysis"}
-        return left([*map(self._left, [*self.begun])], waiting, self.times)
+        running = [n for n in [*self.begun] if n in self.todo]
+        drawn = ("analysis",) in self._times
+        waiting = [job for n in self.waiting.copy() if (job := self.todo[n]).kind != "analysis" or drawn]
+        rest = [(self.usual(self.todo[n]), self.ran(n)) for n in running] + [(self.usual(job), 0.0) for job in waiting]
+        each = [max(0.0, usual - ran) for usual, ran in rest if usual is not None]
+        if len(each) < len(rest):
+            return None
+        return max([*each[: len(running)], sum(each) / max(1, len(running))])
 
-    def _left(self, number: int) -> float | None:
-        job = self.todo.get(number)
-        usual = self.times.usual(job.kind, job.group) if job else 0.0
-        return None if usual is None else max(0.0, usual - self.ran(number))
+
+def took(folder: Path) -> float | None:
+    """Return the seconds that a finished job took, as its summary counts them."""
+    summary = content_of(folder / SUMMARY)
+    seconds = (summary.get("totals") or summary).get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else None
 
 
 class Line(logging.Handler):
     """Stands in for Snakemake's own ``usual`` handler, which still says what is no progress, errors above all.
 
     On a terminal the line is drawn again; elsewhere a line is written now and then, without control characters.
-    first: the evaluations that the first look shows, whose numbers are said as soon as they are there.
+    The first look is shown as soon as it is there.
     """
 
-    def __init__(self, usual: logging.StreamHandler[Any], jobs: Jobs, first: set[int]) -> None:
+    def __init__(self, usual: logging.StreamHandler[Any], jobs: Jobs) -> None:
         super().__init__()
-        self.usual, self.jobs, self.first = usual, jobs, first
-        self.done, self.total, self.titles = 0, len(jobs.todo), dict[int, str]()
-        self.shown, self.interrupted = 0.0, False
+        self.usual, self.jobs, self.titles = usual, jobs, dict[int, str]()
+        self.done, self.total, self.shown, self.interrupted = 0, len(jobs.todo), 0.0, False
         self.console = Console(file=usual.stream, force_terminal=usual.stream.isatty(), highlight=False)
         self.live = None
         if usual.stream.isatty() and not self.console.is_dumb_terminal:
@@ -149,23 +168,22 @@ class Line(logging.Handler):
         from rich.markdown import Markdown
 
         self.jobs.end(number)
-        title, job = self.titles.pop(number, ""), self.jobs.todo.get(number)
-        if number in self.first and job:
-            benchmarks = content_of(job.outputs[0]).get("benchmarks") or {}
-            numbers = [f"{name} {100 * result['accuracy']:.1f}%" for name, result in benchmarks.items()]
-            self._say(Text(f"{title}: {', '.join(numbers)}"))
-        elif job and job.rule == FIRST_LOOK:
+        self.titles.pop(number, "")
+        job = self.jobs.todo.get(number)
+        if job and job.rule == FIRST_LOOK:
             page = re.sub(r"^!\[.*\n?", "", job.outputs[0].read_text(encoding="utf-8"), flags=re.MULTILINE).rstrip()
             self._say(Markdown(page) if self.live else Text(page))
 
-    def _say(self, words: Any) -> None:
+    def _say(self, words: RenderableType) -> None:
         self.console.print(words, soft_wrap=self.live is None)
 
     def words(self) -> Text:
         """Return the line of this moment."""
+        left = self.jobs.left()
         now = [f"{title} ({text.duration(self.jobs.ran(number))})" for number, title in [*self.titles.items()]]
         shown = "; ".join(now[:2]) + (f"; and {len(now) - 2} more" if len(now) > 2 else "")
-        words = f"{self.done} of {self.total} jobs done, {self.jobs.left()}" + (f"; now {shown}" if now else "")
+        known = "time left not known yet" if left is None else f"about {text.duration(left)} left"
+        words = f"{self.done} of {self.total} jobs done, {known}" + (f"; now {shown}" if now else "")
         return Text(words, no_wrap=self.live is not None, overflow="ellipsis", style="cyan" if self.live else "")
 
 
@@ -177,61 +195,3 @@ def tail(log: Path) -> str:
         return f"{log}: the job wrote no log"
     printable = [re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", " ", line) for line in lines[-TAIL:]]
     return "\n".join([f"The end of {log}:", *(f"    {line}" for line in printable)])
-
-
-class SoFar(logging.Handler):
-    """Has ``command`` write ``page`` after evaluations, beside the jobs, and removes it after the table.
-
-    evaluations, table: numbers of jobs.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        environment: Mapping[str, str],
-        page: Path,
-        log: Path,
-        evaluations: set[int],
-        table: int,
-    ) -> None:
-        super().__init__()
-        self.command, self.environment, self.page, self.log_file = command, environment, page, log
-        self.evaluations, self.table = evaluations, table
-        self.wanted, self.begun, self.process = False, -PAGES, None
-
-    process: subprocess.Popen[bytes] | None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write the page when an evaluation has ended, PAGES seconds after the last page at the earliest."""
-        if getattr(record, "event", None) != LogEvent.JOB_FINISHED:
-            return
-        number = getattr(record, "job_id", None)
-        self.wanted |= number in self.evaluations
-        if number == self.table:
-            self.wanted = False
-            self.end()
-            self.page.unlink(missing_ok=True)
-        elif (
-            self.wanted
-            and time.monotonic() - self.begun > PAGES
-            and (not self.process or self.process.poll() is not None)
-        ):
-            self._write()
-
-    def end(self) -> None:
-        """Write what has not been written yet, for example after Ctrl-C."""
-        if self.process:
-            self.process.wait()
-        if self.wanted:
-            self._write().wait()
-
-    def _write(self) -> subprocess.Popen[bytes]:
-        self.wanted, self.begun = False, time.monotonic()
-        self.log_file.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log_file, "wb") as log:
-            # a group of its own: Ctrl-C ends the jobs, not this
-            nothing = subprocess.DEVNULL
-            self.process = subprocess.Popen(
-                self.command, env=self.environment, stdin=nothing, stdout=log, stderr=log, process_group=0
-            )
-        return self.process

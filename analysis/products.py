@@ -26,8 +26,6 @@ CLAIMS = Path(__file__).resolve().parent / "claims"
 MAIN = "table1"
 #: the table of every method of a study beside the study's reference
 COMPARISON = "comparison"
-#: the rows of MAIN that can be made while the others are trained
-SO_FAR = f"{MAIN}_so_far"
 #: what a reader sees minutes after the start: four rows of Table 1, with one seed
 FIRST_LOOK = "first_look"
 #: the study whose runs choose hyper-parameters; its table reads what training has recorded, no evaluation
@@ -38,12 +36,8 @@ IMPORTED = "imported"
 LEDGER, PAPERS_LEDGER = "claims", "claims_{}"
 PAGE = "report.html"
 #: suffixes of the files that are made of a table, a figure, the ledger and a sweep
-TABLE, FIGURE, CLAIM, SWEEP = (
-    ("md", "csv", "tex"),
-    ("svg", "csv", "pdf", "png"),
-    ("md", "csv", "json"),
-    ("md", "svg", "csv", "pdf", "png"),
-)
+TABLE, FIGURE = ("md", "csv", "tex"), ("svg", "csv", "pdf", "png")
+CLAIM, SWEEP = ("md", "csv", "json"), ("md", *FIGURE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +59,7 @@ class Product:
     def number(self) -> str:
         """Return the paper's number: "Table 2", "Figure 12", or "" where the paper has no such thing."""
         match = re.fullmatch(r"(table|figure)(\d+)(_\w+)?", self.name)
-        return f"{match[1].capitalize()} {match[2]}" if match and self.name != SO_FAR else ""
+        return f"{match[1].capitalize()} {match[2]}" if match else ""
 
     @property
     def heading(self) -> str:
@@ -87,23 +81,15 @@ TABLES = _named(
     Product("table2", "computational overhead", "tables.table2"),
     Product("table3", "hyper-parameters as used", "tables.table3"),
     Product("table4", "data sets as loaded", "tables.table4"),
-    Product(
-        "checkpoint_choice",
-        "Checkpoint choice: last, best on validation, best on test",
-        "beyond.checkpoints",
-        curves=True,
-        partial=True,
-    ),
-    Product("variance", "Variance: problems, seeds, samples and checkpoints", "beyond.variance", curves=True),
+    Product("checkpoint_choice", "Which checkpoint to report", "beyond.checkpoints", curves=True, partial=True),
     Product("theory_monitor", "Theory monitor: the bound of Theorem 3.2", "beyond.theory"),
     Product("regimes", "Difficulty regimes", "beyond.regimes"),
     Product(TUNING, "Hyper-parameters on held-out problems", "beyond.tuning"),
 )
-#: tables that no study names: every study's comparison, and two of MAIN's runs with files of other names
+#: tables that no study names: every study's comparison, and one of MAIN's runs with files of other names
 OTHERS = _named(
     Product(COMPARISON, "Every method of a study beside its reference", "tables.comparison"),
     Product(FIRST_LOOK, "First look", "tables.first_look", partial=True),
-    Product(SO_FAR, "The rows of Table 1 that can be made already", "tables.so_far", partial=True),
 )
 #: figures, the paper's in its order
 FIGURES = _named(
@@ -132,12 +118,20 @@ FIGURES = _named(
 
 def tables_of(study: str) -> list[str]:
     """Return the tables that a study names, by default its comparison. Raises UserError for an unknown one."""
-    named = list(_study(study).get("tables", [COMPARISON]))
-    for table in named:
-        if table not in TABLES and table != COMPARISON:
-            wrong = unknown("tables", f"no table '{table}'", table, [*TABLES, COMPARISON])
+    return _names(study, "tables", [*TABLES, COMPARISON], [COMPARISON])
+
+
+def _figures(study: str) -> list[str]:
+    return _names(study, "figures", list(FIGURES)) if study in options("study") else []
+
+
+def _names(study: str, key: str, known: Sequence[str], default: Sequence[str] = ()) -> list[str]:
+    named = _study(study).get(key)
+    for name in named or ():
+        if name not in known and not (key == "figures" and project.is_place(name)):
+            wrong = unknown(key, f"no {key[:-1]} '{name}'", name, known)
             raise UserError(f"{places.file_of('study', study)}: {wrong}")
-    return named
+    return list(default if named is None else named)
 
 
 def figures_of(study: str) -> list[str]:
@@ -159,15 +153,6 @@ def own_figures(study: str) -> list[str]:
     return [name for name in compared_with(study) if project.is_place(name)]
 
 
-def _figures(study: str) -> list[str]:
-    named = list(_study(study).get("figures") or []) if study in options("study") else []
-    for name in named:
-        if name not in FIGURES and not project.is_place(name):
-            wrong = unknown("figures", f"no figure '{name}'", name, list(FIGURES))
-            raise UserError(f"{places.file_of('study', study)}: {wrong}")
-    return named
-
-
 def at_scale(studies: Iterable[str], scale: str) -> list[str]:
     """Return those of the studies that have runs at ``scale``."""
     return [name for name in studies if scale in (_study(name).get("scales") or {})]
@@ -181,9 +166,8 @@ def _study(name: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-@lru_cache(maxsize=64)
-def _parsed(path: Path, text: str) -> Any:
-    return parse_yaml(path, text)
+#: of a file and its text
+_parsed = lru_cache(maxsize=64)(parse_yaml)
 
 
 def drawn_by(names_of: Callable[[str], list[str]], scale: str) -> dict[str, str]:

@@ -89,8 +89,8 @@ def write(home: Path, out: Path | None = None) -> Path:
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
         study=first,
         findings=findings_of(first),
-        counts=_counts(ledger.with_suffix(".json")) if has_claims else None,
-        claims=_html(ledger) if has_claims else None,
+        counts=read_json(ledger.with_suffix(".json"))["counts"]["overall"] if has_claims and ledger.exists() else None,
+        claims=markdown(_titled(ledger.read_text("utf-8"))[1] if ledger.exists() else "") if has_claims else None,
         audit=markdown(audit.markdown(audit.audit(published))) if published else None,
         imports=_imports(home),
         runs=[(study, *_finished(study)) for study in studies],
@@ -126,15 +126,11 @@ def findings_of(study: Study) -> list[Finding]:
         if best is None:
             continue
         shown = PROPOSED if PROPOSED in block.methods else best.method
-        pairs = results.compare(sorted(rows, key=lambda row: (row.is_base, row.method != shown)), AVERAGE)
         titles = {BASE: "the model before training", study.reference: study.reference.upper()}
-        over = {titles[b]: pair for (a, b), pair in pairs.items() if a == shown and b in titles}
+        pairs = results.compare(rows, AVERAGE)
+        over = {title: pair for b, title in titles.items() if (pair := results.between(pairs, shown, b))}
         found.append(Finding(block, best, shown, over))
     return found
-
-
-def _counts(ledger: Path) -> dict[str, int] | None:
-    return read_json(ledger)["counts"]["overall"] if ledger.exists() else None
 
 
 def _finished(study: Study) -> tuple[int, int]:
@@ -159,15 +155,12 @@ def _imports(home: Path) -> list[dict[str, Any]]:
 
 def _parts(folder: Path, page: Path) -> list[Part]:
     """Return every NAME.md of a folder, the paper's tables first, and NAME_*.svg, .csv, .tex with it."""
-    pages = {path.stem: path for path in sorted(folder.glob("*.md"), key=_by_number)}
+    pages = sorted(folder.glob("*.md"), key=lambda p: (not p.stem.startswith("table"), p.stem))
     parts = []
-    for stem, path in pages.items():
-        longer = [other for other in pages if other != stem and other.startswith(f"{stem}_")]
-        own = [
-            p
-            for p in sorted(folder.glob(f"{stem}*"))
-            if re.match(rf"{re.escape(stem)}[._]", p.name) and not any(p.stem.startswith(other) for other in longer)
-        ]
+    for stem, path in ((path.stem, path) for path in pages):
+        longer = tuple(p.stem for p in pages if p.stem.startswith(f"{stem}_"))
+        named = [p for p in sorted(folder.glob(f"{stem}*")) if p.stem == stem or p.stem.startswith(f"{stem}_")]
+        own = [p for p in named if not (longer and p.stem.startswith(longer))]
         title, body = _titled(path.read_text(encoding="utf-8"))
         pictures = [_picture(p, page) for p in own if p.suffix == ".svg"]
         numbers = [os.path.relpath(p, page) for p in own if p.suffix in (".csv", ".tex")]
@@ -194,11 +187,6 @@ def _picture(path: Path, page: Path) -> Picture:
     return Picture(title, image, shown, os.path.relpath(path, page))
 
 
-def _by_number(path: Path) -> tuple[bool, list[tuple[int, str]]]:
-    parts = [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", path.stem)]
-    return not path.stem.startswith("table"), parts
-
-
 def _spoken(name: str) -> str:
     return name.replace("_", " ").capitalize()
 
@@ -207,10 +195,6 @@ def _titled(page: str) -> tuple[str, str]:
     """Return (the first heading of level 1 or "", the text without it)."""
     match = re.search(r"^# (.+)\n?", page, re.MULTILINE)
     return (match[1].strip(), page[: match.start()] + page[match.end() :]) if match else ("", page)
-
-
-def _html(path: Path) -> Markup:
-    return markdown(_titled(path.read_text(encoding="utf-8"))[1]) if path.exists() else Markup("")
 
 
 def markdown(page: str) -> Markup:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -78,13 +78,16 @@ def collect(block: Block, study: Study) -> list[Result]:
 
 
 def _result(method: str, title: str, kind: str, cells: Sequence[Cell | Base], block: Block, study: Study) -> Result:
-    costs = dict.fromkeys(COSTS, float("nan"))
-    if method != BASE:
-        totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
-        costs = {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
+    costs = dict.fromkeys(COSTS, float("nan")) if method == BASE else costs_of(cells, study)
     outcomes = {name: reading.evaluations(cells, name, study) for name, _ in block.benchmarks}
     accuracy = {name: o.correct.mean(axis=2) for name, o in outcomes.items()}
     return Result(method, title, kind, tuple(getattr(c, "seed", 0) for c in cells), outcomes, accuracy, costs)
+
+
+def costs_of(cells: Sequence[Cell | Base], study: Study) -> dict[str, float]:
+    """Return the mean over runs of each of COSTS; NaN where a summary lacks it."""
+    totals = [reading.summary(c.run, study).get("totals", {}) for c in cells]
+    return {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS}
 
 
 def has_reference_pass(config: Mapping[str, Any]) -> bool:
@@ -103,13 +106,17 @@ def columns(block: Block) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """a minus b in one column. adjusted: Holm's p over all pairs of rows in that column."""
+    """a minus b in one column. adjusted: Holm's p over all pairs that are compared there.
+
+    paired: seeds that both have, which the difference is over; 0 where seeds count as independent.
+    """
 
     a: Result
     b: Result
     column: str
     difference: statistics.SeedDifference
-    adjusted: float
+    adjusted: float = float("nan")
+    paired: int = 0
 
     @property
     def differ(self) -> bool:
@@ -120,6 +127,23 @@ class Comparison:
     def real(self) -> bool:
         """Return whether the methods differ: two or more seeds of each trained side, as one seed is one model."""
         return self.differ and self.difference.several_seeds
+
+    @property
+    def verdict(self) -> str:
+        if not np.isfinite(self.adjusted):
+            return "cannot tell"
+        if not self.differ:
+            return "no real difference"
+        return "above" if self.difference.mean > 0 else "below"
+
+
+def between(pairs: Mapping[tuple[str, str], Comparison], a: str, b: str) -> Comparison | None:
+    """Return a minus b of :func:`compare`, whichever way round the pair is kept; None where a row is missing."""
+    if (a, b) in pairs or (b, a) not in pairs:
+        return pairs.get((a, b))
+    c = pairs[b, a]
+    problems, both = (replace(e, mean=-e.mean) for e in (c.difference.problems, c.difference.both))
+    return Comparison(c.b, c.a, c.column, replace(c.difference, problems=problems, both=both), c.adjusted)
 
 
 @dataclass(frozen=True)
@@ -158,64 +182,41 @@ def paired(a: Result, b: Result, column: str) -> Paired | None:
     return Paired(statistics.paired_over_seeds(tables), dict(zip(seeds, map(float, each), strict=True)))
 
 
+def corrected(found: Sequence[Comparison]) -> list[Comparison]:
+    """Return comparisons with Holm's p over all of them."""
+    adjusted = statistics.holm([c.difference.tested.p for c in found])
+    return [replace(c, adjusted=float(p)) for c, p in zip(found, adjusted, strict=True)]
+
+
+def unpaired(a: Result, b: Result, column: str) -> Comparison:
+    """Return a minus b, seeds independent. The base model adds no seeds."""
+    fixed = (a.is_base, b.is_base)
+    return Comparison(a, b, column, statistics.difference_over_seeds(a.column(column), b.column(column), fixed))
+
+
 def compare(results: Sequence[Result], column: str) -> dict[tuple[str, str], Comparison]:
     """Return every pair of rows of a column, keyed by (method, method) in the order of the rows."""
-    pairs = list(combinations(results, 2))
-    differences = [
-        statistics.difference_over_seeds(a.column(column), b.column(column), (a.is_base, b.is_base)) for a, b in pairs
-    ]
-    adjusted = statistics.holm([d.tested.p for d in differences])
-    return {
-        (a.method, b.method): Comparison(a, b, column, d, float(p))
-        for (a, b), d, p in zip(pairs, differences, adjusted, strict=True)
-    }
+    found = corrected([unpaired(a, b, column) for a, b in combinations(results, 2)])
+    return {(c.a.method, c.b.method): c for c in found}
 
 
-@dataclass(frozen=True)
-class Against:
-    """A row minus a reference in one column. adjusted: Holm's p over the rows that are compared with it there.
-
-    paired: seeds that both have, which the difference is over; 0 where they share none and count as independent.
-    """
-
-    difference: statistics.SeedDifference
-    adjusted: float
-    paired: int
-
-    @property
-    def verdict(self) -> str:
-        if not np.isfinite(self.adjusted):
-            return "cannot tell"
-        if self.adjusted >= LEVEL:
-            return "no real difference"
-        return "above" if self.difference.mean > 0 else "below"
+def against(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Comparison]:
+    """Return every trained row minus the reference: paired by the seeds that both have, else independent."""
+    found = []
+    for row in rows:
+        if row.method != reference.method and not row.is_base:
+            pair, count = paired(row, reference, column), len(shared_seeds(row, reference))
+            comparison = unpaired(row, reference, column)
+            found.append(replace(comparison, difference=pair.difference, paired=count) if pair else comparison)
+    return {c.a.method: c for c in corrected(found)}
 
 
-def against(rows: Sequence[Result], reference: Result, column: str) -> dict[str, Against]:
-    """Return every trained row minus the reference: paired by the seeds that both have, else independent.
-
-    The base model as the reference adds no seeds.
-    """
-    others = [r for r in rows if r.method != reference.method and not r.is_base]
-    pairs = [paired(r, reference, column) for r in others]
-    found = [
-        pair.difference
-        if pair
-        else statistics.difference_over_seeds(r.column(column), reference.column(column), (False, reference.is_base))
-        for r, pair in zip(others, pairs, strict=True)
-    ]
-    adjusted = statistics.holm([d.tested.p for d in found])
-    return {
-        r.method: Against(d, float(p), len(pair.by_seed) if pair else 0)
-        for r, d, p, pair in zip(others, found, adjusted, pairs, strict=True)
-    }
-
-
-def marks(results: Sequence[Result], column: str, comparisons: dict[tuple[str, str], Comparison]) -> dict[str, str]:
+def marks(results: Sequence[Result], column: str, pairs: Mapping[tuple[str, str], Comparison]) -> dict[str, str]:
     """Mark the best row bold if it is significantly above all others, then the second, underlined, likewise."""
 
     def real(a: Result, b: Result) -> bool:
-        return (comparisons.get((a.method, b.method)) or comparisons[(b.method, a.method)]).real
+        pair = between(pairs, a.method, b.method)
+        return pair is not None and pair.real
 
     ranked = sorted(results, key=lambda r: -r.mean(column).mean)
     if len(ranked) < 2 or not all(real(ranked[0], r) for r in ranked[1:]):

@@ -15,23 +15,22 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from analysis.claims.view import finished, load_studies
-from analysis.study import Base, Cell, Study
+from analysis.study import Base, Block, Cell, Study
 from bapo import project
 from bapo.errors import UserError
 from bapo.store import provenance
-from bapo.store.files import CONFIG, MANIFEST, SUMMARY, atomic, read_json, sha256, verify_files, write_text
+from bapo.store.files import CONFIG, MANIFEST, SUMMARY, read_json, sha256, verify_files, write_text
 
 METADATA, SUMS = "ro-crate-metadata.json", "manifest-sha256.txt"
 PROFILE = "https://w3id.org/ro/wfrun/process/0.5"
 PAPER = "https://arxiv.org/abs/2602.20722"
 LICENSE = "https://spdx.org/licenses/Apache-2.0"
-#: a zip file may hold so many times its size; `bapo export` does not compress
+#: a zip file may hold so many times its size
 INFLATION = 50
 EVALUATIONS = ("eval", "curve")
-Entry = TypeVar("Entry", Cell, Base)
 
 
 # ------------------------------------------------------------------------------------------------ places
@@ -69,21 +68,12 @@ def homes(folder: Path) -> list[Path]:
 def located(study: Study, home: Path) -> Study:
     """Return a study whose runs lie in ``home``, wherever its file says they were when it was written."""
 
-    def at(entry: Entry) -> Entry:
-        return replace(entry, run=_within(home, entry))
+    def block(b: Block) -> Block:
+        base = b.base and replace(b.base, run=home.joinpath(*b.base.run.parts[-3:]))  # TASK/MODEL/base
+        moved = {m: tuple(replace(c, run=home.joinpath(*c.run.parts[-4:])) for c in cs) for m, cs in b.methods.items()}
+        return replace(b, base=base, methods=moved)
 
-    blocks = [
-        replace(b, base=b.base and at(b.base), methods={m: tuple(map(at, cells)) for m, cells in b.methods.items()})
-        for b in study.blocks
-    ]
-    return replace(study, blocks=tuple(blocks))
-
-
-def _within(home: Path, entry: Cell | Base) -> Path:
-    """Return the longest end of a run's path that is a folder in ``home``: results/laptop/TASK/... is HOME/TASK/..."""
-    parts, shortest = entry.run.parts[entry.run.is_absolute() :], 4 if isinstance(entry, Cell) else 3
-    ends = [home.joinpath(*parts[-count:]) for count in range(len(parts), shortest - 1, -1)]
-    return next((place for place in ends if place.is_dir()), home.joinpath(*parts[-shortest:]))
+    return replace(study, blocks=tuple(map(block, study.blocks)))
 
 
 # ------------------------------------------------------------------------------------------------ packing
@@ -101,16 +91,12 @@ class Packed:
     left_out: list[str] = field(default_factory=list)
     titles: list[str] = field(default_factory=list)
 
-    def sealed(self, folder: Path, name: str, title: str, checkpoints: bool) -> None:
+    def sealed(self, folder: Path, name: str, title: str) -> None:
         """Add a finished folder's manifest, configuration and fingerprinted files, checked, and what made them."""
         if not (folder / SUMMARY).exists():
             return
-        summary = verify_files(folder)
-        names = [n for n in (SUMMARY, *summary.get("files", {})) if checkpoints or not n.startswith("checkpoint")]
-        kept = folder / str(summary.get("checkpoint", "checkpoint"))
-        if checkpoints and kept.is_dir():
-            names += [p.relative_to(folder).as_posix() for p in sorted(kept.rglob("*")) if p.is_file()]
-        made = {f"{name}/{n}": folder / n for n in (MANIFEST, *names) if (folder / n).is_file()}
+        names = [MANIFEST, SUMMARY, *(n for n in verify_files(folder).get("files", {}) if "checkpoint" not in n)]
+        made = {f"{name}/{n}": folder / n for n in names if (folder / n).is_file()}
         asked = {f"{name}/{CONFIG}": folder / CONFIG} if (folder / CONFIG).is_file() else {}
         self.files |= made | asked
         manifest = read_json(folder / MANIFEST) if (folder / MANIFEST).exists() else {}
@@ -118,8 +104,21 @@ class Packed:
         commit = (manifest.get("code") or {}).get("commit")
         self.actions.append({"name": title, **times, "commit": commit, "object": [*asked], "result": [*made]})
 
+    def products(self, record: Path, home: Path, root: str, studies: list[Path]) -> None:
+        """Add the tables, figures or pages that a record seals, where they were made from one of ``studies``."""
+        folder, content = record.parent.parent, read_json(record)
+        read = [Path(os.path.normpath(folder / name)) for name in content["inputs"]]
+        if not {path.resolve() for path in studies} & {path.resolve() for path in read}:
+            return
+        there = [p for p in (*(folder / n for n in content["files"]), record) if p.is_file()]
+        made = {f"{root}/{p.relative_to(home)}": p for p in there}
+        self.files |= made
+        inputs = [f"{root}/{path.relative_to(home)}" for path in read if path.is_relative_to(home)]
+        about = {"name": content["command"], "endTime": content["written"], "commit": content["code"].get("commit")}
+        self.actions.append(about | {"object": inputs, "result": [*made]})
 
-def collect(place: Path, checkpoints: bool = False) -> Packed:
+
+def collect(place: Path) -> Packed:
     """Return what a study file (``results/laptop/studies/table1.json``) or all studies of a scale's folder stand for.
 
     A study's products are those whose record names its file as an input; a project's code and configuration go along.
@@ -144,35 +143,20 @@ def collect(place: Path, checkpoints: bool = False) -> Packed:
         if not finished(cell, isinstance(cell, Base)):
             packed.left_out.append(name)
             continue
-        packed.sealed(run, name, f"Training: {name}", checkpoints)
+        packed.sealed(run, name, f"Training: {name}")
         for part in EVALUATIONS:
-            packed.sealed(run / part, f"{name}/{part}", f"Evaluation: {name}/{part}", checkpoints)
+            packed.sealed(run / part, f"{name}/{part}", f"Evaluation: {name}/{part}")
     if len(packed.left_out) == len(runs):
         raise UserError(f"{place}: none of its {len(runs)} runs is finished; run them first")
     for record in sorted(home.rglob(f"{provenance.FOLDER}/*.json")):
-        _add_products(packed, record, home, root, studies)
+        packed.products(record, home, root, studies)
     own = project.folder()
     if own is not None and home.is_relative_to(own.resolve()):
         packed.files |= {f"project/{p.relative_to(own).as_posix()}": p for p in project.sources(own)}
     return packed
 
 
-def _add_products(packed: Packed, record: Path, home: Path, root: str, studies: list[Path]) -> None:
-    """Add the tables, figures or pages that a record seals, where they were made from one of ``studies``."""
-    folder, content = record.parent.parent, read_json(record)
-    read = [Path(os.path.normpath(folder / name)) for name in content["inputs"]]
-    if not {path.resolve() for path in studies} & {path.resolve() for path in read}:
-        return
-    names = {
-        f"{root}/{p.relative_to(home)}": p for p in (*(folder / n for n in content["files"]), record) if p.is_file()
-    }
-    packed.files |= names
-    inputs = [f"{root}/{path.relative_to(home)}" for path in read if path.is_relative_to(home)]
-    about = {"name": content["command"], "startTime": None, "endTime": content["written"]}
-    packed.actions.append(about | {"commit": content["code"].get("commit"), "object": inputs, "result": [*names]})
-
-
-def write(packed: Packed, out: Path, title: str = "", author: str = "", license: str = LICENSE) -> str:
+def write(packed: Packed, out: Path, author: str = "", license: str = LICENSE) -> str:
     """Write a crate to ``out``, a folder or a .zip file, and return the SHA-256 of its list of sums.
 
     Raises UserError where ``out`` exists.
@@ -184,11 +168,9 @@ def write(packed: Packed, out: Path, title: str = "", author: str = "", license:
     if out.exists():
         raise UserError(f"{out} exists; choose another name, or remove it")
     crate = ROCrate()
-    crate.name = title or f"BAPO reproduction: {', '.join(packed.titles)}"
+    crate.name = f"BAPO reproduction: {', '.join(packed.titles)}"
     left = f" Not finished and left out: {', '.join(packed.left_out)}." if packed.left_out else ""
-    crate.description = (
-        f"Results of the reproduction suite for Buffer Matters (BAPO): {', '.join(packed.titles)}.{left}"
-    )
+    crate.description = f"Results of the reproduction suite for Buffer Matters (BAPO).{left}"
     crate.license, crate.isBasedOn = license, PAPER
     crate.datePublished = max((a["endTime"] for a in packed.actions if a["endTime"]), default="1980-01-01")
     crate.root_dataset["conformsTo"] = crate.add(ContextEntity(crate, PROFILE, {"@type": "CreativeWork"}))
@@ -196,22 +178,17 @@ def write(packed: Packed, out: Path, title: str = "", author: str = "", license:
         crate.root_dataset["author"] = crate.add(Person(crate, "#author", {"name": author}))
     files = {n: crate.add_file(p, n, properties={"sha256": sha256(p)}) for n, p in sorted(packed.files.items())}
     for action in packed.actions:
-        commit = action.pop("commit") or "unknown"
+        commit = action["commit"] or "unknown"
         suite = crate.add(ContextEntity(crate, f"#suite-{commit}", {"@type": "SoftwareApplication", "version": commit}))
-        sides = [[files[name] for name in action.pop(side) if name in files] for side in ("object", "result")]
-        known = {key: value for key, value in action.items() if value}
+        sides = [[files[name] for name in action[side] if name in files] for side in ("object", "result")]
+        known = {key: action[key] for key in ("name", "startTime", "endTime") if action.get(key)}
         crate.add_action(suite, f"#{re.sub(r'[^A-Za-z0-9]+', '-', action['name'])}", *sides, properties=known)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         folder = Path(temporary, "crate")
         crate.write(folder)
         write_text(folder / SUMS, "".join(f"{sha256(folder / name)}  {name}\n" for name in sorted(_names(folder))))
         digest = sha256(folder / SUMS)
-        if out.suffix == ".zip":
-            with atomic(out) as packing, zipfile.ZipFile(packing, "w") as archive:
-                for name in sorted(_names(folder)):
-                    archive.write(folder / name, name)
-        else:
-            shutil.move(folder, out)
+        shutil.move(shutil.make_archive(str(folder), "zip", folder) if out.suffix == ".zip" else folder, out)
     return digest
 
 
@@ -224,49 +201,36 @@ def problems(folder: Path) -> list[str]:
     Hashes are compared, files counted, the metadata read by ``rocrate``, and the seals of each summary checked, which
     a forger of sums and metadata would have to forge too. Raises UserError where there is no list of sums.
     """
+    from rocrate.rocrate import ROCrate
+
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
-        sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{folder}: {SUMS} is missing or no text; name a crate of `python -m bapo export`") from None
+    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     names = _names(folder) - {SUMS}
     found = [f"{name} is missing" for name in sorted(set(sums) - names)]
     found += [f"{name} was added: {SUMS} does not name it" for name in sorted(names - set(sums))]
-    found += [
-        f"{n} was changed: its SHA-256 is not in {SUMS}"
-        for n in sorted(names & set(sums))
-        if sha256(folder / n) != sums[n]
-    ]
-    found += [f"{METADATA}: {problem}" for problem in _metadata(folder, names - {METADATA})]
-    return found + [sentence for summary in sorted(folder.rglob(SUMMARY)) for sentence in _seals(summary, folder)]
+    own = {name: sha256(folder / name) for name in sorted(names)}
+    found += [f"{n} was changed: its SHA-256 is not in {SUMS}" for n, h in own.items() if sums.get(n, h) != h]
+    try:
+        crate = ROCrate(folder)
+        known = {entity.id: entity.get("sha256") for entity in crate.data_entities}
+        asked = ("name", "description", "datePublished", "license")
+        found += [f"{METADATA}: the root has no {key}" for key in asked if not crate.root_dataset.get(key)]
+        wrong = [n for n, digest in own.items() if n != METADATA and known.get(n) != digest]
+        found += [f"{METADATA}: {name} is not described with its hash" for name in wrong]
+    except Exception as error:  # rocrate has no error class for what is no RO-Crate
+        found.append(f"{METADATA}: cannot be read ({type(error).__name__}: {error})")
+    for summary in sorted(folder.rglob(SUMMARY)):
+        place = summary.relative_to(folder)
+        try:
+            seals = {f"{place.parent}/{n}": seal["sha256"] for n, seal in read_json(summary).get("files", {}).items()}
+            found += [f"{n} is not what {place} sealed" for n, seal in seals.items() if own.get(n, seal) != seal]
+        except (UserError, KeyError, TypeError, AttributeError, RecursionError):
+            found.append(f"{place} is no summary with the files that it sealed")
+    return found
 
 
 def _names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-
-
-def _metadata(folder: Path, names: set[str]) -> list[str]:
-    """Return what the metadata lack: a root with its required properties, and each file with its hash."""
-    from rocrate.rocrate import ROCrate
-
-    try:
-        crate = ROCrate(folder)
-        root = [key for key in ("name", "description", "datePublished", "license") if not crate.root_dataset.get(key)]
-        known = {entity.id: entity.get("sha256") for entity in crate.data_entities}
-    except Exception as error:  # rocrate has no error class for what is no RO-Crate
-        return [f"cannot be read ({type(error).__name__}: {error})"]
-    wrong = [
-        f"{name} is not described with its hash" for name in sorted(names) if known.get(name) != sha256(folder / name)
-    ]
-    return [*(f"the root has no {key}" for key in root), *wrong]
-
-
-def _seals(summary: Path, folder: Path) -> list[str]:
-    """Return the files in the crate that are not what their folder's summary sealed."""
-    place = summary.relative_to(folder)
-    try:
-        seals = {name: seal["sha256"] for name, seal in read_json(summary).get("files", {}).items()}
-    except (UserError, KeyError, TypeError, AttributeError, RecursionError):
-        return [f"{place} is no summary with the files that it sealed"]
-    there = {name: summary.parent / name for name in seals if (summary.parent / name).is_file()}
-    return [f"{place.parent / n} is not what {place} sealed" for n, p in there.items() if sha256(p) != seals[n]]

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from bapo import validate
+from bapo.experiments import order
 from bapo.store.files import SUMMARY, read_json
 from bapo.validate import wrong
 
@@ -21,14 +22,10 @@ STRICT = ConfigDict(extra="forbid")  # a field that does not exist is a mistake
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One training run."""
+class Cell(order.Cell):
+    """One training run with its folder."""
 
     __pydantic_config__ = STRICT
-    task: str
-    model: str
-    method: str
-    seed: int
     run: Path
     task_title: str = ""
     model_title: str = ""
@@ -124,6 +121,11 @@ class Study:
     reference: str = "grpo"
     title: str = ""
     chosen: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    @property
+    def notes(self) -> list[str]:
+        """Return the study's note as a list, empty where there is none."""
+        return [self.note] if self.note else []
 
     @property
     def command(self) -> str:

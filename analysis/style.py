@@ -119,6 +119,14 @@ def band(axes: Axes, method: str, index: int, values: pd.DataFrame, label: str =
     axes.plot(values.index, values.mean(axis=1), zorder=4 if method == "bapo" else 3, label=label, **line)
 
 
+def whiskers(axes: Axes, x: Any, y: Any, ends: tuple[Any, Any], along: str = "x", **look: Any) -> None:
+    """Draw points with their intervals. ends: low and high of these; along: the axis of the intervals."""
+    middle = x if along == "x" else y
+    look = {"capsize": 2, "markersize": 4.5, "linewidth": 1.2} | look
+    look[f"{along}err"] = [middle - ends[0], ends[1] - middle]
+    axes.errorbar(x, y, **look)
+
+
 def step_axis(axes: Axes, last: int) -> None:
     """Give the step axis its range, its name and few whole-numbered ticks."""
     from matplotlib.ticker import MaxNLocator

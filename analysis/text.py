@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 #: printed where there is no number (an en dash)
 MISSING = "\u2013"
 BOLD, UNDERLINE = "bold", "underline"
+#: what the intervals of differences let vary
+VARIES = (
+    "Intervals of differences cover the test problems and, from two seeds on, the training seeds. They do not cover "
+    "the choice of base model and training problems."
+)
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -63,13 +68,6 @@ def span(values: Sequence[int]) -> str:
 def counted(values: Sequence[int], noun: str) -> str:
     """:func:`span` with its noun: "1 seed", "3 to 5 seeds"."""
     return f"{span(values)} {noun}{'' if max(values) == 1 else 's'}"
-
-
-def what_varies(seeds: Sequence[int]) -> str:
-    """Say what the intervals of differences let vary. seeds: of the rows."""
-    over = "the test problems and the training seeds" if max(seeds) > 1 else "the test problems alone"
-    over += " (where there is one seed, the problems alone)" if min(seeds) < 2 <= max(seeds) else ""
-    return f"Intervals of differences cover {over}. They do not cover the choice of base model and training problems."
 
 
 def duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -77,6 +77,10 @@ def _parser() -> ArgumentParser:
     sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
     text = "0 to trials - 1; after a kill -9 the same command continues it. Without it trials.json is written"
     sub.add_argument("--slot", type=int, help=text)
+    sub = command("describe", "bapo.describe:main", "Describe the runs of a study for its tables and figures, as JSON.")
+    sub.add_argument("name", help="a file in experiments/study/")
+    sub.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
+    sub.add_argument("--out", type=Path, metavar="FILE", required=True, help="where to write")
     text = "Write a project of your own: a task, a method and a study to begin with."
     command("init", "bapo.init:main", text).add_argument("folder", type=Path, metavar="FOLDER", help="a new folder")
     command("methods", "bapo.methods:show", "List the methods.")
@@ -147,7 +151,7 @@ def _run(words: list[str]) -> int:
 def _job(arguments: Namespace) -> int:
     from bapo.experiments import compose
 
-    config = compose.composed(arguments.overrides)
+    config = compose.compose_config(arguments.overrides)
     if not arguments.cfg:
         if arguments.command != "data":  # the others load torch first, which may take seconds
             cell = [config.task.name, config.model.name]
@@ -172,11 +176,18 @@ def _own_gpus(config: Config, needed: str) -> AbstractContextManager[list[str]]:
 
 
 def _sweep(arguments: Namespace) -> int:
-    from bapo.sweeps import command as sweeps
+    from bapo.experiments.settings import read_settings
+    from bapo.sweeps import files, study, worker
 
-    config = sweeps.configuration(arguments)
-    with allocation.begun(), nullcontext() if config is None else _own_gpus(config, "training"):
-        return sweeps.run(arguments)
+    settings = read_settings(arguments.settings)
+    sweep = files.load(arguments.name, settings)
+    if arguments.slot is None:
+        print(f"wrote {study.collect(sweep, settings)}", file=sys.stderr)
+        return 0
+    # a trial's parameters change nothing of what its runs need
+    with allocation.begun(), _own_gpus(files.check(sweep, settings), "training"):
+        worker.run_slot(sweep, settings, arguments.slot)
+    return 0
 
 
 def _data(config: Config, _: Namespace) -> None:

@@ -1,18 +1,12 @@
-"""``python -m bapo.describe STUDY --out FILE``: describe a study for ``python -m analysis``, which reads the file."""
+"""``python -m bapo describe STUDY --out FILE``: describe a study for ``python -m analysis``, which reads the file."""
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from bapo.errors import UserError
 from bapo.experiments import places
-from bapo.experiments.cells import Cell
-from bapo.experiments.places import base_directory, options
+from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings, read_settings
 from bapo.experiments.studies import Study, study_file, study_of
@@ -33,35 +27,31 @@ def study_content(study: Study, settings: Settings, titles: bool = True) -> Json
     bases: dict[tuple[str, str], Json] = {}
     benchmarks: dict[str, list[list[str]]] = {}
     note = ""
-    described: dict[tuple[str, str, str], tuple[Path, Json]] = {}  # once for all seeds
+    described: dict[tuple[str, str, str], Json] = {}  # once for all seeds
     for cell in study.cells:
         key = (cell.task, cell.model, cell.method)
         if key not in described:
             config = settings.run(cell)
             note = config.scale.note
-            common = {
-                "task": cell.task,
-                "task_title": config.task.title,
-                "model": cell.model,
-                "model_title": config.model.title,
-            }
-            described[key] = places.home(config), common | _method(study, cell, config, settings)
-            bases.setdefault((cell.task, cell.model), common | {"run": str(base_directory(config))})
+            common = {"task": cell.task, "task_title": config.task.title}
+            common |= {"model": cell.model, "model_title": config.model.title}
+            described[key] = common | _method(study, cell, config, settings)
+            bases.setdefault(key[:2], common | {"run": str(places.base_directory(config))})
             benchmarks[cell.task] = benchmarks.get(cell.task) or _benchmarks(config, titles)
-        home, facts = described[key]
-        cells.append(facts | {"seed": cell.seed, "run": str(places.run_folder(home, **vars(cell)))})
+        cells.append(described[key] | {"seed": cell.seed, "run": str(places.run_folder(settings.home, **vars(cell)))})
+    file = study.file
     return {
-        "name": study.name,
-        "title": study.title,
+        "name": file.name,
+        "title": file.title,
         "scale": study.scale,
-        "reference": study.reference,
+        "reference": file.reference,
         "config": settings.as_words(),
         "note": note,
         "cells": cells,
         "bases": list(bases.values()),
         "benchmarks": benchmarks,
-        "curves": list(study.curves),
-        **({} if study.evaluated else {"chosen": _chosen(study)}),
+        "curves": study.curves,
+        **({} if file.evaluated else {"chosen": _chosen(study)}),
     }
 
 
@@ -90,26 +80,11 @@ def _method(study: Study, cell: Cell, config: Config, settings: Settings) -> Jso
 def _chosen(study: Study) -> dict[str, dict[str, list[str]]]:
     """Return task -> method -> the variants that its row of Table 1 has at this scale."""
     blocks = study_file(TUNED).scales.get(study.scale, [])
-    tasks_here = dict.fromkeys(cell.task for cell in study.cells)
     rows = {block.task: {m: run.split("+")[1:] for m, run in block.tuned.items()} for block in blocks}
-    return {task: rows.get(task, {}) for task in tasks_here}
+    return {task: rows.get(task, {}) for task in dict.fromkeys(cell.task for cell in study.cells)}
 
 
-def main(arguments: Iterable[str] | None = None) -> int:
-    """Run the command and return its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bapo.describe", description=__doc__)
-    parser.add_argument("name", help=f"one of {', '.join(options('study'))}")
-    parser.add_argument("--settings", type=json.loads, default={}, help="the workflow's --config as JSON")
-    parser.add_argument("--out", type=Path, required=True)
-    parsed = parser.parse_args(None if arguments is None else list(arguments))
-    try:
-        settings = read_settings(parsed.settings)
-        write_json(parsed.out, study_content(study_of(parsed.name, settings), settings))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def main(name: str, settings: Json, out: Path) -> None:
+    """Run the command. settings: the workflow's ``--config``."""
+    known = read_settings(settings)
+    write_json(out, study_content(study_of(name, known), known))

@@ -6,30 +6,23 @@ An error names the file, the field, the value and the cure: ``FILE: FIELD=VALUE:
 from __future__ import annotations
 
 import copy
-import dataclasses
 import json
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 from yaml import YAMLError
 
 from bapo.errors import UserError, unknown
 
 
-@dataclasses.dataclass(frozen=True)
-class Only:
+class Only(frozenset[str]):
     """Mark a field that belongs to no other identities than these: bapo/experiments/identity.py."""
-
-    identities: tuple[str, ...]
-
-    def __init__(self, *identities: str) -> None:
-        object.__setattr__(self, "identities", identities)
 
 
 Kind = TypeVar("Kind")
@@ -50,6 +43,21 @@ def plain(node: Any) -> Any:
     return OmegaConf.to_container(node, resolve=True) if isinstance(node, DictConfig) else node
 
 
+class Part(BaseModel):
+    """A part of what people write: other names are refused, and text is no number."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, content: object) -> object:
+        for key in content if isinstance(content, Mapping) else ():
+            if key not in cls.model_fields:
+                said = unknown(str(key), "no such key", str(key), list(cls.model_fields))
+                raise PydanticCustomError("surplus", "{said}", {"said": said, "key": key})
+        return content
+
+
 def read(schema: Callable[..., Kind], content: object, file: Path | str | None, field: str = "") -> Kind:
     """Return ``content`` as an object of a pydantic model or a dataclass. field: where in the file it stands.
 
@@ -59,7 +67,7 @@ def read(schema: Callable[..., Kind], content: object, file: Path | str | None, 
         # JSON's strictness: text is no number, but a list may become a tuple, and text a path
         return _adapter(schema).validate_json(json.dumps(content, default=str), strict=True)
     except ValidationError as error:
-        raise refused(error, schema, file, field) from None
+        raise refused(error, file, field) from None
 
 
 @lru_cache(maxsize=64)
@@ -67,37 +75,18 @@ def _adapter(schema: type) -> TypeAdapter[Any]:
     return TypeAdapter(schema)
 
 
-def refused(error: ValidationError, schema: object, file: Path | str | None, field: str = "") -> UserError:
-    """Make the error for one value that a pydantic model refused, with the names that exist where it has none."""
+def refused(error: ValidationError, file: Path | str | None, field: str = "") -> UserError:
+    """Make the error for one value that pydantic refused; a name that does not exist comes before a wrong value."""
     errors = error.errors()
-    first = next((each for each in errors if each["type"] in _SURPLUS), errors[0])
+    first = next((each for each in errors if each["type"] in ("surplus", "unexpected_keyword_argument")), errors[0])
     place = ".".join([*([field] if field else []), *map(str, first["loc"])])
-    if first["type"] in _SURPLUS:
-        *parents, last = first["loc"]
-        return wrong(file, "", None, unknown(place, "no such key", str(last), _names(_part(schema, parents))))
+    if first["type"] == "surplus":
+        return wrong(file, "", None, f"{place}.{first['msg']}" if place else first["msg"])
     if first["type"] in ("missing", "missing_argument") or first["input"] == "???":
         return wrong(file, place, None, "has no value; add it")
     cure = first["msg"].removeprefix("Value error, ").replace("Input should", "must")
+    cure = cure.replace("Unexpected keyword argument", "no such key")
     return wrong(file, place, None if isinstance(first["input"], dict) else str(first["input"]), cure)
-
-
-#: what pydantic calls a field that a model, or a dataclass, does not have
-_SURPLUS = ("extra_forbidden", "unexpected_keyword_argument")
-
-
-def _names(kind: object) -> list[str]:
-    """Return the fields of a pydantic model or a dataclass; none for another type."""
-    return list(getattr(kind, "model_fields", getattr(kind, "__dataclass_fields__", ())))
-
-
-def _part(kind: object, names: Sequence[int | str]) -> object:
-    """Return the type that ``names`` lead to below a pydantic model, through its lists and mappings."""
-    for name in names:
-        fields = getattr(kind, "model_fields", {})
-        kind = fields[name].annotation if name in fields else next(iter(get_args(kind)[-1:]), None)
-        while get_origin(kind) in (Annotated, Union, types.UnionType):
-            kind = get_args(kind)[0]
-    return kind
 
 
 def parse_yaml(path: Path, text: str | None = None, resolve: bool = True) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from analysis.products import at_scale
 from bapo.describe import study_content
 from bapo.experiments import identity
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.places import options, run_directory
 from bapo.experiments.settings import Settings
 from bapo.experiments.studies import study_of

@@ -15,7 +15,7 @@ from bapo.engines.verl import memory
 from bapo.errors import UserError
 from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.plan import costs
 
@@ -59,7 +59,7 @@ def table(scale: str = "paper") -> str:
     titles: dict[Cell, dict[str, None]] = {}
     for study in (studies.load_study(name, scale) for name in LISTED[scale]):
         for cell in study.cells:
-            titles.setdefault(replace(cell, seed=0), {})[study.title] = None
+            titles.setdefault(replace(cell, seed=0), {})[study.file.title] = None
     head = [*HEAD, "paper" if papers else "GB, card"]
     lines = [f"| {' | '.join(head)} |", "| :-- | :-- | :-- |" + " --: |" * (len(head) - 3)]
     for cell, users in titles.items():

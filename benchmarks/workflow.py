@@ -39,7 +39,8 @@ def timed(*words: str) -> tuple[float, str]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        # named, as marking files as made asks for the GPUs of their jobs
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"},
     )
     if done.returncode:
         raise SystemExit(f"snakemake failed:\n{done.stderr[-3000:]}")
@@ -63,7 +64,6 @@ def everything(folder: str) -> None:
         "--config",
         "scale=paper",
         "seeds=[1,2,3,4,5]",
-        "gpus=[0,1,2,3,4,5,6,7]",  # named, as marking files as made asks for the GPUs of their jobs
         f"results={folder}/everything",
     )
     seconds, memory, output = cost("-n", *options)

@@ -6,7 +6,6 @@
 import atexit
 import dataclasses
 import gc
-import os
 import re
 import shlex
 import shutil
@@ -84,8 +83,6 @@ def limit_gpus():
     """
     if not workflow.is_main_process or workflow.nodes is not None:  # --jobs of a cluster
         return
-    if SETTINGS.gpus:
-        os.environ[devices.VISIBLE] = ",".join(SETTINGS.gpus)
     there, asked = len(devices.visible()), workflow.global_resources.get("gpu").value  # of --resources, or None
     if there:  # without one, check_gpus lets no job start that asks for one
         workflow.global_resources["gpu"] = there if asked is None else min(there, asked)
@@ -101,7 +98,7 @@ def check_gpus():
     most = max((gpu.evaluate(job.wildcards, attempt=1).value for job, gpu in asked), default=0)
     devices.require(most, len(devices.visible()))
     if most and not shutil.which(GPU_PYTHON[0]):
-        raise UserError(f"--config gpu_python={SETTINGS.gpu_python}: there is no {GPU_PYTHON[0]} here")
+        raise UserError(f"--config gpu_python={shlex.join(GPU_PYTHON)}: there is no {GPU_PYTHON[0]} here")
 
 
 HELD = ExitStack()  # until the process ends
@@ -112,10 +109,10 @@ SETTINGS = user_errors(read_settings)(config)
 #: by what jobs run: in the image where Snakemake takes one, else where Snakemake runs itself; and those on GPUs
 IN_IMAGE = DeploymentMethod.APPTAINER in workflow.deployment_settings.deployment_method
 PYTHON = ["python" if IN_IMAGE else sys.executable]
-GPU_PYTHON = shlex.split(SETTINGS.gpu_python) if SETTINGS.gpu_python else PYTHON
+GPU_PYTHON = [*SETTINGS.gpu_python] or PYTHON
 SCALE = user_errors(lambda: SETTINGS.home)()
 limit_gpus()
-DATA = places.data_folder(SCALE, "{task}")
+DATA = SCALE / "{task}" / "data"
 BASE = places.base_folder(SCALE, "{task}", "{model}")
 RUN = places.run_folder(SCALE, "{task}", "{model}", "{method}", "{seed}")
 LOGS = SCALE / "logs"

@@ -6,7 +6,7 @@ rule data:
         DATA / "summary.json",
     log:
         LOGS / "data" / "{task}.log",
-    priority: lambda wildcards: priorities().of_data(wildcards.task)
+    priority: lambda wildcards: priorities().of_start(wildcards.task)
     group:
         together("start")
     resources:

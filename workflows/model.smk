@@ -7,7 +7,7 @@ rule base:
         BASE / "summary.json",
     log:
         LOGS / "base" / "{task}" / "{model}.log",
-    priority: lambda wildcards: priorities().of_base(wildcards.task, wildcards.model)
+    priority: lambda wildcards: priorities().of_start(wildcards.task, wildcards.model)
     group:
         together("start", resources.base_model)
     threads: of_job(lambda config: config.base.threads)

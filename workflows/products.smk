@@ -31,11 +31,11 @@ rule study:
         STUDY,
     log:
         LOGS / "analysis" / "{study}_runs.log",
-    priority: AT_ONCE  # `bapo watch` and the table so far know the runs from it
+    priority: AT_ONCE  # `bapo watch` knows the runs from it
     localrule: True  # a second, which on a cluster must not wait for the other jobs of a group
     params:
         identity=study_identity,
-        call=python("bapo.describe", "--settings", SETTINGS.as_json()),
+        call=python("bapo", "describe", "--settings", SETTINGS.as_json()),
     message:
         "Runs of {wildcards.study}"
     shell:

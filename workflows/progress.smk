@@ -4,7 +4,7 @@ from snakemake.logging import logger
 from snakemake.settings.enums import Quietness
 from snakemake.shell import shell
 
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.order import AT_ONCE
 from bapo.experiments.order import Priorities
 
@@ -23,11 +23,11 @@ def priorities():
 
 def run_priority(wildcards):
     names, seed = cell_of(wildcards)
-    return priorities().of_run(Cell(**names, seed=seed), run_configuration(**names))
+    return priorities().of_run(Cell(**names, seed=seed))
 
 
 def show_progress():
-    """Show one line of progress instead of all that the jobs print, and Table 1 as far as it is. Logs have the rest."""
+    """Show one line of progress instead of all that the jobs print. Logs have the rest."""
     from analysis.live import Jobs
     from analysis.live import Line
 
@@ -35,7 +35,6 @@ def show_progress():
         return
     dag = workflow.dag
     todo = {dag.jobid(job): live_job(job) for job in dag.needrun_jobs()}
-    keep_table_so_far(todo)
     usual = next((h for h in logger.handlers if h.name == "DefaultStreamHandler"), None)
     asked_less = {Quietness.ALL, Quietness.PROGRESS} & set(workflow.output_settings.quiet or ())
     if SETTINGS.progress == "plain" or usual is None or asked_less:
@@ -43,10 +42,11 @@ def show_progress():
     # what jobs print would stand between two lines; `tee` in each rule still writes its log
     shell.prefix("set -euo pipefail; exec > /dev/null; ")
     earlier = [live_job(job) for job in dag.jobs if not dag.needrun(job)]
-    looked = {Path(f) for job in dag.needrun_jobs() if job.rule.name == products.FIRST_LOOK for f in job.input}
-    first = {number for number, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in looked}
+    line = Line(usual, Jobs(todo, earlier))
     logger.removeHandler(usual)
-    add_handler(Line(usual, Jobs(todo, earlier), first))
+    logger.addHandler(line)
+    SHOWN.append(line)
+    atexit.register(line.end)  # where Snakemake ends without its hooks
 
 
 def live_job(job):
@@ -55,27 +55,6 @@ def live_job(job):
     wildcards = dict(job.wildcards.items())
     group = tuple(wildcards[name] for name in ("task", "model", "method") if name in wildcards)
     return Job(job.rule.name, group, tuple(map(Path, job.output)))
-
-
-def keep_table_so_far(todo):
-    """Have table1_so_far.md written where Table 1 is being made."""
-    from analysis.live import SoFar
-    from bapo.warm import launch
-
-    made = next((n for n, job in todo.items() if TABLES / f"{products.MAIN}.md" in job.outputs), None)
-    if made is None:
-        return
-    shown = {Path(file) for file in study_of(products.MAIN).summaries(SCALE, curves=False)}
-    evaluations = {n for n, job in todo.items() if job.kind == "evaluate" and job.outputs[0] in shown}
-    words = ["analysis", products.SO_FAR, "--study", STUDY.format(study=products.MAIN), "--out", str(TABLES)]
-    page, log = TABLES / f"{products.SO_FAR}.md", LOGS / "analysis" / "table1_so_far.log"
-    add_handler(SoFar([*own_python(), "-m", *words], launch.environment(), page, log, evaluations, made))
-
-
-def add_handler(handler):
-    logger.addHandler(handler)
-    SHOWN.append(handler)
-    atexit.register(handler.end)  # where Snakemake ends without its hooks
 
 
 def end_progress():
@@ -88,7 +67,6 @@ def closing_message():
     shown = {
         "Report": products.PAGE,
         "Table 1": "tables/table1.md",
-        "Table 1 so far": f"tables/{products.SO_FAR}.md",
         "Figures": "figures",
         "Claims": "claims.md",
         "First look": "first_look.md",

@@ -13,7 +13,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,6 +41,12 @@ SHOWN = {
     "admitted as X2": ("admitted", style.VERMILLION, "o", -0.14),
     "expected of the unchanged policy": ("expected", style.GREY, "s", 0.14),
 }
+CAPTION = (
+    "Share of the re-evaluated prompts that eq. 6 admits, by what the stored group showed, and the share that the "
+    "policy that stored them would show if it were only sampled again: from the distribution of success rates of "
+    "its fresh groups. Bars: 95% interval, bootstrap over prompts and training seeds, t with S - 1 degrees of "
+    "freedom. {note}"
+)
 COLUMNS = ("step", "prompt_id", "origin", "version", "generated_step", "rewards")
 
 
@@ -125,16 +131,16 @@ class Tries:
 
 def windows(version: np.ndarray, fewest: int = FEWEST) -> np.ndarray:
     """Return the window [M] of each fresh group: its rollout policy's, with the next ones up to ``fewest`` groups."""
-    found, counts = np.unique(version, return_counts=True)
-    names, current, held = {}, 0, 0
-    for v, count in zip(found, counts, strict=True):
+    _, place, counts = np.unique(version, return_inverse=True, return_counts=True)
+    names, current, held = np.zeros(len(counts), int), 0, 0
+    for i, count in enumerate(counts):
         if held >= fewest:
             current, held = current + 1, 0
-        names[v] = current
+        names[i] = current
         held += count
     if held < fewest and current:  # too few are left for a window of their own
-        names = {v: min(w, current - 1) for v, w in names.items()}
-    return np.array([names[v] for v in version])
+        names = np.minimum(names, current - 1)
+    return names[place]
 
 
 def tries_of(groups: pd.DataFrame, c1: float) -> Tries | None:
@@ -197,13 +203,21 @@ class Admission:
     """
 
     stored: int | None
-    seeds: tuple[int, ...]
     count: int
     prompts: int
     admitted: Estimate
     expected: Estimate
     difference: Estimate
-    by_seed: tuple[float, ...]
+    by_seed: Mapping[int, float]
+
+    def row(self, size: int) -> dict[str, object]:
+        """Return a row of the figure's data, in percent. size: G."""
+        row: dict[str, object] = {"stored": "all" if self.stored is None else f"{self.stored}/{size}"}
+        row |= {"reevaluations": self.count, "prompts": self.prompts, "seeds": len(self.by_seed)}
+        for name in ("admitted", "expected", "difference"):
+            e = getattr(self, name)
+            row |= {name: 100 * e.mean, **text.points(e, "low", "high", prefix=f"{name}_")}
+        return row | {f"difference_seed_{s}": 100 * d for s, d in self.by_seed.items()}
 
 
 def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]:
@@ -217,41 +231,33 @@ def admissions(runs: Mapping[int, Tries], draws: int = DRAWS) -> list[Admission]
     rng = np.random.default_rng(0)
     weights = np.vstack([np.ones(len(names)), drawn(rng, len(names), draws)])  # the first line is what was seen
     seeds = np.vstack([np.ones(len(runs)), drawn(rng, len(runs), draws) if len(runs) > 1 else np.ones((draws, 1))])
-    of_runs = []  # of each run: what each re-evaluation counts, and its chance [draws + 1, N]
-    for t in runs.values():
+    of_runs = {}  # seed -> its tries, what each of them counts, and its chance [draws + 1, N]
+    for seed, t in runs.items():
         mine = weights[:, [place[p] for p in t.prompts]]
-        of_runs.append((t, mine[:, t.prompt], t.chances(mine)))
+        of_runs[seed] = (t, mine[:, t.prompt], t.chances(mine))
     stored = sorted({int(k) for t in runs.values() for k in t.stored})
-    return [_admission(kind, list(runs), of_runs, seeds) for kind in (*stored, None)]
+    return [_admission(kind, of_runs, seeds) for kind in (*stored, None)]
 
 
 def _admission(
-    stored: int | None, names: list[int], of_runs: list[tuple[Tries, np.ndarray, np.ndarray]], seeds: np.ndarray
+    stored: int | None, of_runs: Mapping[int, tuple[Tries, np.ndarray, np.ndarray]], seeds: np.ndarray
 ) -> Admission:
     """seeds: how often each run counts [draws + 1, S]; without a run of ``stored`` a line says nothing."""
-    sums, prompts = [], set()
-    for t, counts, chances in of_runs:
+    sums, prompts, by_seed = [], set[str](), dict[int, float]()
+    for seed, (t, counts, chances) in of_runs.items():
         of = np.full(len(t.stored), True) if stored is None else t.stored == stored
         n = counts[:, of]
         sums.append(np.stack([n.sum(-1), (n * t.admitted[of]).sum(-1), (n * chances[:, of]).sum(-1)], axis=-1))
         prompts |= {t.prompts[p] for p in t.prompt[of]}
+        count, passed, chance = sums[-1][0]
+        by_seed |= {seed: float((passed - chance) / count)} if count else {}
     totals = np.einsum("rs,src->rc", seeds, np.stack(sums))  # [draws + 1, 3]: re-evaluations, admitted, expected
     shares = totals[:, 1:] / np.where(totals[:, :1] > 0, totals[:, :1], np.nan)
     numbers = np.column_stack([shares, shares[:, 0] - shares[:, 1]])
-    own = {name: x[0] for name, x in zip(names, sums, strict=True) if x[0, 0]}
-    df = len(own) - 1 if len(own) > 1 else len(prompts) - 1
+    df = len(by_seed) - 1 if len(by_seed) > 1 else len(prompts) - 1
     errors = np.nanstd(numbers[1:], axis=0, ddof=1)
     admitted, expected, difference = (Estimate(float(m), float(e), df) for m, e in zip(numbers[0], errors, strict=True))
-    return Admission(
-        stored,
-        tuple(own),
-        int(totals[0, 0]),
-        len(prompts),
-        admitted,
-        expected,
-        difference,
-        tuple(float((admitted - chance) / count) for count, admitted, chance in own.values()),
-    )
+    return Admission(stored, int(totals[0, 0]), len(prompts), admitted, expected, difference, by_seed)
 
 
 # ------------------------------------------------------------------------------------------------ the figure
@@ -268,26 +274,20 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
             if runs := of_method(block, method, study):
                 where = [block.title] if len(study.blocks) > 1 else []
                 title = "\n".join([*textwrap.wrap(block.plain_title(method), 33), *where])
-                names = block.keys(method) | {"title": title}
-                rows += [names | _row(a, next(iter(runs.values())).size) for a in admissions(runs)]
+                size = next(iter(runs.values())).size
+                rows += [{**block.keys(method), "title": title, **a.row(size)} for a in admissions(runs)]
     if not rows:
         return style.nothing("No run of this study re-evaluates a stored prompt, so there is no X2 to show.")
     frame = pd.DataFrame(rows)
     kinds, titles = list(dict.fromkeys(frame["stored"])), list(dict.fromkeys(frame["title"]))
-    caption = (
-        "Share of the re-evaluated prompts that eq. 6 admits, by what the stored group showed, and the share that the "
-        "policy that stored them would show if it were only sampled again: from the distribution of success rates of "
-        "its fresh groups. Bars: 95% interval, bootstrap over prompts and training seeds, t with S - 1 degrees of "
-        f"freedom. {study.note}"
-    )
+    caption = CAPTION.format(note=study.note)
     fig, panels = style.grid(caption, len(kinds), len(kinds), 0.3 * (len(titles) + 2), sharey=True)
     for axes, kind in zip(panels, kinds, strict=True):
         here = frame[frame["stored"] == kind]
         for label, (column, colour, marker, shift) in SHOWN.items():
             places = [titles.index(t) + shift for t in here["title"]]
-            spread = [here[column] - here[f"{column}_low"].clip(lower=0), here[f"{column}_high"] - here[column]]
-            look: dict[str, Any] = {"color": colour, "capsize": 2, "markersize": 4, "linewidth": 1.2, "label": label}
-            axes.errorbar(here[column], places, xerr=spread, fmt=marker, **look)
+            ends = here[f"{column}_low"].clip(lower=0), here[f"{column}_high"]
+            style.whiskers(axes, here[column], places, ends, color=colour, fmt=marker, label=label)
         axes.set_xlim(left=0)
         axes.set_xlabel("% of re-evaluations")
         style.title(axes, f"stored at {kind}" if kind != "all" else "all")
@@ -295,16 +295,3 @@ def x2_admission(study: Study) -> tuple[Figure, pd.DataFrame]:
     panels[0].set_yticks(range(len(titles)), titles, fontsize=7)
     style.legend(fig, panels)
     return fig, frame.assign(title=frame["title"].str.replace("\n", " "))
-
-
-def _row(a: Admission, size: int) -> dict[str, object]:
-    row: dict[str, object] = {
-        "stored": "all" if a.stored is None else f"{a.stored}/{size}",
-        "reevaluations": a.count,
-        "prompts": a.prompts,
-        "seeds": len(a.seeds),
-    }
-    for name in ("admitted", "expected", "difference"):
-        e = getattr(a, name)
-        row |= {name: 100 * e.mean, **text.points(e, "low", "high", prefix=f"{name}_")}
-    return row | {f"difference_seed_{s}": 100 * d for s, d in zip(a.seeds, a.by_seed, strict=True)}

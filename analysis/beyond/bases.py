@@ -7,7 +7,7 @@ has several bases of a kind, a difference is pooled over them, with the base as 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis import reading, results, statistics, text
 from analysis.page import Table
-from analysis.results import AVERAGE
+from analysis.results import AVERAGE, COST_HEADER, cost_cells
 from analysis.study import Block, Study
 
 if TYPE_CHECKING:
@@ -93,18 +93,32 @@ def pooled(tables: Sequence[Sequence[np.ndarray]], draws: int = DRAWS) -> Pooled
 
 # ------------------------------------------------------------------------------------------------ the table
 
-HEADER = ("Method", "Each base", "Avg minus reference", "Bases, seeds, problems drawn", "Bases alone (t)")
+HEADER = ("Method", "Each base", "Avg minus reference", "Bases, seeds, problems drawn", "Bases alone (t)", *COST_HEADER)
+BELOW = (
+    "No verdict is given: the first interval is a bootstrap's over bases, seeds of each, and problems; over so few "
+    "bases it is too narrow. Read the bases' own differences first.",
+    "Bases: {bases}.",
+)
 
 
-def groups(compared: Sequence[Compared], study: Study) -> list[list[Compared]]:
-    """Return the blocks of a comparison whose bases are of one kind, two or more of each."""
+def over_bases(compared: Sequence[Compared], study: Study) -> tuple[list[Table], list[dict[str, Any]]]:
+    """Return a table of each kind of base with two or more blocks, and its rows under the columns of a comparison.
+
+    A method has a row where it has a paired difference to the reference from every base.
+    """
+    tables, rows = [], []
     of = {id(c.block): c for c in compared}
-    return [[of[id(b)] for b in same] for same in of_one_kind([c.block for c in compared], study)]
-
-
-def methods(same: Sequence[Compared]) -> list[str]:
-    """Return the methods with a paired difference to the reference from every base."""
-    return [m for m in same[0].against.get(AVERAGE, {}) if all(_paired(c, m) for c in same)]
+    for blocks in of_one_kind([c.block for c in compared], study):
+        same = [of[id(block)] for block in blocks]
+        methods = [m for m in same[0].against.get(AVERAGE, {}) if all(_paired(c, m) for c in same)]
+        found = [row for method in methods for row in _rows(same, method)]
+        if found:
+            title = f"{blocks[0].task_title}, pooled over {len(same)} base models: minus {same[0].reference}"
+            below = [line.format(bases=", ".join(b.model_title for b in blocks)) for line in BELOW]
+            shown = [_shown(same, row) for row in found if row["benchmark"] == AVERAGE]
+            tables.append(Table(title, HEADER, shown, "l" + "r" * (len(HEADER) - 1), below))
+            rows += found
+    return tables, rows
 
 
 def _paired(compared: Compared, method: str) -> int:
@@ -112,55 +126,35 @@ def _paired(compared: Compared, method: str) -> int:
     return against.paired if against else 0
 
 
-def pool(same: Sequence[Compared], method: str, column: str) -> Pooled:
-    """Return one method minus the reference over the bases."""
-    rows = [{r.method: r for r in c.rows} for c in same]
-    return pooled([results.paired_tables(r[method], r[c.reference], column) for r, c in zip(rows, same, strict=True)])
+def _rows(same: Sequence[Compared], method: str) -> Iterator[dict[str, Any]]:
+    """Yield one pooled row a column, in points."""
+    block, of = same[0].block, [{r.method: r for r in c.rows} for c in same]
+    for column, title in results.columns(block):
+        pairs = [
+            results.paired_tables(rows[method], rows[c.reference], column) for rows, c in zip(of, same, strict=True)
+        ]
+        p = pooled(pairs)
+        yield {
+            "task": block.task,
+            "model": f"{block.model} over {len(same)} bases",
+            "method": method,
+            "title": of[0][method].title,
+            "benchmark": column,
+            "benchmark_title": title,
+            "seeds": min(_paired(c, method) for c in same),
+            "bases": len(same),
+            "reference": same[0].reference,
+            "difference": 100 * p.mean,
+            "difference_low": 100 * p.low,
+            "difference_high": 100 * p.high,
+            **text.points(p.over_bases, "se", "low", "high", prefix="bases_"),
+            **{f"base_{i}": 100 * d for i, d in enumerate(p.by_base, 1)},
+        }
 
 
-def table(same: Sequence[Compared]) -> Table:
-    """Return the pooled rows of one kind of base."""
-    shown = []
-    for method in methods(same):
-        p = pool(same, method, AVERAGE)
-        rows = [next(r for r in c.rows if r.method == method) for c in same]
-        costs = {key: sum(r.costs[key] for r in rows) / len(rows) for key in rows[0].costs}
-        ends = f"{text.signed(100 * p.low)} to {text.signed(100 * p.high)}"
-        each = ", ".join(text.signed(100 * d) for d in p.by_base)
-        differences = [each, text.signed(100 * p.mean), ends, text.interval(p.over_bases)]
-        shown.append([rows[0].title, *differences, *results.cost_cells(costs)])
-    below = [
-        "No verdict is given: the first interval is a bootstrap's over bases, seeds of each, and problems; over so few "
-        "bases it is too narrow. Read the bases' own differences first.",
-        f"Bases: {', '.join(c.block.model_title for c in same)}.",
-    ]
-    title = f"{same[0].block.task_title}, pooled over {len(same)} base models: minus {same[0].reference}"
-    header = [*HEADER, *results.COST_HEADER]
-    return Table(title, header, shown, "l" + "r" * (len(header) - 1), below)
-
-
-def long_rows(same: Sequence[Compared]) -> list[dict[str, Any]]:
-    """Return one pooled row a method and column, in points, under the columns of a comparison."""
-    block, rows = same[0].block, []
-    for method in methods(same):
-        for column, title in results.columns(block):
-            p = pool(same, method, column)
-            rows.append(
-                {
-                    "task": block.task,
-                    "model": f"{block.model} over {len(same)} bases",
-                    "method": method,
-                    "title": next(r.title for r in same[0].rows if r.method == method),
-                    "benchmark": column,
-                    "benchmark_title": title,
-                    "seeds": min(_paired(c, method) for c in same),
-                    "bases": len(same),
-                    "reference": same[0].reference,
-                    "difference": 100 * p.mean,
-                    "difference_low": 100 * p.low,
-                    "difference_high": 100 * p.high,
-                    **text.points(p.over_bases, "se", "low", "high", prefix="bases_"),
-                    **{f"base_{i}": 100 * d for i, d in enumerate(p.by_base, 1)},
-                }
-            )
-    return rows
+def _shown(same: Sequence[Compared], row: Mapping[str, Any]) -> list[str]:
+    each = ", ".join(text.signed(row[f"base_{i}"]) for i in range(1, len(same) + 1))
+    ends = [f"{text.signed(row[f'{of}_low'])} to {text.signed(row[f'{of}_high'])}" for of in ("difference", "bases")]
+    runs = [next(r for r in c.rows if r.method == row["method"]) for c in same]
+    costs = {key: sum(r.costs[key] for r in runs) / len(runs) for key in runs[0].costs}
+    return [row["title"], each, text.signed(row["difference"]), *ends, *cost_cells(costs)]

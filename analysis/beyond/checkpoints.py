@@ -8,9 +8,8 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,16 @@ from bapo.errors import UserError
 
 LAST, VALIDATION, TEST, HALVES = "last", "best_on_validation", "best_on_test", "best_on_half_of_test"
 SPLITS = 200
+CHOSEN = {VALIDATION: "Best on validation", TEST: "Best on test", HALVES: "Best on half of test, measured on the other"}
+HEADER = ("Method", "Last", *(word for title in CHOSEN.values() for word in (title, "gain")))
+NOTES = (
+    "Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds}, ± 95% "
+    "interval for new problems; each seed chooses for itself, of {checkpoints} checkpoints.",
+    "Gain: minus the last checkpoint, paired, with the 95% interval for new problems and, from two seeds on, runs.",
+    "Best on test reports the samples that it was chosen on, and can never lie below the last.",
+    "Best on half of test: chosen on a random half of the problems, measured on the other, mean over {splits} "
+    "splits; its interval takes the problems as independent.",
+)
 
 
 @dataclass(frozen=True)
@@ -49,52 +58,11 @@ class Measured:
         return statistics.mean_over_seeds(*self.gains)
 
 
-@dataclass(frozen=True)
-class Choice:
-    """All rules for one method, on one benchmark or on the average of the tests."""
-
-    block: Block
-    method: str
-    benchmark: str
-    validation: str | None
-    checkpoints: int
-    samples: int
-    rules: dict[str, Measured]
-
-
-def collect(study: Study) -> list[Choice]:
-    """Return every method with curves, on the average of its test benchmarks and, where there are several, on each."""
-    choices = [
-        choice
-        for block in study.blocks
-        for method in block.methods
-        if method in study.curves
-        for choice in _choices(block, method, study)
-    ]
-    if not choices:
-        raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
-    return choices
-
-
-def _choices(block: Block, method: str, study: Study) -> list[Choice]:
-    cells = block.methods[method]
-    validation = reading.validation(cells, study)
-    tests = [name for name, _ in block.benchmarks if name != validation]
-    curves = {name: reading.curves(cells, name, study) for name in (*tests, *([validation] if validation else []))}
-    steps = sorted(set.intersection(*(set(c.steps) for c in curves.values())) - {0})
-    accuracy = {n: c.accuracy[:, [c.steps.index(s) for s in steps]] for n, c in curves.items()}
-    held_out = accuracy[validation].mean(axis=2) if validation else None
-    samples = next(iter(curves.values())).samples
-    columns = {AVERAGE: tests} | ({name: [name] for name in tests} if len(tests) > 1 else {})
-    rules = {column: measure({n: accuracy[n] for n in names}, held_out, steps) for column, names in columns.items()}
-    return [Choice(block, method, c, validation, len(steps), samples, measured) for c, measured in rules.items()]
-
-
 # ------------------------------------------------------------------------------------------------ rules
 
 
 def measure(
-    tests: dict[str, np.ndarray], held_out: np.ndarray | None, steps: Sequence[int], splits: int = SPLITS
+    tests: Mapping[str, np.ndarray], held_out: np.ndarray | None, steps: Sequence[int], splits: int = SPLITS
 ) -> dict[str, Measured]:
     """Return what each rule reports, of a method's checkpoints on the benchmarks ``tests``.
 
@@ -103,20 +71,19 @@ def measure(
     """
     values = list(tests.values())
     last = [v[:, -1] for v in values]
-    count = len(last[0])
+
+    def measured(tables: list[np.ndarray], chosen: Sequence[int] = ()) -> Measured:
+        return Measured(tables, [t - z for t, z in zip(tables, last, strict=True)], tuple(steps[i] for i in chosen))
 
     def picked(chosen: np.ndarray) -> Measured:
-        tables = [v[np.arange(count), chosen] for v in values]
-        gains = [t - z for t, z in zip(tables, last, strict=True)]
-        return Measured(tables, gains, tuple(steps[i] for i in chosen))
+        return measured([v[np.arange(len(v)), chosen] for v in values], chosen.tolist())
 
-    rules = {LAST: picked(np.full(count, len(steps) - 1))}
+    rules = {LAST: picked(np.full(len(last[0]), len(steps) - 1))}
     if held_out is not None:
         rules[VALIDATION] = picked(best(held_out))
     rules[TEST] = picked(best(np.mean([v.mean(axis=2) for v in values], axis=0)))
     if all(v.shape[2] > 1 for v in values):
-        tables = crossed(tests, splits)
-        rules[HALVES] = Measured(tables, [t - z for t, z in zip(tables, last, strict=True)], ())
+        rules[HALVES] = measured(crossed(tests, splits))
     return rules
 
 
@@ -125,7 +92,7 @@ def best(scores: np.ndarray) -> np.ndarray:
     return scores.shape[1] - 1 - scores[:, ::-1].argmax(axis=1)
 
 
-def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
+def crossed(tests: Mapping[str, np.ndarray], splits: int) -> list[np.ndarray]:
     """Return each problem's accuracy [S, n] at the checkpoint chosen on the half without it, mean over splits.
 
     The splits depend on the benchmark's name and size alone: all methods and seeds have the same.
@@ -146,80 +113,77 @@ def crossed(tests: dict[str, np.ndarray], splits: int) -> list[np.ndarray]:
     return [total / splits for total in sums.values()]
 
 
-# ------------------------------------------------------------------------------------------------ numbers
+# ------------------------------------------------------------------------------------------------ the table
 
 
-def long_rows(c: Choice) -> list[dict[str, Any]]:
-    """Return a row for each rule, in percent."""
+def rows(block: Block, method: str, study: Study) -> list[dict[str, Any]]:
+    """Return a row a benchmark and rule in percent: the average of the tests and, where there are several, each."""
+    cells = block.methods[method]
+    validation = reading.validation(cells, study)
+    tests = [name for name, _ in block.benchmarks if name != validation]
+    curves = {name: reading.curves(cells, name, study) for name in (*tests, *([validation] if validation else []))}
+    steps = sorted(set.intersection(*(set(c.steps) for c in curves.values())) - {0})
+    accuracy = {n: c.accuracy[:, [c.steps.index(s) for s in steps]] for n, c in curves.items()}
+    held_out = accuracy[validation].mean(axis=2) if validation else None
+    columns = {AVERAGE: tests} | ({name: [name] for name in tests} if len(tests) > 1 else {})
     return [
         {
-            **c.block.keys(c.method),
-            "benchmark": c.benchmark,
-            "validation": c.validation or "",
+            **block.keys(method),
+            "benchmark": benchmark,
+            "validation": validation or "",
             "rule": rule,
-            "checkpoints": c.checkpoints,
-            "samples": c.samples,
+            "checkpoints": len(steps),
+            "samples": next(iter(curves.values())).samples,
             "problems": sum(t.shape[1] for t in m.tables),
-            "seeds": len(m.tables[0]),
+            "seeds": len(cells),
             "steps": " ".join(map(str, m.steps)),
             "accuracy": 100 * m.accuracy.mean,
             **text.points(m.accuracy.problems, "low", "high"),
             "gain": 100 * m.gain.mean,
             **text.points(m.gain.problems, "low", "high", prefix="gain_", suffix="_problems"),
             **text.points(m.gain.tested, "low", "high", prefix="gain_"),
+            "shown": [text.percent(m.accuracy.problems), _change(m.gain.tested)],
         }
-        for rule, m in c.rules.items()
+        for benchmark, names in columns.items()
+        for rule, m in measure({n: accuracy[n] for n in names}, held_out, steps).items()
     ]
 
 
-# ------------------------------------------------------------------------------------------------ the table
-
-CHOSEN = ("Best on validation", "Best on test", "Best on half of test, measured on the other")
-HEADER = ("Method", "Last", *(word for rule in CHOSEN for word in (rule, "gain")))
+def _change(e: statistics.Estimate) -> str:
+    mean, low, high = (text.signed(100 * end) for end in (e.mean, e.low, e.high))
+    return f"{mean} [{low}, {high}]"
 
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     import pandas as pd
 
-    choices = collect(study)
-    tables = []
-    for title, group in groupby(choices, key=lambda c: c.block.title):
-        block = list(group)
-        first = block[0]
-        shown = [[c.block.method_title(c.method), *_cells(c)] for c in block if c.benchmark == AVERAGE]
-        tests = ", ".join(title for name, title in first.block.benchmarks if name != first.validation)
-        below = [f"Test: {tests}. Validation: {first.validation or 'no problems were kept out of training for it'}."]
-        tables.append(Table(title, HEADER, shown, "l" + "r" * (len(HEADER) - 1), below))
+    every, tables = list[dict[str, Any]](), []
+    for block in study.blocks:
+        if by_method := {m: rows(block, m, study) for m in block.methods if m in study.curves}:
+            every += [row for found in by_method.values() for row in found]
+            tables.append(table(block, by_method))
+    if not every:
+        raise UserError("the study has no run whose checkpoints were all evaluated; name methods under 'curves' in it")
+    named = {key: text.span([row[key] for row in every]) for key in ("checkpoints", "samples")}
+    named |= {"seeds": text.counted([row["seeds"] for row in every], "seed"), "splits": str(SPLITS)}
     page = Page(
         at_scale("Choice of the checkpoint", study.scale),
         tables,
-        notes(choices, study),
+        [*(note.format(**named) for note in NOTES), *study.notes],
         caption="The last checkpoint, the best on validation problems and the best on the test problems.",
     )
-    return page.write(out, "checkpoint_choice", pd.DataFrame([row for c in choices for row in long_rows(c)]))
+    return page.write(out, "checkpoint_choice", pd.DataFrame(every).drop(columns="shown"))
 
 
-def _cells(c: Choice) -> list[str]:
-    cells = [text.percent(c.rules[LAST].accuracy.problems)]
-    for rule in (VALIDATION, TEST, HALVES):
-        if measured := c.rules.get(rule):
-            mean, low, high = (text.signed(100 * getattr(measured.gain.tested, end)) for end in ("mean", "low", "high"))
-            cells += [text.percent(measured.accuracy.problems), f"{mean} [{low}, {high}]"]
-        else:
-            cells += [text.MISSING, text.MISSING]
-    return cells
-
-
-def notes(choices: Sequence[Choice], study: Study) -> list[str]:
-    checkpoints, samples = (text.span([getattr(c, n) for c in choices]) for n in ("checkpoints", "samples"))
-    seeds = text.counted([len(c.rules[LAST].tables[0]) for c in choices], "seed")
-    return [
-        f"Accuracy in percent, average of the test benchmarks, {samples} samples a problem, mean over {seeds}, ± 95% "
-        f"interval for new problems; each seed chooses for itself, of {checkpoints} checkpoints.",
-        "Gain: minus the last checkpoint, paired, with the 95% interval for new problems and, from two seeds on, runs.",
-        "Best on test reports the samples that it was chosen on, and can never lie below the last.",
-        f"Best on half of test: chosen on a random half of the problems, measured on the other, mean over {SPLITS} "
-        "splits; its interval takes the problems as independent.",
-        *([study.note] if study.note else []),
-    ]
+def table(block: Block, by_method: Mapping[str, list[dict[str, Any]]]) -> Table:
+    """Return the averages of the test benchmarks. by_method: as :func:`rows` returns them."""
+    missing, lines = [text.MISSING] * 2, []
+    for method, found in by_method.items():
+        of_rule = {row["rule"]: row["shown"] for row in found if row["benchmark"] == AVERAGE}
+        cells = [cell for rule in CHOSEN for cell in of_rule.get(rule, missing)]
+        lines.append([block.method_title(method), of_rule[LAST][0], *cells])
+    validation = found[0]["validation"]
+    tests = ", ".join(title for name, title in block.benchmarks if name != validation)
+    below = [f"Test: {tests}. Validation: {validation or 'no problems were kept out of training for it'}."]
+    return Table(block.title, HEADER, lines, "l" + "r" * (len(HEADER) - 1), below)

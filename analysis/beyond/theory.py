@@ -19,16 +19,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analysis import reading, style, text
-from analysis.figures import frames
+from analysis import reading, text
 from analysis.page import Page, Table, at_scale
 from analysis.study import Block, Study
 from bapo.algorithm import theory
 from bapo.errors import UserError
+from bapo.store.files import STEPS
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 PARTS = (1, 2, 3)
 COLUMNS = ["staleness", *(f"{name}{i}" for name in ("x", "tv_x", "k") for i in PARTS)]
@@ -39,18 +38,20 @@ FORMS = {
     "bound_printed": "as printed, estimated",
     "bound_repaired": "repaired, estimated",
 }
-#: column -> its label, colour and dash in the figure
-TV_LOOKS = {f"tv_{part}": (*look, "-") for part, look in style.PARTS.items()}
-BOUND_LOOKS = {
-    "ceiling_printed": ("as printed, largest value", style.BLACK, "-"),
-    "ceiling_repaired": ("repaired, largest value", style.PURPLE, "-"),
-    "bound_printed": ("as printed, estimated", style.BLACK, (0, (4, 1.2))),
-    "bound_repaired": ("repaired, estimated", style.PURPLE, (0, (4, 1.2))),
-}
+TERMS = ("K1", "K2", "K2, worst case", "K3", "TV to X1's policy", "TV to X2's policy", "TV to X3's policy")
+BELOW = "TV: median over steps and seeds (95th percentile; number of steps with such samples)."
 BIAS = (
     "TV is the mean of |pi/alpha - 1| / 2 over the responses of the step's mini-batches. Each mini-batch has its own "
     "policy, so the whole step's distance is understated; responses that alpha seldom draws are missed; and responses "
     "stand in the batch because of their rewards, which moves the mean in either direction."
+)
+NOTES = (
+    "As printed: the sum over X1, X2, X3 of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha). Its largest value is the "
+    "sum of (1 - K) TV, never positive, since K is at least 1 for 0/1 rewards.",
+    "Repaired: factor 1 for both 2s, subsets weighted by their share of the batch, K2 over all that is admitted. "
+    "Its largest value is the weighted TV, which rules nothing out.",
+    "TV(pi_t, alpha): 0 where it is not recorded, so every number is an upper limit of the bound.",
+    BIAS,
 )
 
 
@@ -95,7 +96,7 @@ def monitor(block: Block, method: str, study: Study) -> pd.DataFrame | None:
         k2 = worst_k2(reading.config(cell, study))
         if k2 is None:
             return None
-        frame = reading.table(cell, "steps.parquet", study)
+        frame = reading.table(cell, STEPS, study)
         extra = [c for c in (f"surrogate_x{i}" for i in PARTS) if c in frame]
         rows = frame[["step", *COLUMNS, *extra]]
         terms = pd.DataFrame([step_terms(r, k2) for r in rows.to_dict("records")], columns=list(FORMS))
@@ -130,79 +131,24 @@ def _terms(frame: pd.DataFrame) -> list[str]:
     return cells
 
 
-def tables(frames: Sequence[tuple[Block, str, pd.DataFrame]]) -> list[Table]:
-    """Return what the runs' terms were, and how often each form of the bound says nothing."""
-    terms, silent = [], []
-    for block, method, frame in frames:
-        name = f"{block.title}, {block.method_title(method).lstrip('+')}"
-        terms.append([name, *_terms(frame)])
-        silent.append([name, *(_silent(frame[form]) for form in FORMS)])
-    header = ["Runs", "K1", "K2", "K2, worst case", "K3", "TV to X1's policy", "TV to X2's policy", "TV to X3's policy"]
-    below = ["TV: median over steps and seeds (95th percentile; number of steps with such samples)."]
-    title = "How often the bound says nothing (not positive, or unknown)"
-    return [
-        Table("The constants and the distances", header, terms, "l" + "r" * 7, below),
-        Table(title, ["Runs", *FORMS.values()], silent, "l" + "r" * len(FORMS)),
-    ]
-
-
-def notes(study: Study) -> list[str]:
-    return [
-        "As printed: the sum over X1, X2, X3 of L - 2 K TV(pi, alpha) - 2 TV(pi_t, alpha). Its largest value is the "
-        "sum of (1 - K) TV, never positive, since K is at least 1 for 0/1 rewards.",
-        "Repaired: factor 1 for both 2s, subsets weighted by their share of the batch, K2 over all that is admitted. "
-        "Its largest value is the weighted TV, which rules nothing out.",
-        "TV(pi_t, alpha): 0 where it is not recorded, so every number is an upper limit of the bound.",
-        BIAS,
-        *([study.note] if study.note else []),
-    ]
-
-
 def write(study: Study, out: Path) -> list[Path]:
-    """Write theory_monitor.csv, .md, .tex, .pdf, .png and .svg of the study's BAPO runs.
-
-    Raises UserError where runs are missing or none is BAPO's.
-    """
+    """Write theory_monitor.csv, .md and .tex. Raises UserError where runs are missing or none is BAPO's."""
     import pandas as pd
 
     methods = [(b, m) for b in study.blocks for m in (["bapo"] if "bapo" in b.methods else b.methods)]
-    shown = [(b, m, f) for b, m in methods if (f := monitor(b, m, study)) is not None]
-    if not shown:
+    found = {
+        f"{b.title}, {b.method_title(m).lstrip('+')}": frame
+        for b, m in methods
+        if (frame := monitor(b, m, study)) is not None
+    }
+    if not found:
         raise UserError("the theory monitor needs a run of BAPO (a method with the option c1); the study has none")
-    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables(shown), notes(study))
-    every = pd.concat([f for _, _, f in shown], ignore_index=True)
-    paths = page.write(out, "theory_monitor", every)
-    with style.settings():
-        title = "The bound of Theorem 3.2 along training"
-        drawn = style.save(_figure(shown, study), every, out, "theory_monitor", title)
-    return paths + [p for p in drawn if p not in paths]
+    tables = [_table("The constants and the distances", TERMS, {name: _terms(f) for name, f in found.items()}, BELOW)]
+    silent = {name: [_silent(frame[form]) for form in FORMS] for name, frame in found.items()}
+    tables.append(_table("How often the bound says nothing (not positive, or unknown)", list(FORMS.values()), silent))
+    page = Page(at_scale("Theory monitor: the bound of Theorem 3.2", study.scale), tables, [*NOTES, *study.notes])
+    return page.write(out, "theory_monitor", pd.concat(found.values(), ignore_index=True))
 
 
-# ------------------------------------------------------------------------------------------------ the figure
-
-
-def _figure(shown: Sequence[tuple[Block, str, pd.DataFrame]], study: Study) -> Figure:
-    """Draw distances, and the forms of the bound, along training; a row a task."""
-    last = max(int(frame["step"].max()) for _, _, frame in shown)
-    window = frames.window_of(last)
-    caption = (
-        "Left: total-variation distance of the trained policy to the policies that wrote the batch, estimated from "
-        "sampled ratios (biased: theory_monitor.md). Right: the lower bound of Theorem 3.2, which promises an "
-        "improvement only above 0. Largest value: whatever the policy gains. "
-        f"Mean over {frames.seed_words([b for b, _, _ in shown], [m for _, m, _ in shown])}"
-        f"{frames.averaged(window)}. {study.note}"
-    )
-    fig, panels = style.grid(caption, 2 * len(shown), 2)
-    for (block, method, frame), left, right in zip(shown, panels[::2], panels[1::2], strict=True):
-        for axes, columns in ((left, TV_LOOKS), (right, BOUND_LOOKS)):
-            for column, (label, colour, dash) in columns.items():
-                values = frame.groupby("step")[column].mean().dropna()  # over seeds
-                axes.plot(values.index, frames.smooth(values, window), label=label, color=colour, linestyle=dash)
-            style.step_axis(axes, last)
-        right.axhline(0, color="#444444", linewidth=0.8)
-        style.title(left, f"{block.plain_title(method)}: {block.title}")
-        left.set_ylabel("TV (estimated)")
-        right.set_ylabel("bound")
-        left.set_ylim(bottom=0)
-    style.legend(fig, panels[:2], 4)
-    return fig
+def _table(title: str, header: Sequence[str], rows: Mapping[str, Sequence[str]], *below: str) -> Table:
+    return Table(title, ["Runs", *header], [[n, *cells] for n, cells in rows.items()], "l" + "r" * len(header), below)

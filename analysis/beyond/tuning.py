@@ -15,7 +15,7 @@ import numpy as np
 
 from analysis import reading, statistics, text
 from analysis.page import RULE, Cell, Page, Table, at_scale
-from analysis.results import COST_HEADER, COSTS, cost_cells
+from analysis.results import COST_HEADER, cost_cells, costs_of
 from analysis.study import Block, Study, row_order
 from bapo.errors import UserError
 
@@ -23,6 +23,14 @@ from bapo.errors import UserError
 HELD_OUT = "probe"
 #: variants of a candidate, () for the method as the setting has it
 Variants = tuple[str, ...]
+HEADER = ("Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting", *COST_HEADER)
+NOTES = (
+    "Probe: percent correct at the last step on {prompts} held-out problems, mean over {seeds}; sd: between them.",
+    "Minus the highest: difference in points to the method's highest mean (standard error over problems and seeds, "
+    "paired); near: behind by no more than that.",
+    "chosen: of the highest and those near it the one with fewest changes, then the higher mean; named: Table 1's.",
+    "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds.",
+)
 
 
 @dataclass(frozen=True)
@@ -42,15 +50,6 @@ class Candidate:
     @property
     def variants(self) -> Variants:
         return tuple(self.method.split("+")[1:])
-
-    @property
-    def changed(self) -> str:
-        """Return what the variants change, in words."""
-        return self.title.partition(", ")[2] or "the setting's own values"
-
-    @property
-    def mean(self) -> statistics.SeedMean:
-        return statistics.mean_over_seeds(self.solved)
 
 
 # ------------------------------------------------------------------------------------------------ the choice
@@ -104,11 +103,6 @@ class Tuned:
         return self.candidates[choose(self.scores)]
 
     @property
-    def stale(self) -> bool:
-        """Return whether Table 1 names another choice than these runs."""
-        return set(self.named) != set(self.choice.variants)
-
-    @property
     def edge(self) -> str:
         """Return "smallest" or "largest" where the chosen learning rate is the end of those tried, else ""."""
         rates = sorted({c.rate for c in self.candidates.values() if c.rate is not None})
@@ -119,17 +113,10 @@ class Tuned:
 def tune(block: Block, study: Study) -> list[Tuned]:
     """Return every method of a block with its candidates, the plain one first."""
     named = study.chosen.get(block.task, {})
-    grouped: dict[str, list[str]] = {}
+    grouped: dict[str, list[Candidate]] = {}
     for method in sorted(block.methods, key=lambda m: m.count("+")):
-        grouped.setdefault(method.split("+")[0], []).append(method)
-    return [
-        Tuned(
-            method,
-            {c.variants: c for c in (_candidate(block, m, study) for m in grouped[method])},
-            tuple(named.get(method, ())),
-        )
-        for method in row_order(grouped)
-    ]
+        grouped.setdefault(method.split("+")[0], []).append(_candidate(block, method, study))
+    return [Tuned(m, {c.variants: c for c in grouped[m]}, tuple(named.get(m, ()))) for m in row_order(grouped)]
 
 
 def _candidate(block: Block, method: str, study: Study) -> Candidate:
@@ -139,87 +126,22 @@ def _candidate(block: Block, method: str, study: Study) -> Candidate:
     if any(p != prompts[0] for p in prompts):
         raise UserError(f"{cells[0].run.parent}: its seeds were probed on different prompts; make them again")
     solved = [frame[frame.columns.max()].to_numpy() / frame.attrs["samples"] for frame in frames.values()]
-    totals = [reading.summary(cell.run, study).get("totals", {}) for cell in cells]
-    return Candidate(
-        method,
-        block.method_title(method).lstrip("+"),
-        tuple(frames),
-        np.stack(solved),
-        {name: float(np.mean([t.get(name, np.nan) for t in totals])) for name in COSTS},
-        reading.config(cells[0], study).get("train", {}).get("learning_rate"),
-    )
+    rate = reading.config(cells[0], study).get("train", {}).get("learning_rate")
+    title = block.method_title(method).lstrip("+")
+    return Candidate(method, title, tuple(frames), np.stack(solved), costs_of(cells, study), rate)
 
 
-# ------------------------------------------------------------------------------------------------ as text
+# ------------------------------------------------------------------------------------------------ the table
 
 
-def _rows(block: Block, tuned: Tuned) -> list[list[str | Cell]]:
-    rows: list[list[str | Cell]] = []
-    for candidate, r in zip(tuned.candidates.values(), long_rows(block, tuned), strict=True):
-        highest = r["near"] and r["minus_highest_se"] == 0
-        place = "highest" if highest else "near" if r["near"] else ""
-        spread = text.number(r["seed_sd"]) if np.isfinite(r["seed_sd"]) else ""
-        behind_by = f"{text.signed(r['minus_highest'])} ({text.number(r['minus_highest_se'])})"
-        rows.append(
-            [
-                tuned.title,
-                Cell(candidate.changed, mark=text.BOLD if r["chosen"] else ""),
-                Cell(text.number(r["mean"]), spread),
-                text.MISSING if highest else behind_by,
-                ", ".join(filter(None, ["chosen" if r["chosen"] else "", place])),
-                "named" if r["named"] else "",
-                *cost_cells(candidate.costs),
-            ]
-        )
-    return rows
-
-
-def sentences(block: Block, methods: Sequence[Tuned], study: Study) -> list[str]:
-    """Return the choices as a setting names them, where Table 1 has others, and those at the edge of what was tried."""
-    lines = [f"The chosen learning rate is the {t.edge} tried: {t.title}." for t in methods if t.edge]
-    if any(t.stale for t in methods):
-        others = {m: v for m, v in study.chosen.get(block.task, {}).items() if m not in {t.method for t in methods}}
-        choices = others | {t.method: t.choice.variants for t in methods if t.choice.variants}
-        listed = ", ".join(f"{method}: {'+'.join((method, *variants))}" for method, variants in choices.items())
-        stale = ", ".join(t.title for t in methods if t.stale)
-        where = f"experiments/study/table1.yaml, {study.scale}, {block.task}"
-        lines.append(f"Table 1 has another choice for {stale}. {where}: tuned: {{{listed}}}")
-    return lines
-
-
-def table(block: Block, methods: Sequence[Tuned], study: Study) -> Table:
-    header = ["Method", "Candidate", "Probe", "Minus the highest (SE)", "Choice", "Setting", *COST_HEADER]
-    rows: list[Sequence[str | Cell]] = []
-    for tuned in methods:
-        rows += [*([RULE] if rows else []), *_rows(block, tuned)]
-    return Table(block.title, header, rows, "llrrllrrr", sentences(block, methods, study))
-
-
-def notes(study: Study, tuned: Sequence[Tuned]) -> list[str]:
-    candidates = [c for t in tuned for c in t.candidates.values()]
-    prompts = text.span([c.solved.shape[1] for c in candidates])
-    seeds = text.counted([len(c.seeds) for c in candidates], "training seed")
-    return [
-        *([study.note] if study.note else []),
-        f"Probe: percent correct at the last step on {prompts} held-out problems, mean over {seeds}; sd: between them.",
-        "Minus the highest: difference in points to the method's highest mean (standard error over problems and seeds, "
-        "paired); near: behind by no more than that.",
-        "chosen: of the highest and those near it the one with fewest changes, then the higher mean; named: Table 1's.",
-        "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds.",
-    ]
-
-
-# ------------------------------------------------------------------------------------------------ files
-
-
-def long_rows(block: Block, tuned: Tuned) -> list[dict[str, Any]]:
+def rows(block: Block, tuned: Tuned) -> list[dict[str, Any]]:
     """Return one row a candidate, in percent and points."""
     scores, choice = tuned.scores, tuned.choice
     best, *others = near(scores)
-    rows = []
+    found = []
     for variants, c in tuned.candidates.items():
-        mean, (difference, se) = c.mean, behind(scores[best], scores[variants])
-        rows.append(
+        mean, (difference, se) = statistics.mean_over_seeds(c.solved), behind(scores[best], scores[variants])
+        found.append(
             {
                 **block.keys(tuned.method),
                 "candidate": c.method,
@@ -238,16 +160,52 @@ def long_rows(block: Block, tuned: Tuned) -> list[dict[str, Any]]:
                 **{f"seed_{s}": 100 * v for s, v in zip(c.seeds, mean.seed_means, strict=True)},
             }
         )
-    return rows
+    return found
+
+
+def _line(title: str, row: Mapping[str, Any]) -> list[str | Cell]:
+    changed = row["title"].partition(", ")[2]
+    highest = row["near"] and row["minus_highest_se"] == 0
+    place = "highest" if highest else "near" if row["near"] else ""
+    behind_by = f"{text.signed(row['minus_highest'])} ({text.number(row['minus_highest_se'])})"
+    return [
+        title,
+        Cell(changed or "the setting's own values", mark=text.BOLD if row["chosen"] else ""),
+        Cell(text.number(row["mean"]), text.number(row["seed_sd"]) if np.isfinite(row["seed_sd"]) else ""),
+        text.MISSING if highest else behind_by,
+        ", ".join(filter(None, ["chosen" if row["chosen"] else "", place])),
+        "named" if row["named"] else "",
+        *cost_cells(row),
+    ]
+
+
+def sentences(block: Block, methods: Sequence[Tuned], study: Study) -> list[str]:
+    """Return the choices as a setting names them, where Table 1 has others, and those at the edge of what was tried."""
+    lines = [f"The chosen learning rate is the {t.edge} tried: {t.title}." for t in methods if t.edge]
+    stale = [t.title for t in methods if set(t.named) != set(t.choice.variants)]
+    if stale:
+        named = {m: v for m, v in study.chosen.get(block.task, {}).items() if m not in {t.method for t in methods}}
+        named |= {t.method: t.choice.variants for t in methods if t.choice.variants}
+        listed = ", ".join(f"{method}: {'+'.join((method, *variants))}" for method, variants in named.items())
+        where = f"experiments/study/table1.yaml, {study.scale}, {block.task}"
+        lines.append(f"Table 1 has another choice for {', '.join(stale)}. {where}: tuned: {{{listed}}}")
+    return lines
 
 
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     import pandas as pd
 
-    tuned = {block: tune(block, study) for block in study.blocks}
-    frame = pd.DataFrame([row for block, methods in tuned.items() for t in methods for row in long_rows(block, t)])
-    tables = [table(block, methods, study) for block, methods in tuned.items()]
-    every = [t for methods in tuned.values() for t in methods]
-    heading = at_scale("Hyper-parameters on held-out problems", study.scale)
-    return Page(heading, tables, notes(study, every)).write(out, "tuning", frame)
+    every, tables = list[dict[str, Any]](), []
+    for block in study.blocks:
+        methods, lines = tune(block, study), list[Sequence[str | Cell]]()
+        for tuned in methods:
+            found = rows(block, tuned)
+            lines += [*([RULE] if lines else []), *(_line(tuned.title, row) for row in found)]
+            every += found
+        tables.append(Table(block.title, HEADER, lines, "llrrllrrr", sentences(block, methods, study)))
+    prompts = text.span([row["problems"] for row in every])
+    seeds = text.counted([row["seeds"] for row in every], "training seed")
+    notes = [*study.notes, *(note.format(prompts=prompts, seeds=seeds) for note in NOTES)]
+    page = Page(at_scale("Hyper-parameters on held-out problems", study.scale), tables, notes)
+    return page.write(out, "tuning", pd.DataFrame(every))

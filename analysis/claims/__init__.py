@@ -1,8 +1,8 @@
 """The ledger of claims: every quantitative sentence of the paper, a query over run directories, and a verdict.
 
 An entry of ``analysis/claims/*.yaml`` names a sentence, a query and a rule (``docs/claims.md``). entries.py reads and
-checks them; queries/ measures; verdicts.py turns an estimate and its
-interval into a verdict; ledger.py puts the lines together, writers.py writes them.
+checks them; queries.py and training.py measure; verdicts.py turns an estimate and its interval into a verdict;
+ledger.py puts the lines together and writes them.
 """
 
 from __future__ import annotations
@@ -14,3 +14,5 @@ FOLDER = Path(__file__).resolve().parent
 REPRODUCED, CONTRADICTED, UNDERPOWERED = "reproduced", "contradicted", "underpowered"
 NOT_TESTABLE = "not testable at this scale"
 VERDICTS = (REPRODUCED, CONTRADICTED, UNDERPOWERED, NOT_TESTABLE)
+#: what `over` may name beside methods: the model before training; what two samplings of that model show
+BASE, CHANCE = "base", "chance"

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from analysis import audit, paper, products
-from analysis.claims import FOLDER
-from analysis.claims.measures import BASE, CHANCE, QUERIES, Query, names
-from analysis.claims.queries import training
+from analysis.claims import BASE, CHANCE, FOLDER, training
+from analysis.claims.queries import QUERIES, Query, names
 from analysis.study import Study
 from bapo import project, validate
 from bapo.errors import UserError, unknown
@@ -23,12 +21,8 @@ from bapo.experiments.places import options
 #: the key of the paper's number over all tasks
 OVERALL = "overall"
 Number = int | float
-
-
-def _band(ends: tuple[Number, Number]) -> tuple[Number, Number]:
-    if ends[0] >= ends[1]:
-        raise ValueError("must be two numbers, the lower first")
-    return ends
+#: "study", "task", "scale" and "method" -> names that entries may give beside those in experiments/
+Known = Mapping[str, Sequence[str]]
 
 
 class Rule(BaseModel):
@@ -43,37 +37,30 @@ class Rule(BaseModel):
 
     above: Number | None = None
     below: Number | None = None
-    within: Annotated[tuple[Number, Number], AfterValidator(_band)] | None = None
+    within: tuple[Number, Number] | None = None
     near: Number | None = None
     always: Literal[True] | None = None
     tolerance: Number | None = None
 
     @model_validator(mode="after")
     def _one(self) -> Rule:
-        given = [kind for kind in RULES if getattr(self, kind) is not None]
+        given = self.model_dump(exclude_none=True, exclude={"tolerance"})
         if len(given) != 1:
-            raise ValueError(f"must have exactly one of {', '.join(RULES)}")
-        if self.tolerance is not None and given[0] not in ("above", "below"):
+            raise ValueError("must have exactly one of above, below, within, near, always")
+        if self.tolerance is not None and not given.keys() & {"above", "below"}:
             raise ValueError("tolerance goes with above or below")
+        if self.within and self.within[0] >= self.within[1]:
+            raise ValueError("within must be two numbers, the lower first")
         return self
 
-    @property
-    def kind(self) -> str:
-        return next(kind for kind in RULES if getattr(self, kind) is not None)
-
-    @property
-    def value(self) -> Any:
-        return getattr(self, self.kind)
-
     def text(self) -> str:
-        if self.kind == "always":
-            return "always: 100%, without an exception"
-        if self.kind == "near":
-            return f"within {100 * self.value:g}% of the paper's number"
-        return f"within {self.value[0]} to {self.value[1]}" if self.kind == "within" else f"{self.kind} {self.value}"
-
-
-RULES = tuple(name for name in Rule.model_fields if name != "tolerance")
+        ((kind, value),) = self.model_dump(exclude_none=True, exclude={"tolerance"}).items()
+        words = {
+            "always": "always: 100%, without an exception",
+            "near": f"within {100 * (self.near or 0):g}% of the paper's number",
+            "within": "within {} to {}".format(*(self.within or ("", ""))),
+        }
+        return words.get(kind, f"{kind} {value}")
 
 
 class Claim(BaseModel):
@@ -83,7 +70,7 @@ class Claim(BaseModel):
     scales: only judged at these, and elsewhere only measured (default: judged at all; at none, with not_testable).
     not_testable: why it is only measured, or why there is no query.
     tasks: only these (default: every task that the studies run the methods on).
-    overall: how several tasks make one line: their mean, all of them at once, or none.
+    overall: how several tasks make one line: their mean, or all of them at once.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -97,7 +84,7 @@ class Claim(BaseModel):
     rule: Rule | None = None
     tasks: tuple[str, ...] = ()
     scales: tuple[str, ...] = ()
-    overall: Literal["mean", "all", "none"] = "mean"
+    overall: Literal["mean", "all"] = "mean"
     not_testable: str = ""
     note: str = ""
 
@@ -106,14 +93,10 @@ class Claim(BaseModel):
         """Raise ValueError for what no single field shows."""
         if self.query and self.rule is None:
             raise ValueError("rule is missing")
-        if self.query and not self.studies:
-            raise ValueError("studies is missing; name the studies whose runs the query reads")
-        if self.rule and isinstance(self.paper, str) and (self.rule.kind == "near" or self.rule.tolerance is not None):
+        if self.rule and isinstance(self.paper, str) and (self.rule.near or self.rule.tolerance is not None):
             raise ValueError("rule.near and rule.tolerance need a number in paper")
         if not self.not_testable and (self.scales or not self.query):
-            raise ValueError(
-                "not_testable is missing; say why there is no query, or why only runs of scales are judged"
-            )
+            raise ValueError("not_testable is missing; say why there is no query, or why only some scales are judged")
         if self.query.get("quantity") == training.SECONDS and (self.scales or not self.not_testable):
             raise ValueError("query.quantity=seconds depends on the machine: take flops, or say so in not_testable")
         return self
@@ -142,22 +125,15 @@ class Claim(BaseModel):
         return [*names(self.query.get("of")), *names(self.query.get("over"))]
 
 
-@dataclass(frozen=True)
-class Known:
-    """The names that entries may give beside those in experiments/: of the studies that they are asked of."""
-
-    study: tuple[str, ...] = ()
-    task: tuple[str, ...] = ()
-    scale: tuple[str, ...] = ()
-    method: tuple[str, ...] = ()
-
-    @staticmethod
-    def of(studies: Mapping[str, Study]) -> Known:
-        blocks = [b for s in studies.values() for b in s.blocks]
-        scales = tuple({s.scale for s in studies.values() if s.scale})
-        return Known(
-            tuple(studies), tuple({b.task for b in blocks}), scales, tuple({m for b in blocks for m in b.methods})
-        )
+def known_of(studies: Mapping[str, Study]) -> Known:
+    """Return the names that the studies which entries are asked of bring along."""
+    blocks = [b for s in studies.values() for b in s.blocks]
+    return {
+        "study": [*studies],
+        "task": [b.task for b in blocks],
+        "scale": [s.scale for s in studies.values()],
+        "method": [m for b in blocks for m in b.methods],
+    }
 
 
 def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
@@ -168,7 +144,7 @@ def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
     """
     claims: dict[str, Claim] = {}
     for path in sorted(place.glob("*.yaml")) if place.is_dir() else [place]:
-        content = _content(path)
+        content = validate.parse_yaml(path, resolve=False)
         if not isinstance(content, list):
             raise UserError(f"{path}: must be a list of entries, each with id, section, quote, paper, query and rule")
         for i, entry in enumerate(content, 1):
@@ -178,40 +154,29 @@ def read(place: Path = FOLDER, known: Known | None = None) -> list[Claim]:
             if entry["id"] in claims:
                 raise UserError(f"{where}: id is there twice; choose another")
             if known and entry.get("query"):
-                entry = {"studies": list(known.study), **entry}
-            claim: Claim = validate.read(Claim, products.with_studies(entry), where)
-            _check_names(claim, where, known or Known())
-            claims[claim.id] = claim
+                entry = {"studies": list(known.get("study", ())), **entry}
+            claims[entry["id"]] = validate.read(Claim, products.with_studies(entry), where)
+            _check_names(claims[entry["id"]], where, known or {})
     return [*claims.values()]
-
-
-def _content(path: Path) -> Any:
-    try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
 def _check_names(claim: Claim, where: str, known: Known) -> None:
     """Raise UserError for a query, a parameter, a study, task, scale or method that does not exist."""
-    tasks = {*options("task"), *known.task}
-    given: list[tuple[str, str, Sequence[str], set[str]]] = [
-        ("studies", "study", claim.studies, {*options("study"), *known.study}),
-        ("tasks", "task", claim.tasks, tasks),
-        ("scales", "scale", claim.scales, {*options("scale"), *known.scale}),
+    papers = [key.partition("/")[0] for key in claim.paper] if isinstance(claim.paper, Mapping) else []
+    given: list[tuple[str, str, Sequence[str]]] = [("studies", "study", claim.studies), ("paper", "task", papers)]
+    given += [("tasks", "task", claim.tasks), ("scales", "scale", claim.scales)]
+    given += [
+        (f"query.{k}", "method", [m.partition("+")[0] for m in names(claim.query.get(k))]) for k in ("of", "over")
     ]
-    if isinstance(claim.paper, Mapping):
-        given.append(("paper", "task", [key.partition("/")[0] for key in claim.paper], {*tasks, OVERALL}))
-    if claim.query:
-        given.append(("query.name", "query", [str(claim.query.get("name"))], set(QUERIES)))
-        methods = {*options("method"), *known.method, BASE, CHANCE}
-        plain = [(key, [name.partition("+")[0] for name in names(claim.query.get(key))]) for key in ("of", "over")]
-        given += [(f"query.{key}", "method", listed, methods) for key, listed in plain]
-    for key, what, listed, allowed in given:
+    beside = {"paper": [OVERALL], "query.of": [BASE], "query.over": [BASE, CHANCE]}
+    for key, what, listed in given:
+        allowed = sorted({*options(what), *known.get(what, ()), *beside.get(key, ())})
         for name in listed:
             if name not in allowed:
-                raise UserError(unknown(f"{where}: {key}", f"no such {what}", name, sorted(allowed)))
+                raise UserError(unknown(f"{where}: {key}", f"no such {what}", name, allowed))
     if claim.query:
+        if (name := str(claim.query.get("name"))) not in QUERIES:
+            raise UserError(unknown(f"{where}: query.name", "no such query", name, sorted(QUERIES)))
         claim.asked.check(claim.parameters, f"{where}: query")
 
 
@@ -233,12 +198,13 @@ def find(name: str) -> Paper:
     Raises UserError where a paper's file names no claims.
     """
     path = paper.find(name)
-    if not path.is_file() or not isinstance(_content(path), dict):
+    if not path.is_file() or not isinstance(validate.parse_yaml(path, resolve=False), dict):
         return Paper(path, products.PAPERS_LEDGER.format(path.stem.removesuffix("_claims")))
     setup = audit.load(path).setup
-    if not setup.claims or not (path.parent / setup.claims).is_file():
+    claims = path.parent / setup.claims
+    if not claims.is_file():
         raise UserError(f"{path}: claims={setup.claims}: no such file; name the YAML file of its claims beside it")
-    return Paper(path.parent / setup.claims, products.PAPERS_LEDGER.format(path.stem), setup.title)
+    return Paper(claims, products.PAPERS_LEDGER.format(path.stem), setup.title)
 
 
 def check() -> None:
@@ -247,4 +213,4 @@ def check() -> None:
     if about is None or about.paper is None:
         read()
     elif audit.load(about.paper).setup.claims:
-        read(find(str(about.paper)).claims, Known(tuple(places.own("study"))))
+        read(find(str(about.paper)).claims, {"study": places.own("study")})

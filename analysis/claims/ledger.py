@@ -1,24 +1,33 @@
-"""The lines of the ledger: every claim on every task and model it was run on, and over all of them."""
+"""The lines of the ledger: every claim on every task and model it was run on, and over all of them.
+
+They are written as Markdown to read, CSV to sort, JSON with everything.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from analysis import statistics
+from analysis import statistics, text
 from analysis.beyond import bases
-from analysis.claims import CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED
-from analysis.claims.entries import Claim
-from analysis.claims.measures import BASE, CHANCE, Measure, NotTestable, mean_of, mean_of_bases, names
+from analysis.claims import BASE, CHANCE, CONTRADICTED, NOT_TESTABLE, REPRODUCED, UNDERPOWERED, VERDICTS
+from analysis.claims.entries import OVERALL, Claim
+from analysis.claims.measures import Measure, NotTestable, mean_of, mean_of_bases
+from analysis.claims.queries import names
 from analysis.claims.verdicts import Verdict, judge
 from analysis.claims.view import View, merged, pruned
+from analysis.page import markdown_table
 from analysis.study import Block, Study, workflow_command
+from bapo.store.files import write_text
 
-#: the task of a line over all tasks
-ALL = "overall"
+TEMPLATE = Path(__file__).resolve().parents[1] / "templates" / "claims.md"
+Row = dict[str, Any]  # of as_dictionary
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Line:
     model: str
     verdict: Verdict
     measure: Measure | None = None
-    parts: dict[str, Measure] = field(default_factory=dict)
+    parts: Mapping[str, Measure] = field(default_factory=dict)
     paper: float | None = None
     runs: tuple[str, ...] = ()
     command: str = ""
@@ -44,11 +53,23 @@ class Line:
         firm = self.verdict.verdict in (REPRODUCED, CONTRADICTED)
         return firm and not self.adjusted >= 1 - statistics.CONFIDENCE
 
+    @property
+    def place(self) -> str:
+        return "/".join(w for w in (self.task, self.model) if w)
+
+    def p_or(self, otherwise: float) -> float:
+        """Return the verdict's p, ``otherwise`` where nothing varies."""
+        return self.verdict.p if np.isfinite(self.verdict.p) else otherwise
+
 
 def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
     """Return all lines, claim by claim. studies: by name; what a claim names and is not here counts as not run."""
-    kept: dict[tuple[Any, ...], Any] = {}
-    lines = [line for claim in claims for line in _lines(claim, studies, kept)]
+    kept: dict[tuple[str, ...], Any] = {}
+    config = next((s.config for s in studies.values()), ())
+    lines = []
+    for claim in claims:
+        command = workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
+        lines += [replace(line, command=command) for line in _lines(claim, studies, kept)]
     tested = [i for i, line in enumerate(lines) if np.isfinite(line.verdict.p)]
     adjusted = statistics.holm([lines[i].verdict.p for i in tested])
     for i, p in zip(tested, adjusted, strict=True):
@@ -56,28 +77,25 @@ def ledger(claims: Sequence[Claim], studies: Mapping[str, Study]) -> list[Line]:
     return lines
 
 
-def _lines(claim: Claim, studies: Mapping[str, Study], kept: dict[tuple[Any, ...], Any]) -> list[Line]:
-    config = next((s.config for s in studies.values()), ())
-    command = workflow_command([f"runs_{name}" for name in claim.studies], config) if claim.studies else ""
+def _lines(claim: Claim, studies: Mapping[str, Study], kept: dict[tuple[str, ...], Any]) -> list[Line]:
     if not claim.query:
         return [_without(claim, claim.not_testable)]
+    absent = [s for s in claim.studies if s not in studies]
     named = [studies[s] for s in claim.studies if s in studies]
     study = merged(named) if named else None
     blocks = [b for b in study.blocks if _concerns(claim, b)] if study else []
     if study is None or not blocks:
-        absent = [s for s in claim.studies if s not in studies]
         reason = f"studies not given: {', '.join(absent)}" if absent else "no study names these methods together"
-        return [replace(_without(claim, f"no runs; {reason}", missing=True), command=command)]
+        return [_without(claim, f"no runs; {reason}", missing=True)]
     lines = [_line(claim, block, study, kept) for block in blocks]
-    if claim.not_testable and next((s.scale for s in studies.values()), "") not in claim.scales:
-        only_measured = Verdict(NOT_TESTABLE, claim.not_testable)
-        measured = [replace(only_measured, part=line.verdict.part) if line.parts else line.verdict for line in lines]
-        return [replace(line, verdict=v, command=command) for line, v in zip(lines, measured, strict=True)]
+    if claim.not_testable and next(iter(studies.values())).scale not in claim.scales:
+        only = Verdict(NOT_TESTABLE, claim.not_testable)  # measured, and not judged
+        return [replace(x, verdict=replace(only, part=x.verdict.part)) if x.parts else x for x in lines]
     there = {block.task for block in blocks}
     lines += [_without(claim, "no runs in the study", task, missing=True) for task in claim.tasks if task not in there]
-    if claim.overall != "none" and len(lines) > 1 and any(line.parts for line in lines):
+    if len(lines) > 1 and any(line.parts for line in lines):
         lines.append(_overall(claim, lines, {(b.task, b.model): bases.kind(b, study) for b in blocks}))
-    return [replace(line, command=command) for line in lines]
+    return lines
 
 
 def _concerns(claim: Claim, block: Block) -> bool:
@@ -89,46 +107,40 @@ def _concerns(claim: Claim, block: Block) -> bool:
 
 
 def _without(claim: Claim, reason: str, task: str = "", model: str = "", missing: bool = False) -> Line:
-    return Line(
-        claim, task, model, Verdict(NOT_TESTABLE, reason), paper=claim.paper_value(task, model), missing=missing
-    )
+    verdict = Verdict(NOT_TESTABLE, reason)
+    return Line(claim, task, model, verdict, paper=claim.paper_value(task, model), missing=missing)
 
 
-def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[Any, ...], Any]) -> Line:
+def _line(claim: Claim, block: Block, study: Study, kept: dict[tuple[str, ...], Any]) -> Line:
     finished = pruned(block, claim.asked.evaluated)
     wanted = [m for m in dict.fromkeys(claim.methods()) if m in block.methods]
     gone = [f"{block.task}/{block.model}/{m}" for m in wanted if m not in finished.methods]
-    view = View(finished, study, kept)
     try:
-        parts = claim.asked.answer(view, **claim.parameters)
+        parts, unmeasured = claim.asked.answer(View(finished, study, kept), **claim.parameters)
     except NotTestable as reason:
         return _without(claim, str(reason), block.task, block.model)
     if not parts:
         return _without(claim, f"no runs of {', '.join(gone)}", block.task, block.model, missing=True)
     paper = claim.paper_value(block.task, block.model)
-    if claim.judged_by.kind == "near" and paper is None:
+    if claim.judged_by.near is not None and paper is None:
         return _without(claim, "the paper gives no number for this task", block.task, block.model)
-    gone += [f"{part} ({why})" for part, why in parts.unmeasured.items()]
+    gone += [f"{part} ({why})" for part, why in unmeasured.items()]
     verdict = _with_unknown(judge(parts, claim.judged_by, paper), gone)
     fewer = [m for m in wanted if m in finished.methods and len(finished.methods[m]) < len(block.methods[m])]
     if fewer:
         verdict = replace(verdict, reason=f"{verdict.reason}; unfinished seeds of {', '.join(fewer)}")
-    runs = tuple(sorted(view.read))
-    measure = parts[verdict.part]
-    return Line(claim, block.task, block.model, verdict, measure, dict(parts), paper, runs, unknown=tuple(gone))
+    runs = tuple(sorted(str(c.run) for m in wanted for c in finished.methods.get(m, ())))
+    return Line(claim, block.task, block.model, verdict, parts[verdict.part], parts, paper, runs, unknown=tuple(gone))
 
 
 def _with_unknown(verdict: Verdict, unknown: Sequence[str], firm: bool = True) -> Verdict:
     """Lower a verdict whose claim has unknown parts: it cannot be reproduced. firm: it can be contradicted."""
     if not unknown:
         return verdict
-    lowered = verdict.verdict == REPRODUCED or (verdict.verdict == CONTRADICTED and not firm)
-    reason = f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}"
-    if not lowered:
-        return replace(verdict, reason=reason)
-    return replace(
-        verdict, verdict=UNDERPOWERED, size="" if verdict.verdict == REPRODUCED else verdict.size, reason=reason
-    )
+    told = replace(verdict, reason=f"{verdict.reason}; not known: {', '.join(dict.fromkeys(unknown))}")
+    if verdict.verdict == REPRODUCED:
+        return replace(told, verdict=UNDERPOWERED, size="")
+    return replace(told, verdict=UNDERPOWERED) if verdict.verdict == CONTRADICTED and not firm else told
 
 
 def _overall(claim: Claim, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Line:
@@ -136,28 +148,24 @@ def _overall(claim: Claim, lines: list[Line], kinds: Mapping[tuple[str, str], st
 
     kinds: (task, model) -> what the bases of one kind share.
     """
-    rule, paper = claim.judged_by, claim.paper_value(ALL)
+    rule, paper = claim.judged_by, claim.paper_value(OVERALL)
     judged = [line for line in lines if line.parts]
     # where the paper says nothing of a line's task, nothing is missing
-    absent = [_place(line) for line in lines if not line.parts and not (rule.kind == "near" and line.paper is None)]
-    unknown = [*(what for line in judged for what in line.unknown), *absent]
+    absent = [line.place for line in lines if not line.parts and not (rule.near is not None and line.paper is None)]
+    unknown = (*(what for line in judged for what in line.unknown), *absent)
     alike = all(set(line.parts) == set(judged[0].parts) for line in judged)
     parts: dict[str, Measure] = {}
-    if claim.overall == "all" or rule.kind in ("always", "near") or not alike:
+    if claim.overall == "all" or rule.always or rule.near is not None or not alike:
         outcome, worst, p = _weakest(judged)
-        each = ", ".join(f"{_place(line)} {line.verdict.verdict}" for line in judged)
-        verdict = Verdict(outcome, f"all tasks at once: {each}", f"{_place(worst)}: {worst.verdict.part}", p)
+        each = ", ".join(f"{line.place} {line.verdict.verdict}" for line in judged)
+        verdict = Verdict(outcome, f"all tasks at once: {each}", f"{worst.place}: {worst.verdict.part}", p)
         verdict, measure = _with_unknown(verdict, unknown), worst.measure
     else:
         parts = {part: _mean_over_tasks(part, judged, kinds) for part in judged[0].parts}
         verdict = _with_unknown(judge(parts, rule, paper), unknown, firm=not absent)
         measure = parts[verdict.part]
     runs = tuple(sorted({r for line in judged for r in line.runs}))
-    return Line(claim, ALL, "", verdict, measure, parts, paper, runs, unknown=tuple(unknown))
-
-
-def _place(line: Line) -> str:
-    return "/".join(w for w in (line.task, line.model) if w)
+    return Line(claim, OVERALL, "", verdict, measure, parts, paper, runs, unknown=unknown)
 
 
 def _mean_over_tasks(part: str, lines: list[Line], kinds: Mapping[tuple[str, str], str]) -> Measure:
@@ -177,28 +185,24 @@ def _weakest(lines: list[Line]) -> tuple[str, Line, float]:
     """(verdict, the line that decides, p) of "in every task": one firm exception contradicts, at 5% over all tasks."""
     against = [line for line in lines if line.verdict.verdict == CONTRADICTED]
     if against:
-        worst = min(against, key=lambda line: _known(line, 0.0))  # without a p nothing varies, so nothing is left open
-        p = min(1.0, _known(worst, 0.0) * len(lines))
+        worst = min(against, key=lambda line: line.p_or(0.0))  # without a p nothing varies, so nothing is left open
+        p = min(1.0, worst.p_or(0.0) * len(lines))
         return (CONTRADICTED if p < 1 - statistics.CONFIDENCE else UNDERPOWERED), worst, p or float("nan")
     open_lines = [line for line in lines if line.verdict.verdict != REPRODUCED]
-    worst = max(open_lines or lines, key=lambda line: _known(line, 2.0 if open_lines else 0.0))
+    worst = max(open_lines or lines, key=lambda line: line.p_or(2.0 if open_lines else 0.0))
     return worst.verdict.verdict, worst, worst.verdict.p
 
 
-def _known(line: Line, otherwise: float) -> float:
-    return line.verdict.p if np.isfinite(line.verdict.p) else otherwise
-
-
-def as_dictionary(line: Line) -> dict[str, Any]:
+def as_dictionary(line: Line) -> Row:
     """Return what the files hold of a line; numbers that do not exist are None."""
     claim = line.claim
     numbers = _numbers(line.measure)
-    if claim.rule and claim.rule.kind == "always":
+    if claim.rule and claim.rule.always:
         numbers |= {"low": None, "high": None}
     return {
         **{key: getattr(claim, key) for key in ("id", "section", "quote")},
         **{key: getattr(line, key) for key in ("task", "model")},
-        "paper_value": claim.paper if isinstance(claim.paper, str) else _number(line.paper),
+        "paper_value": claim.paper if isinstance(claim.paper, str) else line.paper,
         "query": claim.query.get("name", ""),
         "parameters": claim.parameters,
         "rule": claim.rule.text() if claim.rule else "",
@@ -224,5 +228,109 @@ def _numbers(measure: Measure | None) -> dict[str, Any]:
     return {**ends, "unit": measure.unit, "n_seeds": measure.seeds, "varies": measure.varies}
 
 
-def _number(value: float | None) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None
+def _number(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+# ------------------------------------------------------------------------------------------------ the files
+
+
+def write(
+    lines: Sequence[Line], studies: dict[str, Study], out: Path, name: str = "claims", paper: str = ""
+) -> list[Path]:
+    """NAME.md, NAME.csv and NAME.json in ``out``. paper: the title of another paper than this suite's."""
+    import pandas as pd
+
+    rows = [as_dictionary(line) for line in lines]
+    scale, note = next(((s.scale, s.note) for s in studies.values()), ("", ""))
+    paths = [out / f"{name}.{kind}" for kind in ("md", "csv", "json")]
+    write_text(paths[0], markdown(rows, scale, note, paper))
+    flat = pd.DataFrame(rows).drop(columns=["parts", "parameters", "studies"])
+    text.write_csv(paths[1], flat.assign(runs=flat["runs"].map(" ".join)))
+    content = {"paper": paper, "scale": scale, "note": note, "counts": counts(rows), "claims": rows}
+    write_text(paths[2], json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+    return paths
+
+
+def counts(rows: Sequence[Row]) -> dict[str, Any]:
+    """Count the lines with each verdict, those that only lack runs, and the claims behind them."""
+    lines, overall = (Counter(r["verdict"] for r in each) for each in (rows, map(headline, by_claim(rows).values())))
+    return {
+        "claims": overall.total(),
+        "lines": {v: lines[v] for v in VERDICTS},
+        "overall": {v: overall[v] for v in VERDICTS},
+        "no_runs": sum(row["missing"] for row in rows),
+    }
+
+
+def by_claim(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the lines of each claim."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["id"], []).append(row)
+    return found
+
+
+def headline(lines: Sequence[Row]) -> Row:
+    """Return the line that stands for a claim: over all tasks, else the only one, else the first that was tested."""
+    return next((r for r in lines if r["task"] == OVERALL), next((r for r in lines if r["parts"]), lines[0]))
+
+
+def markdown(rows: Sequence[Row], scale: str, note: str, paper: str = "") -> str:
+    """Return the ledger's page."""
+    import jinja2
+
+    claims = by_claim(rows).values()
+    shown = ["Claim", "Where", "Task", "Paper", "Here", "Verdict", "p Holm"]
+    head = ["Task", "Paper", "Here", "Verdict", "p", "p Holm", "Seeds", "Varies", "Why, and each part"]
+    page = jinja2.Template(
+        TEMPLATE.read_text(encoding="utf-8"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return page.render(
+        **{"scale": scale, "note": note, "paper": paper, "counts": counts(rows), "rows": rows},
+        summary=markdown_table(shown, [*map(_summary, map(headline, claims))], "lllllll"),
+        claims=[(lines, markdown_table(head, [*map(_cells, lines)], "llllllrll")) for lines in claims],
+    )
+
+
+def _summary(r: Row) -> list[str]:
+    several = len(r["parts"]) > 1 or (r["task"] == OVERALL and not r["parts"])
+    here = _interval(r, r["unit"]) + (f": {r['part']}" if several and r["part"] else "")
+    place = [f"[{r['id']}](#{r['id']})", r["section"], r["task"] or text.MISSING, _paper(r)]
+    return [*place, here, _verdict(r), text.p_number(r["p_holm"])]
+
+
+def _cells(r: Row) -> list[str]:
+    parts = [f"{p['part']}: {_interval(p)}" + (f"; {p['note']}" if p["note"] else "") for p in r["parts"]]
+    place = " ".join(w for w in (r["task"], r["model"]) if w) or "all"
+    numbers = [text.p_number(r["p"]), text.p_number(r["p_holm"]), str(r["n_seeds"]), r["varies"] or "nothing"]
+    return [
+        place,
+        _paper(r),
+        _interval(r, r["unit"]),
+        _verdict(r),
+        *numbers,
+        "<br>".join(filter(None, [r["reason"], *parts])),
+    ]
+
+
+def _interval(row: Row, unit: str = "") -> str:
+    ends = [row[key] for key in ("estimate", "low", "high") if row[key] is not None]
+    shown = [text.number(end, 2 if abs(end) < 10 else 1) for end in ends] or [text.MISSING]
+    shown[0] += f" {unit}" if unit == "points" and ends else unit
+    return shown[0] + (f" ({shown[1]} to {shown[2]})" if len(shown) > 2 else "")
+
+
+def _paper(row: Row) -> str:
+    value = row["paper_value"]
+    return text.MISSING if value is None else value if isinstance(value, str) else f"{value:g}"
+
+
+def _verdict(row: Row) -> str:
+    size = f" (size {row['size']})" if row["size"] in ("smaller", "larger") else ""
+    uncorrected = row["verdict"] in VERDICTS[:2] and not row["holds_corrected"]
+    return f"**{row['verdict']}**{size}" + (" (*)" if uncorrected else "")

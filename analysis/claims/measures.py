@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, create_model
 
 from analysis.statistics import Estimate, SeedDifference, SeedMean, clustered
-from bapo import validate
-from bapo.errors import UserError
-
-if TYPE_CHECKING:
-    from analysis.claims.view import View
-
-#: what `over` may name beside methods: the model before training; what two samplings of that model show
-BASE, CHANCE = "base", "chance"
-#: one method or several, as an entry may name them
-Methods = str | list[str]
 
 
 class NotTestable(Exception):
@@ -128,113 +114,3 @@ def mean_of_bases(measures: Iterable[Measure]) -> Measure:
     given = replace(mean_of(ms, independent=False), bases=len(ms))
     over = clustered(np.array([m.estimate.mean for m in ms]))
     return replace(given, estimate=over) if over.half_width > given.estimate.half_width else given
-
-
-def share_table(chosen: np.ndarray, hit: np.ndarray, what: str) -> np.ndarray:
-    """Return a ratio of two sums as a table [S, n] with the ratio's mean and spread (linearisation).
-
-    chosen: 0/1 [S, n], the prompts counted in each seed; hit [S, n], in [0, 1].
-    Raises NotTestable where none is chosen.
-    """
-    chosen, hit = chosen.astype(np.float64), hit.astype(np.float64)
-    if not chosen.sum():
-        raise NotTestable(f"no {what}")
-    share = (chosen * hit).sum() / chosen.sum()
-    return share + chosen * (hit - share) / chosen.mean()
-
-
-def ratios(a: Mapping[int, float], b: Mapping[int, float]) -> list[float]:
-    """a / b of each seed that both have: the two share their base, their problems and the order of these."""
-    seeds = sorted(set(a) & set(b))
-    if not seeds or not all(b[s] for s in seeds):
-        raise NotTestable("the two have no training seed in common, or the divisor is 0")
-    return [a[s] / b[s] for s in seeds]
-
-
-# ------------------------------------------------------------------------------------------------ queries
-
-
-class Answer(dict[str, Measure]):
-    """A query's answer: one measure, or one for each comparison it was asked for, by its title.
-
-    unmeasured: the comparisons that the runs do not allow, with the reason.
-    """
-
-    unmeasured: dict[str, str]
-
-    def __init__(self, measures: Mapping[str, Measure], unmeasured: Mapping[str, str] | None = None) -> None:
-        super().__init__(measures)
-        self.unmeasured = dict(unmeasured or {})
-
-
-@dataclass(frozen=True)
-class Query:
-    """A kind of question. parameters: what an entry may give; evaluated: whether it reads eval/ beside the run.
-
-    beside: which of BASE and CHANCE `over` may name.
-    """
-
-    name: str
-    answer: Callable[..., Answer]
-    parameters: type[BaseModel]
-    evaluated: bool
-    beside: tuple[str, ...]
-
-    def check(self, given: Mapping[str, Any], where: str) -> None:
-        """Raise UserError for a parameter that is missing, unknown or of a wrong kind."""
-        validate.read(self.parameters, given, where)
-        for name in names(given.get("over")):
-            if name in (BASE, CHANCE) and name not in self.beside:
-                raise UserError(f"{where}.over: query '{self.name}' cannot be asked over {name}; name methods")
-
-
-QUERIES: dict[str, Query] = {}
-
-
-def query(
-    evaluated: bool = False, beside: tuple[str, ...] = ()
-) -> Callable[[Callable[..., Answer]], Callable[..., Answer]]:
-    """Register a function ``(view, *, of, over=..., ...) -> Answer`` under its name, by its keywords."""
-
-    def register(function: Callable[..., Answer]) -> Callable[..., Answer]:
-        hints = get_type_hints(function)
-        keywords = [p for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        fields: dict[str, Any] = {p.name: (hints[p.name], ... if p.default is p.empty else p.default) for p in keywords}
-        model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
-        QUERIES[function.__name__] = Query(function.__name__, function, model, evaluated, beside)
-        return function
-
-    return register
-
-
-def names(value: Methods | None) -> list[str]:
-    """Return a method or a list of methods."""
-    return [] if value is None else [str(v) for v in value] if isinstance(value, list) else [str(value)]
-
-
-def compare(view: View, of: Methods, over: Methods, measure: Callable[[str, str], Measure]) -> Answer:
-    """Return measure(a, b) of every two methods, one of each side, that have runs here."""
-    methods = view.block.methods
-    pairs = [
-        (a, b) for a in names(of) for b in names(over) if a in methods and b in (*methods, BASE, CHANCE) and a != b
-    ]
-    return _answers({f"{view.title(a)} against {view.title(b)}": partial(measure, a, b) for a, b in pairs})
-
-
-def alone(view: View, of: Methods, measure: Callable[[str], Measure]) -> Answer:
-    """Return measure(method) of every method that has runs here."""
-    there = [m for m in names(of) if m in view.block.methods]
-    return _answers({view.title(m): partial(measure, m) for m in there})
-
-
-def _answers(asked: Mapping[str, Callable[[], Measure]]) -> Answer:
-    """Return every measure by its title. Raises NotTestable where none of them can be measured."""
-    measures, reasons = {}, {}
-    for title, measure in asked.items():
-        try:
-            measures[title] = measure()
-        except NotTestable as reason:
-            reasons[title] = str(reason)
-    if reasons and not measures:
-        raise NotTestable("; ".join(dict.fromkeys(reasons.values())))
-    return Answer(measures, reasons)

@@ -6,20 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from analysis import reading, statistics
 from analysis.beyond import admission
-from analysis.beyond.admission import Admission
-from analysis.claims.measures import BASE, CHANCE, NotTestable
+from analysis.claims import BASE, CHANCE
+from analysis.claims.measures import NotTestable
+from analysis.probes import Probes
+from analysis.probes import read as read_probes
 from analysis.results import AVERAGE, on_seeds
 from analysis.study import Base, Block, Cell, Study, load
-from bapo.store.files import STEPS, SUMMARY
+from bapo.store.files import SUMMARY
 
 if TYPE_CHECKING:
     import pandas as pd
+
+Made = TypeVar("Made")
+Read = TypeVar("Read", reading.Outcomes, reading.Curve)
 
 
 def load_studies(files: Sequence[Path]) -> dict[str, Study]:
@@ -68,94 +73,76 @@ def finished(cell: Cell | Base, evaluated: bool) -> bool:
 class View:
     """One task and model with the finished runs of it.
 
-    kept: what was read of runs, once for all claims; read: the run directories that a query looked at;
-    problems: those of every set that a query looked at; what it compares must have the same ones.
+    kept: what was read of runs, once for all claims; problems: those of every set that a query looked at; what it
+    compares must have the same ones.
     """
 
     block: Block
     study: Study
-    kept: dict[tuple[Any, ...], Any]
-    read: set[str] = field(default_factory=set)
+    kept: dict[tuple[str, ...], Any]
     problems: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def title(self, method: str) -> str:
-        if method in (BASE, CHANCE):
-            return {BASE: "the base", CHANCE: "the unchanged base"}[method]
-        return self.block.plain_title(method)
+        known = {BASE: "the base", CHANCE: "the unchanged base"}
+        return known.get(method) or self.block.plain_title(method)
 
     def seeds(self, *methods: str) -> int:
         return min(len(self.block.methods[m]) for m in methods if m not in (BASE, CHANCE))
 
-    def _once(self, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-        if key not in self.kept:
-            self.kept[key] = make()
-        return self.kept[key]
-
-    def cells(self, method: str) -> tuple[Cell, ...]:
-        cells = self.block.methods[method]
-        self.read.update(str(c.run) for c in cells)
-        return cells
-
-    # ------------------------------------------------------------------ files
-    def accuracy(self, method: str, column: str = AVERAGE) -> list[np.ndarray]:
-        """Problems' means [S, n] of one benchmark (its name or the paper's column that it stands for), or of each."""
-        base = self.block.base
-        if method == BASE and (base is None or not finished(base, True)):
-            raise NotTestable("the base model has not been evaluated")
-        cells: Sequence[Cell | Base] = (base,) if method == BASE and base else self.cells(method)
-        tables = []
-        for name in self._benchmarks(column):
-            key = ("eval", name, *(str(c.run) for c in cells))
-            problems, table = self._once(key, partial(self._evaluated, cells, name))
-            self.require_same(method, name, problems)
-            tables.append(table)
-        return tables
-
-    def paired(self, a: str, b: str, column: str = AVERAGE) -> tuple[list[np.ndarray], list[np.ndarray], int]:
-        """Return :meth:`accuracy` of two methods on the seeds that both have, in their order, and how many."""
-        seeds = {m: [c.seed for c in self.block.methods[m]] for m in (a, b)}
-        common = sorted(set(seeds[a]) & set(seeds[b]))
+    def common_seeds(self, a: str, b: str) -> list[int]:
+        """Return the seeds that two methods share. Raises NotTestable without one."""
+        common = sorted(set.intersection(*({c.seed for c in self.block.methods[m]} for m in (a, b))))
         if not common:
             raise NotTestable(f"{self.title(a)} and {self.title(b)} have no training seed in common")
-        x, y = (on_seeds(self.accuracy(m, column), seeds[m], common) for m in (a, b))
-        return x, y, len(common)
+        return common
 
-    def _evaluated(self, cells: Sequence[Cell | Base], benchmark: str) -> tuple[tuple[str, ...], np.ndarray]:
-        outcomes = reading.evaluations(cells, benchmark, self.study)
-        return outcomes.problems, outcomes.correct.mean(axis=2)
+    def _once(self, what: str, cells: Sequence[Cell | Base], make: Callable[[], Made]) -> Made:
+        key = (what, *(str(c.run) for c in cells))
+        if key not in self.kept:
+            self.kept[key] = make()
+        made: Made = self.kept[key]
+        return made
 
     def require_same(self, method: str, name: str, problems: tuple[str, ...]) -> None:
         """Raises NotTestable where another method of the query has other problems of the set ``name``."""
         if self.problems.setdefault(name, problems) != problems:
             raise NotTestable(f"the runs of {self.title(method)} have other problems of {name} than those beside them")
 
-    def _benchmarks(self, column: str) -> list[str]:
+    # ------------------------------------------------------------------ files
+
+    def _benchmarks(
+        self, method: str, column: str, cells: Sequence[Cell | Base], read: Callable[..., Read]
+    ) -> list[Read]:
+        """Read one benchmark (its name or the paper's column that it stands for), or each."""
         names = [name for name, _ in self.block.benchmarks if column in (AVERAGE, name, self.block.roles.get(name))]
         if not names:
             raise NotTestable(f"there is no benchmark {column} at this scale")
-        return names
+        found = [self._once(f"{read.__name__} {name}", cells, partial(read, cells, name, self.study)) for name in names]
+        for name, one in zip(names, found, strict=True):
+            self.require_same(method, name, one.problems)
+        return found
 
-    def curves(self, method: str, column: str = AVERAGE) -> list[reading.Curve]:
-        """Return the kept checkpoints of all seeds on one benchmark, or on each."""
-        cells = self.cells(method)
+    def accuracy(self, method: str, column: str = AVERAGE, seeds: Sequence[int] | None = None) -> list[np.ndarray]:
+        """Problems' means [S, n] of one benchmark or of each. seeds: of these alone, in their order."""
+        base = self.block.base
+        if method == BASE and (base is None or not finished(base, True)):
+            raise NotTestable("the base model has not been evaluated")
+        cells: Sequence[Cell | Base] = (base,) if method == BASE and base else self.block.methods[method]
+        tables = [o.correct.mean(axis=2) for o in self._benchmarks(method, column, cells, reading.evaluations)]
+        return tables if seeds is None else on_seeds(tables, [c.seed for c in self.block.methods[method]], seeds)
+
+    def curves(self, method: str) -> list[reading.Curve]:
+        """Return the kept checkpoints of all seeds on each benchmark."""
+        cells = self.block.methods[method]
         if not all((c.run / "curve" / SUMMARY).exists() for c in cells):
             raise NotTestable(f"the checkpoints of {self.title(method)} have not been evaluated (curve/)")
-        curves = []
-        for name in self._benchmarks(column):
-            key = ("curve", name, *(str(c.run) for c in cells))
-            curves.append(self._once(key, partial(reading.curves, cells, name, self.study)))
-            self.require_same(method, name, curves[-1].problems)
-        return curves
-
-    def steps(self, method: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
-        """steps.parquet of each seed, in the order of the steps."""
-        return self.tables(method, STEPS, columns)
+        return self._benchmarks(method, AVERAGE, cells, reading.curves)
 
     def tables(self, method: str, name: str, columns: Sequence[str]) -> dict[int, pd.DataFrame]:
         """Columns of one table of each seed. Raises NotTestable where the runs do not record one of them."""
         frames = {}
-        for cell in self.cells(method):
-            frame = self._once((name, str(cell.run)), partial(reading.table, cell, name, self.study))
+        for cell in self.block.methods[method]:
+            frame = self._once(name, [cell], partial(reading.table, cell, name, self.study))
             missing = [c for c in columns if c not in frame]
             if missing:
                 raise NotTestable(f"{cell.run / name} has no column '{missing[0]}'")
@@ -164,21 +151,24 @@ class View:
 
     def totals(self, method: str) -> dict[int, dict[str, float]]:
         """Return the cost ledger of each seed (summary.json)."""
-        cells = self.cells(method)
-        key = ("totals", *(str(c.run) for c in cells))
-        return self._once(key, lambda: {c.seed: reading.summary(c.run, self.study).get("totals", {}) for c in cells})
+        cells = self.block.methods[method]
+        summaries = {c.seed: self._once(SUMMARY, [c], partial(reading.summary, c.run, self.study)) for c in cells}
+        return {seed: summary.get("totals", {}) for seed, summary in summaries.items()}
 
-    def admissions(self, method: str) -> list[Admission]:
+    def admissions(self, method: str) -> list[admission.Admission]:
         """X2's admission beside that of an unchanged policy. Raises NotTestable where nothing was re-evaluated."""
-        cells = self.cells(method)
-        key = ("admissions", *(str(c.run) for c in cells))
-        runs = self._once(key, lambda: admission.of_method(self.block, method, self.study))
-        if not runs:
+
+        def measured() -> list[admission.Admission]:
+            runs = admission.of_method(self.block, method, self.study)
+            return admission.admissions(runs) if runs else []
+
+        found = self._once("admissions", self.block.methods[method], measured)
+        if not found:
             raise NotTestable(f"the runs of {self.title(method)} re-evaluate no stored prompt")
-        return self._once((*key, "measured"), lambda: admission.admissions(runs))
+        return found
 
     def config(self, method: str) -> dict[str, Any]:
-        return reading.config(self.cells(method)[0], self.study)
+        return reading.config(self.block.methods[method][0], self.study)
 
     def setting(self, method: str, section: str, key: str) -> Any:
         """Return a value of a method's configuration. Raises NotTestable where it has none."""
@@ -187,10 +177,10 @@ class View:
             raise NotTestable(f"{self.title(method)}: config.yaml has no {section}.{key}")
         return value
 
-    def probes(self, method: str, probed: str) -> dict[int, pd.DataFrame]:
-        cells = self.cells(method)
-        key = ("probe", probed, *(str(c.run) for c in cells))
-        return self._once(key, lambda: reading.probes(self.block, method, self.study, probed))
+    def probes(self, method: str, probed: str) -> Probes:
+        return self._once(
+            f"probe {probed}", self.block.methods[method], lambda: read_probes(self.block, method, self.study, probed)
+        )
 
 
 def points(tables: Sequence[np.ndarray]) -> float:

@@ -20,11 +20,6 @@ def function(name: str) -> Any:
     return getattr(import_module(f"analysis.{products.FIGURES[name].made_by}"), name)
 
 
-def of_study(name: str) -> list[str]:
-    """Return the figures drawn from a study's runs; for a study file that names none of ours, those of Table 1."""
-    return products.figures_of(name) or products.figures_of(products.MAIN)
-
-
 def draw(name: str, study: Study, out: Path, stem: str = "") -> list[Path]:
     """Write NAME.pdf, NAME.png, NAME.svg and NAME.csv to ``out``. stem: not NAME.
 

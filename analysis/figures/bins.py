@@ -3,7 +3,7 @@ and 15)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,25 +22,11 @@ SHOWN = ("grpo", "dapo", "bapo")
 #: matrices of Figure 15 in a row
 STEPS = 4
 WITHIN, ACROSS = "within a run", "across seeds"  # where rows and columns of a matrix come from
-FAIR_MOVES = (
-    "Across seeds: the same between the base in another seed's probe and the trained model in the seed's own probe; "
-    "unchanged base: between the base in another seed's probe and the base in the seed's own, which is what sampling "
-    "alone shows. Both have independent random numbers on their two sides. The probes of one run can share theirs, and "
-    "an unchanged model would then not move at all, so the number within a run has no fair chance level."
-)
-FAIR_SHARES = (
-    "That count has no fair chance level: the probes of one run can share their random numbers, and an unchanged model "
-    "would then repeat its answers. Across seeds: of the prompts at 0/{samples} in ANOTHER seed's probe of the base, "
-    "the share with a correct answer at the last step of the seed's own run; unchanged base: with a correct answer of "
-    "the base in the seed's own probe, which is what sampling it again shows. What training did is the difference."
-)
-FAIR_MATRICES = (
-    "Row: a prompt's bin in ANOTHER seed's probe of the base (step 0), column: its bin in the seed's own probe at the "
-    "step; mean number of prompts over the ordered pairs of seeds, rounded (below one half: empty). First matrix of a "
-    "row: the base against itself; it is unchanged, so whatever lies beside the outlined diagonal there is sampling, "
-    "and the other matrices are to be compared with it. The paper takes both bins from one run (in the CSV file: "
-    "within a run), where an unchanged base can stay wholly on the diagonal, as the probes of one run can share their "
-    "random numbers."
+CHANCE = (
+    "Across seeds: from the base in ANOTHER seed's probe to the seed's own probe, of the trained model or, unchanged "
+    "base, of the base again: what sampling alone shows. What training did is the difference. The probes of one run "
+    "can share their random numbers, and an unchanged model would then repeat its answers: within a run there is no "
+    "fair chance level. "
 )
 
 
@@ -71,19 +57,10 @@ def bins(
     )
 
 
-def chance_words(parts: Sequence[tuple[str, Probes]], fair: str) -> str:
-    """Return the caption's part on chance: ``fair`` where seeds can be compared, else why they cannot be.
-
-    parts: (what a reader calls it, its probes) of every part of the figure.
-    """
-    lacking: dict[str, list[str]] = {}
-    for name, found in parts:
-        if found.obstacle:
-            lacking.setdefault(found.obstacle, []).append(name)
-    if sum(map(len, lacking.values())) == len(parts):
-        return f"There is no fair chance level here ({'; '.join(lacking)}). "
-    missing = "".join(f"No fair chance level for {', '.join(names)} ({why}). " for why, names in lacking.items())
-    return f"{fair} {missing}"
+def chance(read: Iterable[Probes]) -> str:
+    """Return the caption's part on chance, with why seeds cannot be compared where they cannot be."""
+    obstacles = dict.fromkeys(found.obstacle for found in read if found.obstacle)
+    return CHANCE + (f"Not shown: {'; '.join(obstacles)}. " if obstacles else "")
 
 
 # ------------------------------------------------------------------------------------------------ Figure 1
@@ -99,8 +76,8 @@ def figure1_accuracy_groups(study: Study) -> tuple[Figure, pd.DataFrame]:
     caption = (
         f"A fixed set of training prompts by the number of correct answers out of {next(iter(read.values())).samples} "
         f"before and after training, mean over {frames.seed_words(study.blocks)}, lines from lowest to highest seed. "
-        "Moved within a run: half the sum of the differences, at least this share of the prompts has changed its "
-        f"group. {chance_words([(b.title, found) for (b, _), found in read.items()], FAIR_MOVES)}{study.note}"
+        "Moved: half the sum of the differences, at least this share of the prompts has changed its group. "
+        f"{chance(read.values())}{study.note}"
     )
     fig, panels = style.grid(caption, len(parts), 1, 2.8)
     for axes, ((block, method), frame) in zip(panels, parts.items(), strict=True):
@@ -128,11 +105,10 @@ def _groups(axes: Axes, block: Block, method: str, frame: pd.DataFrame) -> None:
     for i, (step, label, colour) in enumerate(looks):
         counts = frames.of(frame, step=step).groupby("correct")["prompts"].agg(["mean", "min", "max"])
         place = counts.index + 0.4 * (i - 0.5)
-        axes.bar(place, counts["mean"], 0.38, color=colour, label=label)
-        if frame["seed"].nunique() > 1:
-            axes.vlines(place, counts["min"], counts["max"], color="#333333", linewidth=0.8)
-        for x, mean, top in zip(place, counts["mean"], counts["max"], strict=True):
-            axes.annotate(f"{mean:.0f}", (x, top), (0, 2), textcoords="offset points", ha="center", fontsize=6.5)
+        spread = [counts["mean"] - counts["min"], counts["max"] - counts["mean"]]
+        look: dict[str, Any] = {"error_kw": {"linewidth": 0.8}, "color": colour, "label": label}
+        bars = axes.bar(place, counts["mean"], 0.38, yerr=spread, **look)
+        axes.bar_label(bars, fmt="%.0f", padding=2, fontsize=6.5)
     axes.set_xticks(range(samples + 1), [f"{i}/{samples}" for i in range(samples + 1)])
     axes.grid(axis="x", visible=False)
     axes.set_xlabel("correct answers of a prompt")
@@ -166,13 +142,11 @@ def _tracking(study: Study) -> tuple[Figure, pd.DataFrame]:
     read = {(b, m): probes.read(b, m, study) for b in study.blocks for m in b.methods}
     parts = {(b, m): _improvements(b, m, found) for (b, m), (found) in read.items()}
     samples = next(iter(read.values())).samples
-    named = [(f"{b.plain_title(m)} on {b.title}", found) for (b, m), found in read.items()]
     caption = (
         f"A fixed set of training prompts by the number of correct answers out of {samples}, of the base and during "
         f"training, mean over {frames.seed_words(study.blocks)}; red: no correct answer. Above the bars: share of the "
         f"base's 0/{samples} prompts with at least one correct answer at the last step (lowest to highest seed). "
-        "Within a run, as the paper counts: base and last step of the same run. "
-        f"{chance_words(named, FAIR_SHARES.format(samples=samples))}{study.note}"
+        f"Within a run: as the paper counts. {chance(read.values())}{study.note}"
     )
     across = max(len(b.methods) for b in study.blocks)
     fig, panels = style.grid(caption, across * len(study.blocks), across, 2.5)
@@ -255,14 +229,13 @@ def figure15_migration(study: Study) -> tuple[Figure, pd.DataFrame]:
     study = frames.part(study, methods=[method])
     read = {b: probes.read(b, method, study) for b in study.blocks}
     parts = {b: _migrations(b, method, found) for b, found in read.items()}
-    own = any(found.obstacle for found in read.values())
     caption = (
         f"{study.blocks[0].plain_title(method)}: training prompts by correct answers out of "
         f"{next(iter(read.values())).samples}, before training (row) and now (column), "
-        f"{frames.seed_words(study.blocks, [method])}; colour: share of the row. Below the outlined diagonal (lower "
-        "left): worse than before; above: better. "
-        f"{'Row: bin at step 0, column: at the step, both in one run, mean over seeds. ' if own else ''}"
-        f"{chance_words([(b.title, found) for b, found in read.items()], FAIR_MATRICES)}{study.note}"
+        f"{frames.seed_words(study.blocks, [method])}; colour: share of the row. Below the diagonal (lower left): "
+        "worse than before; above: better. "
+        "Mean over the ordered pairs of seeds, or over runs where there are none; rounded, below one half: empty. "
+        f"{chance(read.values())}{study.note}"
     )
     fig, panels = style.grid(caption, STEPS * len(parts), STEPS, 1.95)
     for i, (block, frame) in enumerate(parts.items()):
@@ -313,9 +286,7 @@ def _matrix(axes: Axes, title: str, cells: pd.DataFrame) -> None:
     totals, g = counts.sum(axis=1, keepdims=True), len(counts) - 1
     share = np.divide(counts, totals, out=np.zeros(counts.shape), where=totals > 0)
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    edges = np.repeat(np.arange(g + 2) - 0.5, 2)
-    for x, y in ((edges[1:], edges[:-1]), (edges[:-1], edges[1:])):
-        axes.plot(x, y, color=style.VERMILLION, linewidth=0.6)
+    axes.plot([-0.5, g + 0.5], [-0.5, g + 0.5], color=style.VERMILLION, linewidth=0.6)
     for (row, column), n in np.ndenumerate(counts):
         if n >= 0.5:
             colour = "white" if share[row, column] > 0.55 else "#222222"

@@ -43,17 +43,15 @@ def training_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw the mean reward of the fresh rollouts of every method, a panel a task and model."""
     study = frames.part(study)
     frame, window = frames.smoothed(study, ["reward_mean"])
-    chooses = any("mopps" in b.methods for b in study.blocks)
     caption = (
         f"Mean reward of the fresh rollouts at each step, {frames.seed_words(study.blocks)} a method"
         f"{frames.averaged(window)}. Line: mean over seeds; band: lowest to highest seed. Methods with a delayed "
-        "rollout policy show that policy's reward. "
-        f"{'MoPPS chooses its prompts, so its reward is not on the same prompts as the rest. ' if chooses else ''}"
+        "rollout policy show that policy's reward; MoPPS chooses its prompts, so its reward is on other ones. "
         f"{study.note}"
     )
     fig, panels = style.grid(caption, len(study.blocks), 1, 2.5)
     for axes, block in zip(panels, study.blocks, strict=True):
-        lines(axes, frames.of(frame, task=block.task, model=block.model), block, "smoothed")
+        lines(axes, frames.of_block(frame, block), block, "smoothed")
         style.title(axes, block.title)
         axes.set_ylabel("mean reward")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -68,25 +66,16 @@ def figure11_dynamics(study: Study) -> tuple[Figure, pd.DataFrame]:
     """Draw a row a task and model, a column a measure."""
     study = frames.part(study, methods=SHOWN)
     frame, window = frames.smoothed(study, list(MEASURES))
-    there = set(zip(frame["task"], frame["model"], frame["method"], frame["measure"], strict=True))
-    missing = {
-        f"{name.partition(' (')[0]} of {b.plain_title(m)}"
-        for b in study.blocks
-        for m in b.methods
-        for column, name in MEASURES.items()
-        if (b.task, b.model, m, column) not in there
-    }
-    unrecorded = f"Not recorded: {', '.join(sorted(missing))}. " if missing else ""
     caption = (
         "Of each step: mean reward and length of the fresh rollouts, and the policy's mean entropy over the tokens of "
         f"the training batch, which methods choose differently. Mean over {frames.seed_words(study.blocks)}"
         f"{frames.averaged(window)}; band: lowest to highest seed. A delayed rollout policy (BAPO's) shows its own "
-        f"reward and length. {unrecorded}{study.note}"
+        f"reward and length. A run that recorded no such measure has no line. {study.note}"
     )
     fig, panels = style.grid(caption, len(study.blocks) * len(MEASURES), len(MEASURES), 1.8)
     parts = [(b, column, name) for b in study.blocks for column, name in MEASURES.items()]
     for axes, (block, column, name) in zip(panels, parts, strict=True):
-        lines(axes, frames.of(frame, task=block.task, model=block.model, measure=column), block, "smoothed")
+        lines(axes, frames.of_block(frame, block, measure=column), block, "smoothed")
         style.title(axes, f"{block.task_title}\n{block.model_title}: {name}")
     style.legend(fig, panels)
     return fig, frame[["task", "model", "method", "seed", "step", "measure", "value", "smoothed"]]
@@ -106,15 +95,14 @@ def figure9_cumulative_rollouts(study: Study) -> tuple[Figure, pd.DataFrame]:
             sums = np.cumsum(values, axis=1).astype(np.int64)
             rows.append(frames.by_seed(block, m, steps, {"cumulative_rollouts": sums}))
     frame = pd.concat(rows, ignore_index=True)
-    compared = any("grpo" in b.methods for b in study.blocks)
     caption = (
         "Responses generated up to each step: fresh rollouts, those that dynamic sampling throws away, and "
         f"re-evaluations; mean over {frames.seed_words(study.blocks)}, band: lowest to highest seed. "
-        f"{'In brackets: times GRPO. ' if compared else ''}{study.note}"
+        f"In brackets: times GRPO. {study.note}"
     )
     fig, panels = style.grid(caption, len(study.blocks), max(2, min(3, len(study.blocks))))
     for axes, block in zip(panels, study.blocks, strict=True):
-        here = frames.of(frame, task=block.task, model=block.model)
+        here = frames.of_block(frame, block)
         ends = here.groupby(["method", "seed"])["cumulative_rollouts"].max().groupby("method").mean()
         labels = {
             m: f"{block.plain_title(m)} {text.thousands(ends[m])}"
@@ -160,28 +148,20 @@ def figure5_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
         for pair in pairs or [tuple(block.methods)]:
             title = " and ".join(block.plain_title(m) for m in reversed(pair))
             panels.append(Panel(block, _benchmark(block, AIME), pair, title))
-    return _draw(panels, study, _on(panels))
+    return _draw(panels, study)
 
 
 def figure12_test_curves(study: Study) -> tuple[Figure, pd.DataFrame]:
     """GRPO, DAPO and BAPO, a panel a task and model, on what stands for AMC, CD-4 and the Geometry3K test."""
     study = _part(study, SHOWN)
-    panels = []
-    for block in study.blocks:
-        benchmark = _benchmark(block, BENCHMARKS.get(block.task, ""))
-        panels.append(Panel(block, benchmark, tuple(block.methods), f"{block.title}\n{_name(block, benchmark)}"))
-    return _draw(panels, study, "")
+    named = {b: _benchmark(b, BENCHMARKS.get(b.task, "")) for b in study.blocks}
+    return _draw([Panel(b, name, tuple(b.methods), b.title) for b, name in named.items()], study)
 
 
 def figure16_ppo(study: Study) -> tuple[Figure, pd.DataFrame]:
     """PPO and BA-PPO on what stands for AIME 2024, a star at each one's highest point."""
     study = _part(study, tuple(MARKERS))
-    panels = [Panel(b, _benchmark(b, AIME), tuple(b.methods), b.title) for b in study.blocks]
-    caption = (
-        f"{_on(panels)}Star: the highest point of a curve, chosen on the test problems themselves: on new problems the "
-        "same checkpoint would mostly lie lower. "
-    )
-    return _draw(panels, study, caption, stars=True)
+    return _draw([Panel(b, _benchmark(b, AIME), tuple(b.methods), b.title) for b in study.blocks], study, stars=True)
 
 
 def _part(study: Study, methods: Sequence[str]) -> Study:
@@ -207,59 +187,56 @@ def _name(block: Block, benchmark: str) -> str:
     title, role = dict(block.benchmarks)[benchmark], block.roles.get(benchmark, benchmark)
     printed = paper.match(block.task, block.model, block.paper_model)
     theirs = printed.columns.get(role, role) if printed else role
-    return title if role == benchmark or theirs == title else f"{title} (for {theirs})"
-
-
-def _on(panels: Sequence[Panel]) -> str:
-    names = dict.fromkeys(f"{p.block.title}: {_name(p.block, p.benchmark)}" for p in panels)
-    return f"{'; '.join(names)}. "
+    return title if theirs in (benchmark, title) else f"{title} (for {theirs})"
 
 
 def _rows(panel: Panel, method: str, study: Study) -> pd.DataFrame:
-    """Return a method's accuracy on the panel's benchmark in percent: a row a step, a column a seed."""
+    """Return a method's accuracy on the panel's benchmark in percent, a row a step."""
     import pandas as pd
 
     curve = reading.curves(panel.block.methods[method], panel.benchmark, study)
     accuracy = 100 * curve.accuracy
     means = [statistics.mean_over_seeds(accuracy[:, t]).problems for t in range(len(curve.steps))]
-    best = int(np.argmax([e.mean for e in means]))
-    rows = [
+    highest = int(np.argmax([e.mean for e in means]))
+    return pd.DataFrame(
         {
             **panel.block.keys(method),
             "benchmark": panel.benchmark,
-            "step": step,
-            "accuracy": means[t].mean,
-            "low": means[t].low,
-            "high": means[t].high,
-            "highest": t == best,
+            "step": curve.steps,
+            "accuracy": [e.mean for e in means],
+            "low": [e.low for e in means],
+            "high": [e.high for e in means],
+            "highest": [t == highest for t in range(len(means))],
             "problems": len(curve.problems),
             "samples": curve.samples,
-            **{f"seed_{c.seed}": accuracy[s, t].mean() for s, c in enumerate(panel.block.methods[method])},
+            **{f"seed_{c.seed}": a.mean(axis=1) for c, a in zip(panel.block.methods[method], accuracy, strict=True)},
         }
-        for t, step in enumerate(curve.steps)
-    ]
-    first = ["task", "model", "benchmark", "method"]
-    frame = pd.DataFrame(rows)
-    return frame[[*first, *(c for c in frame if c not in first)]]
+    )
 
 
-def _draw(panels: Sequence[Panel], study: Study, extra: str, stars: bool = False) -> tuple[Figure, pd.DataFrame]:
+def _draw(panels: Sequence[Panel], study: Study, stars: bool = False) -> tuple[Figure, pd.DataFrame]:
+    """Draw a panel each. stars: at the highest point of a curve, and markers."""
     import pandas as pd
 
     data = {(p, m): _rows(p, m, study) for p in panels for m in p.methods}
     frame = pd.concat(data.values(), ignore_index=True).drop_duplicates(ignore_index=True)
-    caption = (
-        f"{extra}Accuracy of the kept checkpoints, {' or '.join(map(str, sorted(set(frame['samples']))))} samples a "
-        f"problem; step 0: before training. Thick: mean over {frames.seed_words(study.blocks)}; thin: each seed; band: "
-        f"95% interval of the mean for new problems, these trained models given. {study.note}"
+    star = (
+        "Star: the highest point of a curve, chosen on the test problems themselves: on new problems the same "
+        "checkpoint would mostly lie lower. "
     )
-    fig, axes_of = style.grid(caption, len(panels), max(2, min(3, len(panels))))
+    caption = (
+        f"Accuracy of the kept checkpoints, {' or '.join(map(str, sorted(set(frame['samples']))))} samples a problem; "
+        f"step 0: before training. Thick: mean over {frames.seed_words(study.blocks)}; thin: each seed; band: 95% "
+        f"interval of the mean for new problems, these trained models given. {star if stars else ''}{study.note}"
+    )
+    across = max(2, min(3, len(panels)))
+    fig, axes_of = style.grid(caption, len(panels), across)
     for axes, p in zip(axes_of, panels, strict=True):
         for method in p.methods:
             _curve(axes, p, method, data[p, method], stars)
         style.step_axis(axes, max(int(data[p, m]["step"].max()) for m in p.methods))
-        style.title(axes, p.title)
-    for axes in axes_of[:: max(2, min(3, len(panels)))]:
+        style.title(axes, f"{p.title}\n{_name(p.block, p.benchmark)}")
+    for axes in axes_of[::across]:
         axes.set_ylabel("accuracy, %")
     if len({(p.block.task, p.block.model, p.benchmark) for p in panels}) == 1:  # the same numbers: one scale
         style.same_scale(axes_of)

@@ -88,6 +88,11 @@ def of(frame: pd.DataFrame, **chosen: object) -> pd.DataFrame:
     return frame
 
 
+def of_block(frame: pd.DataFrame, block: Block, **chosen: object) -> pd.DataFrame:
+    """Return the rows of a block, as :func:`of`."""
+    return of(frame, task=block.task, model=block.model, **chosen)
+
+
 def wide(frame: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return a row a step, a column a seed."""
     return frame.pivot(index="step", columns="seed", values=column)

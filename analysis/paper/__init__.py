@@ -36,16 +36,15 @@ class Cell:
         return 0.5 * 10.0**-self.digits
 
 
-def parse(text: Any) -> Cell | None:
+def parse(text: str) -> Cell | None:
     """ "62.90" -> 62.90 with two digits; "677k" -> 677000 with -3; what is no number -> None."""
-    plain = str(text).strip()
-    body = plain.removesuffix("k")
+    body = text.removesuffix("k")
     try:
         value = float(body)
     except ValueError:
         return None
     digits = len(body.partition(".")[2])
-    return Cell(plain, value * 1000, digits - 3) if body != plain else Cell(plain, value, digits)
+    return Cell(text, value * 1000, digits - 3) if body != text else Cell(text, value, digits)
 
 
 # ------------------------------------------------------------------------------------------------ tables
@@ -59,6 +58,7 @@ class Row(BaseModel):
     """One method's row; every other field is a column's printed text. underlined: columns with a line under them."""
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, str | None]
 
     method: str
     title: str
@@ -67,20 +67,13 @@ class Row(BaseModel):
     @property
     def printed(self) -> dict[str, str]:
         """Return the text of each column that has one."""
-        texts = {name: str(value).strip() for name, value in (self.model_extra or {}).items() if value is not None}
+        texts = {name: (text or "").strip() for name, text in (self.model_extra or {}).items()}
         return {name: text for name, text in texts.items() if text not in NOTHING}
 
     @property
     def cells(self) -> dict[str, Cell]:
         """Return the number of each column that has one."""
         return {name: cell for name, text in self.printed.items() if (cell := parse(text))}
-
-    @model_validator(mode="after")
-    def _is_text(self) -> Row:
-        for name, value in (self.model_extra or {}).items():
-            if isinstance(value, bool | float):
-                raise ValueError(f"{name}={value}: write it as it is printed, in quotation marks")
-        return self
 
 
 class Block(Strict):
@@ -107,7 +100,7 @@ class Block(Strict):
 
     def value(self, method: str, column: str) -> float | None:
         """Return the same as a number; "677k" is 677000."""
-        cell = parse(self.printed(method, column))
+        cell = parse(self.printed(method, column) or "")
         return cell.value if cell else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from analysis import reading, results, text
 from analysis.beyond import bases
 from analysis.page import Page, Table, at_scale
 from analysis.products import compared_file
-from analysis.results import AVERAGE, Against, Result
+from analysis.results import AVERAGE, Comparison, Result
 from analysis.study import Block, Study
 from analysis.tables import table3
 
@@ -29,10 +29,10 @@ class Compared:
     block: Block
     rows: tuple[Result, ...]  # the base model, the reference, the others
     reference: str
-    against: Mapping[str, Mapping[str, Against]]
-    changed: Mapping[str, tuple[str, ...]]
-    short: Mapping[str, tuple[int, ...]]  # method -> seeds whose run ended before it had used its budget
-    over_base: Mapping[str, Mapping[str, Against]] = field(default_factory=dict)  # column -> method, likewise
+    against: Mapping[str, Mapping[str, Comparison]]
+    over_base: Mapping[str, Mapping[str, Comparison]]  # likewise
+    changed: Mapping[str, Sequence[str]]
+    short: Mapping[str, Sequence[int]]  # method -> seeds whose run ended before it had used its budget
 
 
 def seeds_of(seeds: Sequence[int]) -> str:
@@ -42,43 +42,37 @@ def seeds_of(seeds: Sequence[int]) -> str:
 
 def compare(block: Block, study: Study) -> Compared:
     """Return every row of a block against the study's reference, as Table 1 compares two rows."""
-    results_of = {r.method: r for r in results.collect(block, study)}
-    first = [m for m in (results.BASE, study.reference) if m in results_of]
-    rows = tuple(results_of[m] for m in [*first, *(m for m in results_of if m not in first)])
-    columns = [name for name, _ in results.columns(block)]
-    against, over = (
-        {name: results.against(rows, results_of[beside], name) for name in columns if beside in results_of}
+    rows = results.collect(block, study)
+    rows.sort(key=lambda r: (not r.is_base, r.method != study.reference))
+    of = {r.method: r for r in rows}
+    against, over_base = (
+        {name: results.against(rows, of[beside], name) for name, _ in results.columns(block) if beside in of}
         for beside in (study.reference, results.BASE)
     )
-    short = {method: tuple(reading.short_of_budget(cells, study)) for method, cells in block.methods.items()}
-    return Compared(block, rows, study.reference, against, changes(block, study), short, over)
+    short = {method: reading.short_of_budget(cells, study) for method, cells in block.methods.items()}
+    return Compared(block, tuple(rows), study.reference, against, over_base, changes(block, study), short)
 
 
 # ------------------------------------------------------------------------------------------------ what changed
 
 
-def changes(block: Block, study: Study) -> dict[str, tuple[str, ...]]:
+def changes(block: Block, study: Study) -> dict[str, Sequence[str]]:
     """method -> the options in which its runs' config.yaml differ from the reference's: "v: 5 -> 10".
 
     A method with another algorithm than the reference's differs in more than options can say: "another algorithm".
     Only options that both have are compared; a budget is compared in whole.
     """
-    configurations = table3.configurations(block, study)
-    if study.reference not in configurations:
-        return dict.fromkeys(configurations, ())
-    ours = next(iter(configurations[study.reference].values()))
-    changed = {}
-    for method, configs in configurations.items():
-        theirs = next(iter(configs.values()))
-        listed = []
-        if theirs.get("method.algorithm") != ours.get("method.algorithm"):
-            listed.append("another algorithm")
-        for key in ours:
-            named = key in table3.NAMES or key == "method.algorithm"
-            if key.split(".")[0] in COMPARED and not named and key in theirs and theirs[key] != ours[key]:
-                values = table3.shown(ours[key]), table3.shown(theirs[key])
-                listed.append(f"{key.removeprefix('method.')}: {values[0]} -> {values[1]}")
-        changed[method] = tuple(listed)
+    first = {m: next(iter(configs.values())) for m, configs in table3.configurations(block, study).items()}
+    ours = first.get(study.reference, {})
+    changed: dict[str, Sequence[str]] = {}
+    for method, theirs in first.items():
+        other = ours and theirs.get("method.algorithm") != ours.get("method.algorithm")
+        changed[method] = ["another algorithm"] * bool(other) + [
+            f"{key.removeprefix('method.')}: {table3.shown(value)} -> {table3.shown(theirs[key])}"
+            for key, value in ours.items()
+            if key.split(".")[0] in COMPARED and key not in (*table3.NAMES, "method.algorithm")
+            if key in theirs and theirs[key] != value
+        ]
     return changed
 
 
@@ -123,13 +117,13 @@ def table(compared: Compared) -> Table:
 def notes(study: Study) -> list[str]:
     seeds = [len(cells) for b in study.blocks for cells in b.methods.values()]
     return [
-        *([study.note] if study.note else []),
+        *study.notes,
         f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}; ±: half-width of the 95% interval for "
         "new problems; sd: between seeds. Avg: every benchmark with the same weight.",
         "Minus the reference: points with the 95% interval, paired by problem and by the seeds that both rows have "
         "(independent where they share none), not corrected; p: after Holm's correction for the rows of the block; "
         f"above, below: p below {results.LEVEL:.2g}; no real difference: none was found.",
-        text.what_varies(seeds),
+        text.VARIES,
         "Rollouts, updates, FLOPs (forward and backward): totals of a run, mean over seeds. Changed: options of the "
         "runs' config.yaml that differ from the reference's, of those that both have.",
     ]
@@ -173,7 +167,7 @@ def long_rows(compared: Compared) -> list[dict[str, Any]]:
     return rows
 
 
-def _difference(test: Against | None, name: str, *fields: str) -> dict[str, float | None]:
+def _difference(test: Comparison | None, name: str, *fields: str) -> dict[str, float | None]:
     columns = [name, *(f"{name}_{field}" for field in fields)]
     if test is None:
         return dict.fromkeys(columns)
@@ -185,10 +179,8 @@ def write(study: Study, out: Path) -> list[Path]:
     import pandas as pd
 
     blocks = [compare(block, study) for block in study.blocks]
-    kinds = [same for same in bases.groups(blocks, study) if bases.methods(same)]
-    rows = [row for c in blocks for row in long_rows(c)] + [row for same in kinds for row in bases.long_rows(same)]
-    frame = pd.DataFrame(rows)
+    tables, pooled = bases.over_bases(blocks, study)
+    rows = [row for c in blocks for row in long_rows(c)] + pooled
     heading = at_scale(f"Comparison: {study.title or study.name or 'these runs'}", study.scale)
-    tables = [*map(table, blocks), *map(bases.table, kinds)]
-    page = Page(heading, tables, notes(study))
-    return page.write(out, compared_file(study.name), frame)
+    page = Page(heading, [*map(table, blocks), *tables], notes(study))
+    return page.write(out, compared_file(study.name), pd.DataFrame(rows))

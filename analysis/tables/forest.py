@@ -103,8 +103,7 @@ def _figure(frame: pd.DataFrame, note: str) -> Figure:
             here = rows[rows["set"] == name]
             value, low, high = (here[column].astype(float) for column in columns)
             colour, marker = looks[name]
-            look = {"color": colour, "markersize": 4, "markeredgewidth": 1.3, "linewidth": 1.2, "label": name}
-            axes.errorbar(value, here["y"], xerr=[value - low, high - value], fmt=marker, **look)
+            style.whiskers(axes, value, here["y"], (low, high), color=colour, fmt=marker, label=name, capsize=0)
         axes.set_ylim(rows["y"].max() + 0.7, -0.7)
         axes.set_yticks([])
         axes.set_xlabel(title)

@@ -47,25 +47,16 @@ class Section:
     replays: dict[str, Replay]  # by method, of those that replay
 
     @staticmethod
-    def of(block: Block, study: Study, compared: bool = True) -> Section:
-        """compared: with what is said of rows beside each other; not of rows that are to change."""
+    def of(block: Block, study: Study) -> Section:
         rows, columns = results.collect(block, study), results.columns(block)
-        comparisons = {name: results.compare(rows, name) for name, _ in columns if compared}
+        comparisons = {name: results.compare(rows, name) for name, _ in columns}
         marks = {name: results.marks(rows, name, pairs) for name, pairs in comparisons.items()}
         printed = paper.match(block.task, block.model, block.paper_model)
-        replayed = replays(block, study) if compared else {}
-        return Section(block, rows, columns, comparisons, marks, printed, replayed)
+        return Section(block, rows, columns, comparisons, marks, printed, replays(block, study))
 
     def comparison(self, column: str, a: str, b: str) -> Comparison | None:
-        """a minus b, whichever way round the pair is kept."""
-        pairs = self.comparisons[column]
-        if (a, b) in pairs:
-            return pairs[(a, b)]
-        if (b, a) not in pairs:
-            return None
-        c = pairs[(b, a)]
-        problems, both = (statistics.Estimate(-e.mean, e.se, e.df) for e in (c.difference.problems, c.difference.both))
-        return Comparison(c.b, c.a, column, statistics.SeedDifference(problems, both, c.difference.falling), c.adjusted)
+        """Return a minus b."""
+        return results.between(self.comparisons[column], a, b)
 
     def printed(self, method: str, column: str) -> str | None:
         """Return the paper's number in a column of ours ("avg", "rollouts" and "type" among them), or None."""
@@ -75,68 +66,54 @@ class Section:
 # ------------------------------------------------------------------------------------------------ the page
 
 
-@dataclass(frozen=True)
-class Half:
-    """The columns of one task; its blocks (one a model) stand below each other."""
-
-    sections: tuple[Section, ...]
-
-    @property
-    def header(self) -> list[str]:
-        return ["Method", *(title for _, title in self.sections[0].block.benchmarks), *AVERAGES, *COSTS]
-
-    @property
-    def roles(self) -> list[str]:
-        """Return the paper's title of each column where ours differs, else ""."""
-        first = self.sections[0]
-        printed = first.paper.columns if first.paper else {}
-        roles = []
-        for name, title in first.block.benchmarks:
-            role = printed.get(first.block.roles.get(name, name), "")
-            roles.append("" if title.rstrip(".") == role.rstrip(".") else role)
-        return ["", *roles, *[""] * (len(self.header) - 1 - len(roles))]
-
-    @property
-    def align(self) -> str:
-        return "l" + "r" * (len(self.header) - 2) + "l"
-
-
-def parts(sections: Sequence[Section]) -> Iterator[tuple[str, list[Half]]]:
-    """Yield (title, halves) of every part that has runs."""
+def parts(sections: Sequence[Section]) -> Iterator[Table]:
+    """Yield a table of every part that has runs, the columns of its tasks beside each other."""
     by_task: dict[str, list[Section]] = {}
     for section in sections:
         by_task.setdefault(section.block.task, []).append(section)
     named = {task for _, tasks in PARTS for task in tasks}
-    others = [(by_task[task][0].block.task_title, (task,)) for task in by_task if task not in named]
+    others = [(of[0].block.task_title, (task,)) for task, of in by_task.items() if task not in named]
     for title, tasks in (*PARTS, *others):
-        if halves := [Half(tuple(by_task[task])) for task in tasks if task in by_task]:
-            yield title, halves
+        if halves := [by_task[task] for task in tasks if task in by_task]:
+            yield _table(title, halves)
 
 
-def page_table(title: str, halves: Sequence[Half], said: bool = True) -> Table:
-    """Return a part of the page. said: with sentences about each block below it."""
+def _table(title: str, halves: Sequence[Sequence[Section]]) -> Table:
+    """halves: of each task its blocks, one a model, which stand below each other; what is said of each stands below."""
     rows: list[Sequence[str | Cell]] = []
-    for block in zip_longest(*(half.sections for half in halves)):
+    for block in zip_longest(*halves):
         rows += [*([RULE] if rows else []), *_rows(halves, block)]
     return Table(
         title,
-        [column for half in halves for column in half.header],
+        [column for half in halves for column in _header(half)],
         rows,
-        " ".join(half.align for half in halves),
-        {s.block.title: table1_words.sentences(s) for half in halves for s in half.sections if said},
-        [role for half in halves for role in half.roles],
+        " ".join("l" + "r" * (len(_header(half)) - 2) + "l" for half in halves),
+        {s.block.title: table1_words.sentences(s) for half in halves for s in half},
+        [role for half in halves for role in _roles(half[0])],
         f"{title}: accuracy in percent, with the 95% interval and (small) the spread between seeds.",
     )
 
 
-def _rows(halves: Sequence[Half], block: Sequence[Section | None]) -> Iterator[list[str | Cell]]:
+def _header(half: Sequence[Section]) -> list[str]:
+    return ["Method", *(title for _, title in half[0].block.benchmarks), *AVERAGES, *COSTS]
+
+
+def _roles(section: Section) -> list[str]:
+    """Return the paper's title of each column where ours differs, else ""."""
+    block, printed = section.block, section.paper.columns if section.paper else {}
+    theirs = [(title, printed.get(block.roles.get(name, name), "")) for name, title in block.benchmarks]
+    roles = ["" if title.rstrip(".") == role.rstrip(".") else role for title, role in theirs]
+    return ["", *roles, *[""] * len((*AVERAGES, *COSTS))]
+
+
+def _rows(halves: Sequence[Sequence[Section]], block: Sequence[Section | None]) -> Iterator[list[str | Cell]]:
     """Yield the rows of one block of each half, methods beside each other; empty where a half has no such row."""
     results = [{r.method: r for r in s.rows} if s else {} for s in block]
-    methods = {m: None for rows in results for m in rows if m != BASE}
-    for method in ([BASE] if any(BASE in rows for rows in results) else []) + row_order(methods):
+    methods = {m: None for rows in results for m in rows}
+    for method in [m for m in methods if m == BASE] + row_order({m: None for m in methods if m != BASE}):
         ours, papers = list[str | Cell](), list[str | Cell]()
         for half, section, rows in zip(halves, block, results, strict=True):
-            empty = [""] * len(half.header)
+            empty = [""] * len(_header(half))
             row = rows.get(method)
             ours += _ours(section, row) if section and row else empty
             papers += (_papers(section, method) if section and row else []) or empty
@@ -167,8 +144,7 @@ def _papers(section: Section, method: str) -> list[Cell]:
 def write(study: Study, out: Path) -> list[Path]:
     """Write the table in every format; returns the files."""
     sections = [Section.of(block, study) for block in study.blocks]
-    tables = [page_table(title, halves) for title, halves in parts(sections)]
-    page = Page(at_scale("Table 1", study.scale), tables, table1_words.notes(sections, study))
+    page = Page(at_scale("Table 1", study.scale), list(parts(sections)), table1_words.notes(sections, study))
     averages, pairs = long_table(sections), differences(sections)
     files = page.write(out, "table1", averages, differences=pairs)
     return [*files, *forest.write(forest.data(averages, pairs), out, study.note)]

@@ -1,4 +1,4 @@
-"""What Table 1 shows, in sentences: BAPO's claims, what the baselines learn, what is replayed, how to read it."""
+"""What stands below Table 1: BAPO's claims, what the baselines learn, what is replayed, and how to read the table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from analysis import reading, results, text
 from analysis.results import AVERAGE, Comparison
-from analysis.study import Block, Cell, Study
+from analysis.study import Block, Cell, Study, plain
 from bapo.store.files import GROUPS
 
 if TYPE_CHECKING:
@@ -19,16 +19,56 @@ if TYPE_CHECKING:
 CLAIMS = (("bapo", "grpo"), ("bapo", "dapo"))
 #: methods whose gain over the base is stated
 LEARNERS = ("grpo", "dapo")
+CLAIM = "{a} minus {b}, Avg: {difference} points (95% interval {interval}, Holm-adjusted {p}): {verdict}. {each}."
+ROLLOUTS = " Rollouts: {times:.2f} times those of {b} ({ours} against {theirs})."
+PAPER = " The paper reports {points} points with {model}."
+LEARNED = "{title} minus base, Avg, over its seeds: {gains} points."
+REPLAYED = (
+    "Replayed responses, stored before the step or an expert's, as a share of all that were trained on, and the "
+    "steps that had any: {methods}. The rest was sampled in the step itself."
+)
+UNTUNED = "Hyper-parameters: the setting's for every row; no method is tuned at this scale."
+TUNED = (
+    "Hyper-parameters: chosen for every row by one protocol on held-out problems, with other seeds "
+    "(docs/tuning.md, tables/tuning.md). {rows}. All other rows keep the setting's values."
+)
+NOTES = (
+    "Accuracy in percent, mean over {seeds}, {samples} samples a problem, {problems}. ±: half-width of the 95% t "
+    "interval for new problems (problems are the clusters), the trained models given; it does not cover the variance "
+    "between training seeds. sd: standard deviation between seeds, where there are several. Avg: mean of a domain's "
+    "benchmarks, each with the same weight; SE: its standard error, sqrt(sum SE_b^2)/B. Rollouts: responses generated "
+    "in training, re-evaluations included, mean over seeds.",
+    "Bold: the best of a column, only where it is significantly above every other row; underlined: then the second, "
+    "only where it is significantly above all below it. Significant: paired t test on the same problems, error over "
+    "problems and training seeds, p below {level:.2g} after Holm's correction for all pairs of rows in that column "
+    "(within a model). No mark: no such difference was found. A row with one training seed is one trained model and "
+    "not its method: no difference with it is marked.",
+)
+PRINTED = (
+    "In italics: the numbers that the paper prints in Table 1 for {models}, in the column of the benchmark whose part "
+    f"ours plays; {text.MISSING}: it prints none."
+)
 
 
 def sentences(section: Section) -> list[str]:
     """Return everything that is said below a part of the table about one block."""
-    return claim_sentences(section) + learning_sentences(section) + replay_sentences(section)
+    rows = {r.method: r for r in section.rows}
+    lines = [_claim(section, c) for pair in CLAIMS if (c := section.comparison(AVERAGE, *pair))]
+    if results.BASE in rows:
+        start = rows[results.BASE].mean(AVERAGE).mean
+        for row in (rows[m] for m in LEARNERS if m in rows):
+            gains = sorted(100 * (v - start) for v in row.mean(AVERAGE).seed_means)
+            ends = " to ".join(map(text.signed, gains[:: max(1, len(gains) - 1)]))  # the worst and the best seed
+            lines.append(LEARNED.format(title=row.title.lstrip("+"), gains=ends))
+    replayed = [
+        f"{rows[m].title.lstrip('+')} {100 * r.share:.1f}% ({r.steps:.0f} of {r.of:.0f} steps)"
+        for m, r in section.replays.items()
+    ]
+    return lines + ([REPLAYED.format(methods=", ".join(replayed))] if replayed else [])
 
 
 def _interval(c: Comparison) -> str:
-    e = c.difference.tested
-    return f"{text.signed(100 * e.low)} to {text.signed(100 * e.high)}, {text.p_value(e.p)}"
+    return f"{text.interval(c.difference.tested)}, {text.p_value(c.difference.tested.p)}"
 
 
 def _verdict(c: Comparison, a: str, b: str) -> str:
@@ -39,47 +79,30 @@ def _verdict(c: Comparison, a: str, b: str) -> str:
     return f"{a} is significantly {'above' if c.difference.mean > 0 else 'below'} {b}"
 
 
-def claim_sentences(section: Section) -> list[str]:
-    """BAPO against GRPO and against DAPO: difference, interval, p, rollouts; and what the paper reports."""
-    lines = []
-    for a, b in CLAIMS:
-        c = section.comparison(AVERAGE, a, b)
-        if not c:
-            continue
-        name_a, name_b = (x.title.lstrip("+").replace(" (Ours)", "") for x in (c.a, c.b))
-        each = []
-        for column, title in section.block.benchmarks:
-            d = section.comparison(column, a, b)
-            assert d is not None
-            each.append(f"{title} {text.signed(100 * d.difference.mean)} ({_interval(d)})")
-        line = (
-            f"{name_a} minus {name_b}, Avg: {text.signed(100 * c.difference.mean)} points "
-            f"(95% interval {_interval(c)}, Holm-adjusted {text.p_value(c.adjusted)}): {_verdict(c, name_a, name_b)}."
-        )
-        line += f" {'; '.join(each)}."
-        rollouts = [x.costs["rollouts"] for x in (c.a, c.b)]
-        if all(np.isfinite(rollouts)) and rollouts[1] > 0:
-            amounts = f"{text.thousands(rollouts[0])} against {text.thousands(rollouts[1])}"
-            line += f" Rollouts: {rollouts[0] / rollouts[1]:.2f} times those of {name_b} ({amounts})."
-        first, second = (section.paper.value(m, AVERAGE) if section.paper else None for m in (a, b))
-        if section.paper and first is not None and second is not None:
-            line += f" The paper reports {text.signed(first - second, 2)} points with {section.paper.title}."
-        lines.append(line)
-    return lines
+def _claim(section: Section, c: Comparison) -> str:
+    """Return one method against another: difference, interval, p, rollouts; and what the paper reports."""
+    a, b = plain(c.a.title), plain(c.b.title)
+    pairs = {title: section.comparison(name, c.a.method, c.b.method) for name, title in section.block.benchmarks}
+    line = CLAIM.format(
+        a=a,
+        b=b,
+        difference=text.signed(100 * c.difference.mean),
+        interval=_interval(c),
+        p=text.p_value(c.adjusted),
+        verdict=_verdict(c, a, b),
+        each="; ".join(f"{t} {text.signed(100 * d.difference.mean)} ({_interval(d)})" for t, d in pairs.items() if d),
+    )
+    ours, theirs = (x.costs["rollouts"] for x in (c.a, c.b))
+    if np.isfinite(ours) and theirs > 0:
+        amounts = {"ours": text.thousands(ours), "theirs": text.thousands(theirs)}
+        line += ROLLOUTS.format(times=ours / theirs, b=b, **amounts)
+    first, second = (section.paper.value(x.method, AVERAGE) if section.paper else None for x in (c.a, c.b))
+    if section.paper and first is not None and second is not None:
+        line += PAPER.format(points=text.signed(first - second, 2), model=section.paper.title)
+    return line
 
 
-def learning_sentences(section: Section) -> list[str]:
-    """Return how far GRPO and DAPO end above the base on average, for the worst and the best seed."""
-    rows = {r.method: r for r in section.rows}
-    if results.BASE not in rows:
-        return []
-    start = rows[results.BASE].mean(AVERAGE).mean
-    lines = []
-    for row in (rows[m] for m in LEARNERS if m in rows):
-        gains = sorted(100 * (v - start) for v in row.mean(AVERAGE).seed_means)
-        amount = f"{text.signed(gains[0])} to {text.signed(gains[-1])}" if len(gains) > 1 else text.signed(gains[0])
-        lines.append(f"{row.title.lstrip('+')} minus base, Avg, over its seeds: {amount} points.")
-    return lines
+# ------------------------------------------------------------------------------------------------ what is replayed
 
 
 @dataclass(frozen=True)
@@ -116,78 +139,35 @@ def _of_seed(cell: Cell, study: Study) -> Replay | None:
     return Replay(steps, reading.summary(cell.run, study)["steps"], float(share))
 
 
-def replay_sentences(section: Section) -> list[str]:
-    """Say it in a sentence, or in none where there is no such method."""
-    parts = [
-        f"{row.title.lstrip('+')} {100 * r.share:.1f}% ({r.steps:.0f} of {r.of:.0f} steps)"
-        for row in section.rows
-        if (r := section.replays.get(row.method))
-    ]
-    if not parts:
-        return []
-    return [
-        "Replayed responses, stored before the step or an expert's, as a share of all that were trained on, and the "
-        f"steps that had any: {', '.join(parts)}. The rest was sampled in the step itself."
-    ]
+# ------------------------------------------------------------------------------------------------ how to read it
 
 
 def tuned_sentence(sections: list[Section]) -> str:
     """Return which rows have hyper-parameters that were chosen on held-out problems, and which."""
-    tuned = []
-    for section in sections:
-        block = section.block
-        rows = [(block.plain_title(m), cells[0].tuned) for m, cells in block.methods.items() if cells[0].tuned]
-        if rows:
-            tuned.append(f"{block.title}: " + ", ".join(f"{title} ({', '.join(words)})" for title, words in rows))
-    if not tuned:
-        return "Hyper-parameters: the setting's for every row; no method is tuned at this scale."
-    return (
-        "Hyper-parameters: chosen for every row by one protocol on held-out problems, with other seeds "
-        f"(docs/tuning.md, tables/tuning.md). {'; '.join(tuned)}. All other rows keep the setting's values."
-    )
+    by_block: dict[str, list[str]] = {}
+    for block in (s.block for s in sections):
+        for method, cells in block.methods.items():
+            if words := ", ".join(cells[0].tuned):
+                by_block.setdefault(block.title, []).append(f"{block.plain_title(method)} ({words})")
+    rows = "; ".join(f"{title}: {', '.join(tuned)}" for title, tuned in by_block.items())
+    return TUNED.format(rows=rows) if rows else UNTUNED
 
 
 def notes(sections: list[Section], study: Study) -> list[str]:
     """Return the lines below the table: what the scale can show, the cells, the marks and the paper's part."""
     rows = [r for s in sections for r in s.rows]
     seeds = [len(r.seeds) for r in rows if not r.is_base]
-    samples = [o.samples for r in rows for o in r.outcomes.values()]
     problems = dict.fromkeys(
         f"{len(s.rows[0].outcomes[name].problems)} problems of {title}"
         for s in sections
         for name, title in s.block.benchmarks
     )
-    lines = [study.note] if study.note else []
-    single, several = min(seeds) < 2, max(seeds) > 1
-    lines.append(
-        f"Accuracy in percent, mean over {text.counted(seeds, 'training seed')}, "
-        f"{text.span(samples)} samples a problem, {', '.join(problems)}. "
-        "±: half-width of the 95% t interval for new problems (problems are the clusters), the trained models given; "
-        "it does not cover the variance between training seeds. "
-        + ("With one seed nothing here does. " if single else "")
-        + ("(sd): standard deviation between seeds. " if several else "")
-        + "Avg: mean of a domain's benchmarks, each with the same weight; SE: its standard error, sqrt(sum SE_b^2)/B. "
-        "Rollouts: responses generated in training, re-evaluations included, mean over seeds."
-    )
-    over = "over problems and training seeds" if several else "over problems"
-    over += ", over problems alone where there is one seed" if single and several else ""
-    alone = (
-        " A row with one training seed is one trained model and not its method: no difference with it is marked, and "
-        "each speaks of these models only."
-    )
-    lines.append(
-        "Bold: the best of a column, only where it is significantly above every other row; underlined: then the "
-        "second, only where it is significantly above all below it. Significant: paired t test on the same problems, "
-        f"error {over}, p below {results.LEVEL:.2g} after Holm's correction for all pairs of rows in that column "
-        "(within a model). "
-        "No mark: no such difference was found." + (alone if single else "")
-    )
-    lines.append(text.what_varies(seeds))
-    lines.append(tuned_sentence(sections))
-    titles = list(dict.fromkeys(s.paper.title for s in sections if s.paper))
-    if titles:
-        lines.append(
-            f"In italics: the numbers that the paper prints in Table 1 for {', '.join(titles)}, in the column of the "
-            f"benchmark whose part ours plays; {text.MISSING}: it prints none."
-        )
-    return lines
+    named = {
+        "seeds": text.counted(seeds, "training seed"),
+        "samples": text.span([o.samples for r in rows for o in r.outcomes.values()]),
+        "problems": ", ".join(problems),
+        "level": results.LEVEL,
+    }
+    lines = [*study.notes, *(note.format(**named) for note in NOTES), text.VARIES, tuned_sentence(sections)]
+    models = dict.fromkeys(s.paper.title for s in sections if s.paper)
+    return lines + ([PRINTED.format(models=", ".join(models))] if models else [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,13 @@ SUBJECTS = ("bapo", "bapo+corrected", "bapo_code")
 #: sections that say what a run means, and the fields in them that only name things
 SHARED = ("sampling", "train", "evaluation", "probe", "data", "model", "base")
 NAMES = ("method.name", "method.title", "method.kind", "model.title")
-#: shown in Markdown, but for what a backend of the evaluation that was not used is told; the rest is in the CSV
-SHOWN = ("sampling.", "train.", "evaluation.")
-BACKENDS = ("vllm", "server")
-
+#: sections shown in Markdown; the rest is in the CSV
+SHOWN = ("seed", "sampling", "train", "evaluation")
+NOTES = (
+    "Read from the config.yaml of every run; where seeds or methods have different values, all are given.",
+    "The paper's values: {source}. 'differs': the value used is not the printed one.",
+    "Blank: the method does not have the option; 'none': left to its default. Every field is in the CSV.",
+)
 
 #: method -> seed -> the flat configuration of the run
 Configurations = Mapping[str, Mapping[int, Mapping[str, Any]]]
@@ -42,30 +45,22 @@ def configurations(block: Block, study: Study) -> Configurations:
 
 def shown(value: Any) -> str:
     """Return a value as text: null -> "none", 1e-06 -> "1e-06", [0.125, 0.5] -> "[0.125, 0.5]"."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:g}"
+    if isinstance(value, bool) or value is None:
+        return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(shown(v) for v in value) + "]"
-    return str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def distinct(values: Iterable[Any]) -> list[Any]:
-    """Return each value once, in the order of their first appearance; values may be lists."""
-    seen: list[Any] = []
-    for value in values:
-        if value not in seen:
-            seen.append(value)
-    return seen
+def listed(values: Iterable[Any]) -> str:
+    """Return each value once, in the order of their first appearance."""
+    return ", ".join(dict.fromkeys(map(shown, values)))
 
 
 def same(ours: Any, printed: Any) -> bool:
     """Return whether a value of ours is the paper's number or list of numbers."""
     if isinstance(ours, (list, tuple)) and isinstance(printed, (list, tuple)):
-        return len(ours) == len(printed) and all(same(a, b) for a, b in zip(ours, printed, strict=True))
+        return len(ours) == len(printed) and all(map(same, ours, printed))
     numbers = (int, float)
     if isinstance(ours, numbers) and isinstance(printed, numbers):
         return abs(ours - printed) <= 1e-9 * max(1e-6, abs(printed))
@@ -76,17 +71,18 @@ def same(ours: Any, printed: Any) -> bool:
 
 
 def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, Any]]:
-    """Return one row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ."""
+    """Return one row a parameter of Table 3: what the paper prints, what our BAPO used, whether they differ.
+
+    others: methods of the block that have another value than it in some run.
+    """
     subject = next((m for m in SUBJECTS if m in methods), next(iter(methods)))
     rows = []
     for entry in paper.read("table3")["parameters"]:
         key = entry["key"]
-        values: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        for config in methods[subject].values():
-            if key in config:
-                values.setdefault(shown(config[key]), (config[key], config))
-        used = ", ".join(_named(entry, v, c) for v, c in values.values())
-        effective = [_effective(entry, v, c) for v, c in values.values()]
+        values = {m: [(c[key], c) for c in configs.values() if key in c] for m, configs in methods.items()}
+        ours = [shown(v) for v, _ in values[subject]] or [shown(None)]
+        others = {m: listed(v for v, _ in found) for m, found in values.items() if m != subject}
+        other = {m: v for m, v in others.items() if any(shown(x) not in ours for x, _ in values[m])}
         rows.append(
             {
                 **block.keys(subject),
@@ -94,9 +90,10 @@ def beside_the_paper(block: Block, methods: Configurations) -> list[dict[str, An
                 "parameter": entry["title"],
                 "paper": entry["printed"],
                 "key": key or "",
-                "used": used or entry.get("note", "not in the configuration"),
-                "differs": any(not same(v, entry["value"]) for v in effective),
-                "others": _others(methods, subject, key) if key else "",
+                "used": ", ".join(dict.fromkeys(_named(entry, v, c) for v, c in values[subject]))
+                or entry.get("note", "not in the configuration"),
+                "differs": any(not same(_effective(entry, v, c), entry["value"]) for v, c in values[subject]),
+                "others": "; ".join(f"{method}: {value}" for method, value in other.items()),
             }
         )
     return rows
@@ -120,27 +117,6 @@ def _effective(entry: Mapping[str, Any], value: Any, config: Mapping[str, Any]) 
     return int(number[0]) // 2 if said.startswith("half of") else int(number[0])
 
 
-def _others(by_method: Configurations, subject: str, key: str) -> str:
-    """Methods of the block whose value is another one than the subject's: "repo: 1e-4"; seeds are told apart too."""
-    ours = distinct(c.get(key) for c in by_method[subject].values())
-    others = []
-    for method, configs in by_method.items():
-        values = distinct(c[key] for c in configs.values() if key in c)
-        if values and method != subject and any(v not in ours for v in values):
-            others.append(f"{method}: {', '.join(shown(v) for v in values)}")
-    return "; ".join(others)
-
-
-def _paper_table(block: Block, by_method: Configurations) -> Table:
-    rows = beside_the_paper(block, by_method)
-    header = ["Part", "Parameter", "Paper", "Used", "Differs", "Other methods of the study"]
-    cells = [
-        [r["part"], r["parameter"], r["paper"], r["used"], "differs" if r["differs"] else "", r["others"]] for r in rows
-    ]
-    method = block.method_title(rows[0]["method"]).lstrip("+")
-    return Table(f"{block.title}: {method} beside the paper's Table 3", header, cells, "llllll")
-
-
 # ------------------------------------------------------------------------------------------------ every option
 
 
@@ -148,76 +124,65 @@ def options(by_method: Configurations) -> dict[str, dict[str, str]]:
     """option -> method -> value, of every ``method.*`` field but its names; methods without the option are left out."""
     table: dict[str, dict[str, str]] = {}
     for method, configs in by_method.items():
-        for key in distinct(k for c in configs.values() for k in c if k.startswith("method.") and k not in NAMES):
-            values = distinct(c.get(key) for c in configs.values())
-            table.setdefault(key.removeprefix("method."), {})[method] = ", ".join(shown(v) for v in values)
+        for key in dict.fromkeys(k for c in configs.values() for k in c if k.startswith("method.") and k not in NAMES):
+            value = listed(c.get(key) for c in configs.values())
+            table.setdefault(key.removeprefix("method."), {})[method] = value
     return table
-
-
-def _options_table(block: Block, by_method: Configurations) -> Table:
-    methods = list(by_method)
-    rows = [[option, *(values.get(m, "") for m in methods)] for option, values in options(by_method).items()]
-    titles = [block.method_title(m).lstrip("+") for m in methods]
-    return Table(f"{block.title}: every method's own options", ["Option", *titles], rows, "l" * (1 + len(methods)))
 
 
 def shared(by_method: Configurations) -> dict[str, str]:
     """Return every field of the sections that all methods share -> its value, or which methods have which value."""
-    keys = distinct(
-        k for configs in by_method.values() for c in configs.values() for k in c if k.split(".")[0] in (*SHARED, "seed")
-    )
+    configs_of = {m: list(configs.values()) for m, configs in by_method.items()}
+    sections = (*SHARED, "seed")
+    keys = dict.fromkeys(k for cs in configs_of.values() for c in cs for k in c if k.split(".")[0] in sections)
     table = {}
     for key in keys:
         by_value: dict[str, list[str]] = {}
-        for method, configs in by_method.items():
-            values = distinct(c[key] for c in configs.values() if key in c)
-            if values:
-                by_value.setdefault(", ".join(shown(v) for v in values), []).append(method)
-        if len(by_value) == 1:
-            table[key] = next(iter(by_value))
-        else:
-            most = max(by_value, key=lambda v: len(by_value[v]))
-            rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
-            table[key] = f"{most} ({'; '.join(rest)})"
+        for method, configs in configs_of.items():
+            if values := [c[key] for c in configs if key in c]:
+                by_value.setdefault(listed(values), []).append(method)
+        most = max(by_value, key=lambda v: len(by_value[v]))
+        rest = [f"{', '.join(methods)}: {value}" for value, methods in by_value.items() if value != most]
+        table[key] = f"{most} ({'; '.join(rest)})" if rest else most
     return table
-
-
-def _shown(fields: Mapping[str, str]) -> list[list[str]]:
-    idle = tuple(f"evaluation.{b}." for b in BACKENDS if b not in fields.get("evaluation.backend", ""))
-    return [[k, v] for k, v in fields.items() if k == "seed" or (k.startswith(SHOWN) and not k.startswith(idle))]
 
 
 # ------------------------------------------------------------------------------------------------ files
 
 
-def notes(study: Study) -> list[str]:
-    return [
-        "Read from the config.yaml of every run; where seeds or methods have different values, all are given.",
-        f"The paper's values: {paper.read('table3')['source']}. 'differs': the value used is not the printed one.",
-        "Blank: the method does not have the option; 'none': left to its default. Every field is in the CSV.",
-        *([study.note] if study.note else []),
+def _tables(block: Block, by_method: Configurations, rows: list[dict[str, Any]]) -> Iterator[Table]:
+    titles = {m: block.method_title(m).lstrip("+") for m in by_method}
+    header = ["Part", "Parameter", "Paper", "Used", "Differs", "Other methods of the study"]
+    cells = [
+        [r["part"], r["parameter"], r["paper"], r["used"], "differs" if r["differs"] else "", r["others"]] for r in rows
     ]
+    title = f"{block.title}: {titles[rows[0]['method']]} beside the paper's Table 3"
+    yield Table(title, header, cells, "llllll")
+    cells = [[option, *(values.get(m, "") for m in by_method)] for option, values in options(by_method).items()]
+    header, align = ["Option", *titles.values()], "l" * (1 + len(by_method))
+    yield Table(f"{block.title}: every method's own options", header, cells, align)
+    fields = shared(by_method)
+    idle = "evaluation.vllm." if "vllm" not in fields.get("evaluation.backend", "") else "-"  # its options say nothing
+    cells = [[k, v] for k, v in fields.items() if k.split(".")[0] in SHOWN and not k.startswith(idle)]
+    yield Table(f"{block.title}: sampling, training with its budget, and evaluation", ["Field", "Value"], cells, "ll")
 
 
 def write(study: Study, out: Path) -> list[Path]:
     """table3.csv (the paper's parameters), table3_options.csv (every field of every run), table3.md, table3.tex."""
     import pandas as pd
 
-    read = {id(b): configurations(b, study) for b in study.blocks}
-    rows = [r for b in study.blocks for r in beside_the_paper(b, read[id(b)])]
+    read = {b: configurations(b, study) for b in study.blocks}
+    rows = {b: beside_the_paper(b, configs) for b, configs in read.items()}
     every = [
         {**b.keys(m), "seed": seed, "key": key, "value": shown(value)}
-        for b in study.blocks
-        for m, configs in read[id(b)].items()
+        for b, by_method in read.items()
+        for m, configs in by_method.items()
         for seed, config in configs.items()
         for key, value in config.items()
         if key.split(".")[0] in (*SHARED, "method", "engine", "seed")
     ]
-    tables = [_paper_table(b, read[id(b)]) for b in study.blocks]
-    tables += [_options_table(b, read[id(b)]) for b in study.blocks]
-    title = "sampling, training with its budget, and evaluation"
-    tables += [
-        Table(f"{b.title}: {title}", ["Field", "Value"], _shown(shared(read[id(b)])), "ll") for b in study.blocks
-    ]
-    page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), tables, notes(study))
-    return page.write(out, "table3", pd.DataFrame(rows), options=pd.DataFrame(every))
+    kinds = zip(*(_tables(b, configs, rows[b]) for b, configs in read.items()), strict=True)
+    notes = [*(note.format(source=paper.read("table3")["source"]) for note in NOTES), *study.notes]
+    page = Page(at_scale("Table 3: hyper-parameters as used", study.scale), [t for kind in kinds for t in kind], notes)
+    frame = pd.DataFrame([row for found in rows.values() for row in found])
+    return page.write(out, "table3", frame, options=pd.DataFrame(every))

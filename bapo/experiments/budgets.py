@@ -93,13 +93,8 @@ def steps(config: Config, problems: int | None = None) -> int:
     return config.train.epochs * (problems // config.train.batch_size)
 
 
-def of(config: Config, steps: int) -> Budget:
-    """Return the budget of a run whose configuration asks for ``steps``. Raises UserError as :func:`amount` does."""
-    return within(config, steps, amount(config))
-
-
-def within(config: Config, steps: int, limit: float | None) -> Budget:
-    """Return the budget for an :func:`amount` that is already known."""
+def of(config: Config, steps: int, limit: float | None) -> Budget:
+    """Return the budget of a run whose configuration asks for ``steps``. limit: its :func:`amount`."""
     if limit is None:
         return Budget("steps", steps, steps)
     return Budget(config.train.budget.unit, limit, max(1, round(steps * config.train.budget.most)))

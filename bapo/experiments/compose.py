@@ -7,7 +7,6 @@ Nothing here imports torch: Snakemake reads configurations in every one of its p
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -23,9 +22,8 @@ from pydantic import ValidationError
 from yaml import YAMLError
 
 from bapo import methods
-from bapo.errors import UserError, unknown
+from bapo.errors import UserError
 from bapo.experiments import model_files, places
-from bapo.experiments.cells import unknown_name
 from bapo.experiments.places import options
 from bapo.experiments.schema import Config, defaults
 from bapo.store.files import Json
@@ -35,8 +33,6 @@ ConfigStore.instance().store(name="schema", node=defaults())
 #: ``${share:4,${train.batch_size}}``: so many times a count, rounded and at least 1
 OmegaConf.register_new_resolver("share", lambda share, count: max(1, round(share * count)), replace=True)
 
-#: overrides that only some methods understand
-METHODS_OWN = re.compile(r"method\b")
 #: parts of the configuration that all methods of a base model share
 SHARED = ("data", "model", "base", "task", "scale")
 #: a layer: the file that it stands in, and its values
@@ -46,23 +42,14 @@ Layer = tuple[Path, Json]
 def compose_config(overrides: Sequence[str] = ()) -> Config:
     """Compose ``experiments/`` and overrides, read the model's files where it says so, check every value.
 
-    Raises UserError with file, key, value and what is allowed.
+    Raises UserError with file, key, value and what is allowed. Composing is kept for each set of overrides: another
+    seed costs a copy.
     """
-    return model_files.fill(_compose(tuple(overrides)))
-
-
-def composed(overrides: Sequence[str]) -> Config:
-    """Compose as :func:`compose_config` does, once for each set of overrides; another seed costs a copy."""
     seeds = [o for o in overrides if re.fullmatch(r"seed=\d+", o)]
     config = _kept(places.trees(), tuple(o for o in overrides if o not in seeds)).copy()
     if seeds:
         config.seed = int(seeds[-1].partition("=")[2])
     return model_files.fill(config)
-
-
-@lru_cache(maxsize=1024)
-def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
-    return _compose(overrides)
 
 
 def forget() -> None:
@@ -72,35 +59,32 @@ def forget() -> None:
 
 
 def run_config(scale: str, task: str, model: str, method: str, seed: int, extra: tuple[str, ...] = ()) -> Config:
-    """Return the configuration of one cell of a study. Composing is cached: another seed costs a copy.
+    """Return the configuration of one cell of a study.
 
     model, method: "" stands for the setting's model, and for a method that nobody names.
     """
     named = {"scale": scale, "task": task, "model": model, "method": method}
-    config = composed([*(f"{group}={name}" for group, name in named.items() if name), *extra])
+    config = compose_config([*(f"{group}={name}" for group, name in named.items() if name), *extra])
     config.seed = seed
     for group, name in named.items():
         given = getattr(config, group).name
-        if name and given != name and group == "model" and config.model.from_files:
-            raise UserError(
-                f"model={name}: a study needs a name for its folder; in a project write experiments/model/NAME.yaml "
-                "with `defaults: [hf]`, name and path (docs/single_gpu.md)"
-            )
         if name and given != name:
-            raise wrong(places.file_of(group, name), "name", given, f"must be {name}, or two would share a folder")
+            cure = f"must be {name}, as the file is called: a study's folders have the names of files"
+            raise wrong(places.file_of(group, name), "name", given, cure)
     return config
 
 
 # ------------------------------------------------------------------------------------------------ the layers
 
 
-def _compose(overrides: tuple[str, ...]) -> Config:
+@lru_cache(maxsize=1024)
+def _kept(trees: tuple[Path, ...], overrides: tuple[str, ...]) -> Config:
     """Lay the layers over each other and check what they come to."""
     chosen, values = _sorted(overrides)
     method, *of_method = chosen.pop("method", "grpo").split("+")
     model, *of_model = chosen.get("model", "").split("+")
     chosen |= {"model": model} if model else {}
-    config = _start(places.trees(), tuple(f"{group}={name}" for group, name in chosen.items())).copy()
+    config = _start(trees, tuple(f"{group}={name}" for group, name in chosen.items())).copy()
     layers: list[Layer] = []
     try:
         for layer in _layers(config, method, of_model, of_method):
@@ -108,8 +92,7 @@ def _compose(overrides: tuple[str, ...]) -> Config:
             layers.append(layer)
         config.models, config.task.methods = {}, {}
         for value in values:
-            _set(config, value)
-        model_files.derive(config)
+            config.merge_with(OmegaConf.from_dotlist([value]))  # the value is YAML, and a mapping is merged
         for group, variants in (("model", of_model), ("method", of_method)):
             titles = [places.variants()[v][1]["title"] for v in variants]
             config[group].name = "+".join([config[group].name, *variants])
@@ -118,14 +101,19 @@ def _compose(overrides: tuple[str, ...]) -> Config:
         content["method"] = methods.config_of(content["method"])
     except methods.MethodError as error:
         raise UserError(str(error)) from None
+    except YAMLError as error:
+        raise UserError(f"{' '.join(values)}: {explained(error)}") from None
     except (OmegaConfBaseException, ValueError) as error:
         raise UserError(explained(error)) from None
     try:
         return Config.model_validate(content)
     except ValidationError as error:
-        loc, value = error.errors()[0]["loc"], error.errors()[0]["input"]
+        first = error.errors()[0]
+        loc, value = first["loc"], first["input"]
+        if key := first.get("ctx", {}).get("key"):  # a name that does not exist in this part
+            loc, value = (*loc, key), value[key]
         said = any(f"{'.'.join(map(str, loc))}.".startswith(f"{v.partition('=')[0]}.") for v in values)
-        raise refused(error, Config, None if said else _file_with(loc, value, layers)) from None
+        raise refused(error, None if said else _file_with(loc, value, layers)) from None
 
 
 def _layers(config: DictConfig, method: str, of_model: list[str], of_method: list[str]) -> Iterator[Layer]:
@@ -154,18 +142,12 @@ def _layers(config: DictConfig, method: str, of_model: list[str], of_method: lis
 
 def _method_file(name: str) -> Json:
     """Return what ``method/NAME.yaml`` says over the files of the other methods that its defaults list names."""
-    content = dict(parse_yaml(_named("method", name), resolve=False))
+    places.require_name(f"method={name}", "method", name)
+    content = dict(parse_yaml(places.file_of("method", name), resolve=False))
     below: Json = {}
     for other in content.pop("defaults", []):
         below |= _method_file(str(other)) if other != "_self_" else {}
     return below | content
-
-
-def _named(group: str, name: str) -> Path:
-    """Return the file of a choice. Raises UserError listing those that exist."""
-    if name not in options(group):
-        raise UserError(unknown(f"{group}={name}", f"unknown {group} '{name}'", name, options(group)))
-    return places.file_of(group, name)
 
 
 def _keys(content: object, prefix: str = "") -> set[str]:
@@ -184,9 +166,7 @@ def _sorted(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     for override in filter(None, overrides):
         group, _, value = override.partition("=")
         if (places.EXPERIMENTS / group).is_dir():
-            if wrong_one := unknown_name(group, value):
-                kind, name = wrong_one
-                raise UserError(unknown(override, f"unknown {kind} '{name}'", name, options(kind)))
+            places.require_name(override, group, value)
             chosen[group] = value
         elif re.match(r"[A-Za-z_][\w.-]*=", override):
             values.append(override)
@@ -214,17 +194,6 @@ def _start(trees: tuple[Path, ...], choices: tuple[str, ...]) -> DictConfig:
     return config
 
 
-def _set(config: DictConfig, override: str) -> None:
-    """Set ``KEY=VALUE`` in place; the value is YAML, and a mapping is merged."""
-    key, name = override.partition("=")[0], override.partition("=")[0].removeprefix("data.generator.")
-    if name != key and "." not in name and name not in config.data.generator:
-        raise UserError(unknown(key, "no such key", name, [str(each) for each in config.data.generator]))
-    try:
-        config.merge_with(OmegaConf.from_dotlist([override]))
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise UserError(f"{override}: {explained(error)}") from None
-
-
 def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer]) -> Path | None:
     """Find the one file of ``experiments/`` that gives a key this value; None where several do."""
 
@@ -238,8 +207,3 @@ def _file_with(loc: tuple[int | str, ...], value: object, layers: Sequence[Layer
     for path in files:
         found |= {path} if at(parse_yaml(path, resolve=False), loc[path.parent.name == loc[0] :]) == value else set()
     return found.pop() if len(found) == 1 else None
-
-
-def quoted(text: str) -> str:
-    """Quote a string as a value of an override."""
-    return text if re.fullmatch(r"[\w./\-]+", text) else json.dumps(text, ensure_ascii=False)

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import BaseModel
 
 from bapo import methods, project
-from bapo.experiments import shipped_bases
+from bapo.experiments import places
 from bapo.experiments.places import data_directory, own
 from bapo.experiments.schema import Config
 from bapo.store.files import SUMMARY, Json, read_json, sha256
-from bapo.validate import Only, plain
+from bapo.validate import Only, parse_yaml, plain
 
 #: Raised when a change of the code changes what the same configuration means; part of the identities below.
 REVISIONS = {"data": 1, "base": 1, "torch": 1, "verl": 1, "evaluation": 1, "scores": 1}
@@ -48,11 +49,11 @@ def meaning(node: BaseModel, identity: str) -> Json:
 
 
 @cache
-def _marks(part: type[BaseModel]) -> dict[str, tuple[str, ...] | None]:
-    """Return the identities that a part's fields are ``Only`` of; a class that changes a default keeps its parent's."""
+def _marks(part: type[BaseModel]) -> dict[str, Only | None]:
+    """Return what a part's fields are ``Only`` of; a class that changes a default keeps its parent's mark."""
     fields = [cls.model_fields for cls in reversed(part.__mro__) if issubclass(cls, BaseModel) and cls is not BaseModel]
-    marks: dict[str, tuple[str, ...] | None] = dict.fromkeys(part.model_fields)
-    return marks | {n: m.identities for f in fields for n in f for m in f[n].metadata if isinstance(m, Only)}
+    marks: dict[str, Only | None] = dict.fromkeys(part.model_fields)
+    return marks | {n: m for f in fields for n in f for m in f[n].metadata if isinstance(m, Only)}
 
 
 def data_identity(config: Config) -> str:
@@ -103,11 +104,20 @@ def base_identity(config: Config) -> str:
     return digest({"data": data_identity(config), "weights": shipped.sha256 if shipped else base_recipe(config)})
 
 
-def shipped_base(config: Config) -> shipped_bases.Shipped | None:
+class Shipped(NamedTuple):
+    """Weights in experiments/base/, which come with the suite. path: safetensors, float16; sha256: of the file."""
+
+    path: Path
+    sha256: str
+
+
+def shipped_base(config: Config) -> Shipped | None:
     """Return the base model of ``config`` that comes with the suite; None where it is trained here, or pretrained."""
     if config.model.kind != "scratch" or config.base.source == "train":
         return None
-    return shipped_bases.index().get(base_recipe(config))
+    index, recipe = places.EXPERIMENTS / "base" / "index.yaml", base_recipe(config)  # written by make.py beside it
+    entries = parse_yaml(index) if index.exists() else {}
+    return next((Shipped(index.with_name(n), e["sha256"]) for n, e in entries.items() if e["recipe"] == recipe), None)
 
 
 def base_recipe(config: Config) -> str:

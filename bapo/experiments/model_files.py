@@ -6,16 +6,10 @@ configuration is composed. A model on the hub is described by its base job, once
 
 from __future__ import annotations
 
-import hashlib
 import json
-import math
-import re
-from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from omegaconf import DictConfig, OmegaConf
-
-from bapo.errors import UserError
 from bapo.experiments.identity import base_identity
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
@@ -27,47 +21,19 @@ CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokeni
 _POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What the files say. parameters: None where the weights are not in safetensors files; positions: None where the
-    configuration has none; ends: ids of the end tokens of CONFIG and GENERATION; template: whether there is one."""
+class Facts(NamedTuple):
+    """What the files say.
+
+    parameters: None where the weights are in no safetensors files; positions: None where CONFIG has none; ends: whether
+    a token ends a response; template: whether there is one for chats.
+    """
 
     kind: str
-    architectures: tuple[str, ...]
     parameters: int | None
     positions: int | None
-    vocabulary: int | None
-    ends: tuple[int, ...]
-    end_token: bool  # whether the tokenizer names one
+    ends: bool
     template: bool
     images: bool
-
-    def as_json(self) -> Json:
-        return asdict(self)
-
-
-def name_of(path: str) -> str:
-    """Name a model for results' folders by its path, so that two paths have two names."""
-    whole = Path(path).resolve()
-    parts = [whole.name] if Path(path).is_dir() else path.split("/")
-    name = "hf-" + "--".join(re.sub(r"[^A-Za-z0-9._-]", "_", part) for part in parts)
-    return f"{name}-{hashlib.sha256(str(whole).encode()).hexdigest()[:8]}" if Path(path).is_dir() else name
-
-
-def derive(config: DictConfig) -> None:
-    """Give a model that is read from its files the values that follow from path and engine. Raises UserError."""
-    model = config.model
-    if not model.from_files:
-        return
-    if not model.path:
-        raise wrong(
-            None, "model.path", None, "has no value: name a folder, or a model on the hub: model.path=OWNER/NAME"
-        )
-    if OmegaConf.is_missing(model, "name"):
-        model.name = name_of(model.path)
-    model.title = model.title or Path(model.path).name
-    if model.dtype == "auto":
-        model.dtype = "bfloat16" if config.engine == "verl" else "float32"
 
 
 def fill(config: Config) -> Config:
@@ -80,18 +46,18 @@ def fill(config: Config) -> Config:
     if not model.from_files or not model.path:
         return config
     if Path(model.path).is_dir():
-        facts, where = read(Path(model.path)), f"{model.path}/{CONFIG}"
+        facts = read(Path(model.path))
     else:
         noted = base_directory(config) / SUMMARY
         summary = read_json(noted) if noted.exists() else {}
         if summary.get("identity") != base_identity(config) or "facts" not in summary:
             return config
-        facts, where = Facts(**summary["facts"]), f"{model.path}: {CONFIG}"
+        facts = Facts(**summary["facts"])
     if model.parameters is None:
         model.parameters = facts.parameters
     if model.context_length is None:
         model.context_length = facts.positions
-        config.require_context(f" ({where})")
+        config.require_context(f" ({model.path}: {CONFIG})")
     return config
 
 
@@ -103,19 +69,13 @@ def read(folder: Path) -> Facts:
     if "quantization_config" in content:
         cure = "quantised weights cannot be trained; take the original model"
         raise wrong(folder / CONFIG, "quantization_config", None, cure)
-    if not content.get("model_type"):
-        raise wrong(folder / CONFIG, "model_type", None, "has no value; get the model again")
     text = content.get("text_config") or content
-    named = [source.get("eos_token_id") for source in (generation, text, content)]
-    ends = [end for given in named for end in (given if isinstance(given, list) else [given]) if isinstance(end, int)]
+    ends = [tokenizer.get("eos_token"), *(source.get("eos_token_id") for source in (generation, text, content))]
     return Facts(
-        kind=content["model_type"],
-        architectures=tuple(content.get("architectures") or ()),
+        kind=str(content.get("model_type")),
         parameters=_parameters(folder, content.get("tie_word_embeddings", text.get("tie_word_embeddings", False))),
         positions=next((text[key] for key in _POSITIONS if text.get(key)), None),
-        vocabulary=text.get("vocab_size", content.get("vocab_size")),
-        ends=tuple(dict.fromkeys(ends)),
-        end_token=bool(tokenizer.get("eos_token")),
+        ends=any(end not in (None, "", []) for end in ends),
         template=bool(tokenizer.get("chat_template")) or any(folder.glob("chat_template.j*")),
         images="vision_config" in content,
     )
@@ -129,34 +89,28 @@ def require(config: Config, folder: Path, facts: Facts) -> None:
             "set data.chat_template=plain for prompts to be continued"
         )
         raise wrong(folder / TOKENIZER, "chat_template", None, cure)
-    if not (facts.ends or facts.end_token or config.sampling.stop_tokens):
-        cure = f"has no value, nor has eos_token in {TOKENIZER}: no response would ever end; name the token in "
-        raise wrong(folder / GENERATION, "eos_token_id", None, f"{cure}sampling.stop_tokens")
-    for end in facts.ends:
-        if facts.vocabulary is not None and not 0 <= end < facts.vocabulary:
-            cure = f"but {CONFIG} has vocab_size={facts.vocabulary}; get the model again"
-            raise UserError(f"{folder / GENERATION}: eos_token_id={end}, {cure}")
+    if not (facts.ends or config.sampling.stop_tokens):
+        cure = "has no value, so no response would ever end; name the token in sampling.stop_tokens"
+        raise wrong(folder / GENERATION, "eos_token_id", None, cure)
 
 
 def _json(path: Path) -> Json:
     """Return the object of a file, {} where there is no file."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-        return dict(content)
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
     except (ValueError, TypeError) as error:
         raise wrong(path, "", None, f"must be a JSON object ({error}); get the model again") from None
 
 
 def _parameters(folder: Path, tied: bool) -> int | None:
     """Count the weights by the headers of their files. tied: the head is the embeddings; some files hold both."""
-    from safetensors import SafetensorError, safe_open
+    from huggingface_hub import errors, get_local_safetensors_metadata
 
-    count = 0
-    for file in folder.glob("*.safetensors"):
-        try:
-            with safe_open(file, "np") as weights:
-                names = (name for name in weights.keys() if not (tied and name == "lm_head.weight"))  # noqa: SIM118
-                count += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
-        except SafetensorError as error:
-            raise wrong(file, "", None, f"not a safetensors file ({error}); get the model again") from None
-    return count or None
+    try:
+        files = get_local_safetensors_metadata(folder).files_metadata.values()
+    except errors.NotASafetensorsRepoError:
+        return None
+    except (errors.SafetensorsParsingError, OSError) as error:
+        raise wrong(folder, "", None, f"{error}; get the model again") from None
+    weights = ((name, tensor) for file in files for name, tensor in file.tensors.items())
+    return sum(tensor.parameter_count for name, tensor in weights if not (tied and name == "lm_head.weight"))

@@ -1,33 +1,29 @@
-"""The order of a table's runs: a first look first, then a row after the other, each row with one seed at first.
+"""Training runs by their names, and their order: a first look, then a row after the other, each with one seed at first.
 
-Snakemake's priorities follow it, and what is outside the table comes last.
+Snakemake's priorities follow it, and what is outside Table 1 comes last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from bapo.experiments.cells import Cell
-    from bapo.experiments.schema import Config
     from bapo.experiments.studies import Study
 
 
-class Run(Protocol):
-    """What the order of a run depends on."""
+@dataclass(frozen=True)
+class Cell:
+    """One training run."""
 
-    @property
-    def task(self) -> str: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def method(self) -> str: ...
-    @property
-    def seed(self) -> int: ...
+    task: str
+    model: str
+    method: str
+    seed: int
 
 
-R = TypeVar("R", bound=Run)
+R = TypeVar("R", bound=Cell)
 
 #: what the first look shows: this task, and these methods, the longest run first so that two cores end them soonest
 TASK, METHODS = "countdown", ("dapo", "grpo", "bapo")
@@ -61,34 +57,22 @@ def _ranks(names: Iterable[str | int]) -> dict[str | int, int]:
     return {name: rank for rank, name in enumerate(dict.fromkeys(names))}
 
 
-# ------------------------------------------------------------------------------------------------ priorities
-
-#: an evaluation follows its run at once, and what takes a second never waits
+#: the priority of an evaluation, which follows its run at once, and of what takes a second
 AT_ONCE = 10_000
-#: of problems, a base model and the first of the runs: those of the first look, and those of the rest
-LOOK = {"data": 6000, "base": 5000, "run": 4000}
-REST = {"data": 3000, "base": 2000, "run": 1000}
-#: of a run outside Table 1: longest first, so that no core idles at the end (DAPO generates up to 4x)
-LONG, OTHER = 20, 10
 
 
 class Priorities:
     """The priorities at a scale. table: its study of Table 1, None where the scale has none."""
 
     def __init__(self, table: Study | None) -> None:
-        self.look = set(first_look(table.cells, table.method_of)) if table else set()
-        self.place = {c: i for i, c in enumerate(in_order(table.cells, table.method_of))} if table else {}
+        runs = in_order(table.cells, table.method_of) if table else []
+        self.look = set(first_look(runs, table.method_of)) if table else set()
+        self.place = {cell: i for i, cell in enumerate(runs)}
 
-    def of_data(self, task: str) -> int:
-        """Return the priority of a task's problems."""
-        return (LOOK if any(c.task == task for c in self.look) else REST)["data"]
+    def of_start(self, task: str, model: str | None = None) -> int:
+        """Return the priority of a task's problems, or of a base model."""
+        return 5000 if any(c.task == task and model in (None, c.model) for c in self.look) else 2000
 
-    def of_base(self, task: str, model: str) -> int:
-        """Return the priority of a base model."""
-        return (LOOK if any((c.task, c.model) == (task, model) for c in self.look) else REST)["base"]
-
-    def of_run(self, cell: Cell, config: Config) -> int:
-        """Return the priority of a training run, whose configuration is asked for outside Table 1 only."""
-        if cell in self.place:
-            return (LOOK if cell in self.look else REST)["run"] - self.place[cell]
-        return LONG if config.method.algorithm == "dapo" else OTHER
+    def of_run(self, cell: Cell) -> int:
+        """Return the priority of a training run."""
+        return (4000 if cell in self.look else 1000) - self.place[cell] if cell in self.place else 0

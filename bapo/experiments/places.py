@@ -1,4 +1,4 @@
-"""Folders: where configurations are read from, and where results go."""
+"""Names and folders: what ``experiments/`` has, where it is read from, and where results go."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from functools import lru_cache
 from pathlib import Path
 
 from bapo import project
-from bapo.errors import UserError
+from bapo.errors import UserError, unknown
 from bapo.experiments.schema import Config
 from bapo.store.files import Json
 from bapo.validate import parse_yaml
 
 #: the file of a tree that holds all its variants
 VARIANTS = "variants.yaml"
+#: the groups whose choices may carry variants (``method=bapo+rollouts``)
+VARIED = ("model", "method")
 
 
 def suite_folder() -> Path:
@@ -71,6 +73,14 @@ def _variants(text: str, path: Path) -> dict[str, Json]:
     return content
 
 
+def require_name(where: str, group: str, value: str) -> None:
+    """Raise UserError unless ``experiments/`` has this name, and its variants. where: the file and field with it."""
+    name, *others = value.split("+") if group in VARIED else [value]
+    for kind, each in ((group, name), *(("variant", v) for v in others)):
+        if each not in options(kind):
+            raise UserError(unknown(where, f"unknown {kind} '{each}'", each, options(kind)))
+
+
 def file_of(group: str, name: str) -> Path:
     """Return the file of a name: in a project's tree if it lies there, else in the suite's, where it may not exist."""
     suite, *own = (tree / group / f"{name}.yaml" for tree in trees())
@@ -86,18 +96,14 @@ def base_folder(home: Path, task: str, model: str) -> Path:
     return home / task / model / "base"
 
 
-def data_folder(home: Path, task: str) -> Path:
-    return home / task / "data"
-
-
-def scale_folder(scale: str, usual: str, engine: str) -> str:
-    """Name a scale's folder; an engine other than the scale's ``usual`` one does not overwrite its results."""
-    return scale if engine == usual else f"{scale}-{engine}"
+def scale_folder(results: str, scale: str, usual: str, engine: str) -> Path:
+    """Name results/<scale>; an engine other than the scale's ``usual`` one does not overwrite its results."""
+    return Path(results, scale if engine == usual else f"{scale}-{engine}")
 
 
 def home(config: Config) -> Path:
-    """Name results/<scale>, which holds everything at the configuration's scale."""
-    return Path(config.paths.results, scale_folder(config.scale.name, config.scale.engine, config.engine))
+    """Name the folder that holds everything at the configuration's scale."""
+    return scale_folder(config.paths.results, config.scale.name, config.scale.engine, config.engine)
 
 
 def run_directory(config: Config, method: str | None = None) -> Path:
@@ -110,4 +116,4 @@ def base_directory(config: Config) -> Path:
 
 
 def data_directory(config: Config) -> Path:
-    return data_folder(home(config), config.task.name)
+    return home(config) / config.task.name / "data"

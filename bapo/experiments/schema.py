@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 
 from omegaconf import OmegaConf
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, SerializeAsAny, model_validator
+from pydantic import AfterValidator, Field, PlainSerializer, SerializeAsAny, model_validator
 
 from bapo.methods.base import MethodConfig
-from bapo.store import wheels
 from bapo.store.files import Json
-from bapo.validate import Only, Unidentified, plain, wrong
+from bapo.validate import Only, Part, Unidentified, plain, wrong
 
 #: mappings that take any name; their values can be read as attributes
 Options = Annotated[Json, AfterValidator(OmegaConf.create), PlainSerializer(plain)]
@@ -23,11 +22,11 @@ AtLeastOne = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
 Betas = Annotated[list[Annotated[float, Field(ge=0, lt=1)]], Field(min_length=2, max_length=2)]
 #: how a problem is put to a model: of runs and evaluations, whose problems are the same
-ASKED = Only("run", "evaluation")
+ASKED = Only({"run", "evaluation"})
 #: of the problems, not of the documents that a base model is trained from
-PROBLEMS = Only("data")
+PROBLEMS = Only({"data"})
 #: what a model is; an evaluation knows its checkpoint by the files
-MODEL = Only("base", "documents")
+MODEL = Only({"base", "documents"})
 
 
 def _limit(count: int) -> int:
@@ -36,10 +35,8 @@ def _limit(count: int) -> int:
     return count
 
 
-class Node(BaseModel):
-    """A part of the configuration: other names are refused, and text is no number."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, validate_default=True)
+class Node(Part):
+    """A part of the configuration."""
 
     def copy(self) -> Self:  # type: ignore[override]
         """Return a copy that shares nothing with this one."""
@@ -96,9 +93,6 @@ class ModelConfig(Node):
     def _files(self) -> Self:
         if self.kind == "pretrained" and not self.path:
             raise wrong(None, "model.path", "None", "name a folder or a hub model")
-        if self.path and not self.path.startswith(wheels.SCHEME) and len(self.revision or "") == wheels.DIGEST:
-            cure = f"the SHA-256 of a file in a wheel, and model.path={self.path} is none; add model.revision=null"
-            raise wrong(None, "model.revision", self.revision, cure)
         return self
 
 
@@ -189,15 +183,15 @@ class VllmConfig(Node):
 class EvaluationConfig(Node):
     benchmarks: list[str] = []
     backend: Literal["torch", "vllm"] = "torch"
-    samples: Annotated[AtLeastOne, Only("evaluation")] = 32
+    samples: Annotated[AtLeastOne, Only({"evaluation"})] = 32
     temperature: Positive = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     seed: int = 1234
     batch_size: Unidentified[AtLeastOne] = 1024  # rows in flight (torch)
     #: a problem, of every kept checkpoint: the paper's curves are mean@8
-    curve_samples: Annotated[AtLeastOne, Only("curve")] = 8
+    curve_samples: Annotated[AtLeastOne, Only({"curve"})] = 8
     #: the split to choose a checkpoint on; null: none was kept out of training
-    validation: Annotated[str | None, Only("curve")] = "probe"
+    validation: Annotated[str | None, Only({"curve"})] = "probe"
     vllm: VllmConfig
 
 

@@ -8,12 +8,11 @@ import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose, places
-from bapo.experiments.cells import Cell, unknown_name
-from bapo.experiments.places import options
+from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.project import ABOUT
 from bapo.store.files import Json
@@ -26,9 +25,8 @@ def _listed(value: object) -> object:
     return [str(v) for v in values] if isinstance(values, list | tuple) else [str(values)]
 
 
-def _words(command: str) -> str:
-    shlex.split(command)  # ValueError for one whose quotes do not end
-    return command
+def _words(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
 
 
 def _text(value: object) -> object:
@@ -37,7 +35,7 @@ def _text(value: object) -> object:
 
 Text = Annotated[str, BeforeValidator(_text), Field(min_length=1)]
 #: keys that only say how the work is done
-_HOW = {"device", "tracking", "warm", "progress", "gpus", "gpu_python"}
+_HOW = {"device", "tracking", "warm", "progress", "gpu_python"}
 
 
 class Settings(BaseModel):
@@ -66,42 +64,27 @@ class Settings(BaseModel):
     #: whether jobs start as children of one process (bapo/warm)
     warm: bool = Field(True, description="true or false")
     progress: Literal["line", "plain"] = Field("line", description="line or plain (all that the jobs print)")
-    gpus: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^(\d+|(GPU|MIG)-[\w/-]+)$")], ...], BeforeValidator(_listed)
-    ] = Field(
+    gpu_python: Annotated[tuple[Text, ...], BeforeValidator(_words)] = Field(
         (),
-        description="a list of this machine's GPUs by nvidia-smi's numbers, for example gpus=[0,1] (default all "
-        "visible ones)",
-    )
-    gpu_python: Annotated[Text, AfterValidator(_words)] | None = Field(
-        None,
         description="a command that runs Python where jobs on GPUs can: the interpreter of another environment, or for "
         "example 'apptainer exec --nv bapo.sif python' (default the interpreter of all jobs)",
     )
-    set: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*=")], ...],
-        BeforeValidator(lambda value: shlex.split(value) if isinstance(value, str) else value),
-    ] = Field((), description="a list of overrides, for example 'set=[\"train.steps=50\"]'")
+    set: Annotated[tuple[Annotated[str, Field(pattern=r"^[A-Za-z_][\w.-]*=")], ...], BeforeValidator(_words)] = Field(
+        (), description="a list of overrides, for example 'set=[\"train.steps=50\"]'"
+    )
 
     @property
     def overrides(self) -> tuple[str, ...]:
         """Return the overrides of every job, the names of its cell excepted."""
-        named = {
-            "engine": self.engine,
-            "device": self.device,
-            "tracking": self.tracking,
-            "paths.results": None if self.results == "results" else self.results,
-            "paths.data_folder": self.data_folder,
-        }
-        return (*(f"{key}={compose.quoted(value)}" for key, value in named.items() if value is not None), *self.set)
+        named = {key: getattr(self, key) for key in ("engine", "device", "tracking")}
+        folders = {"paths.results": self.results if self.results != "results" else None}
+        folders["paths.data_folder"] = self.data_folder
+        named |= {key: json.dumps(folder, ensure_ascii=False) for key, folder in folders.items() if folder}
+        return (*(f"{key}={value}" for key, value in named.items() if value is not None), *self.set)
 
     def overrides_of(self, method: str) -> tuple[str, ...]:
         """Return the overrides of a job of ``method``; "" stands for problems and base models, which have no method."""
-        return self.overrides if method else tuple(o for o in self.overrides if not compose.METHODS_OWN.match(o))
-
-    def folder(self) -> str:
-        """Name the folder of the scale's results."""
-        return places.scale_folder(self.scale, self.usual_engine, self.engine or self.usual_engine)
+        return self.overrides if method else tuple(o for o in self.overrides if not o.startswith("method"))
 
     @property
     def usual_engine(self) -> str:
@@ -111,7 +94,7 @@ class Settings(BaseModel):
     @property
     def home(self) -> Path:
         """Return the folder of the scale's results."""
-        return Path(self.results, self.folder())
+        return places.scale_folder(self.results, self.scale, self.usual_engine, self.engine or self.usual_engine)
 
     def run(self, cell: Cell) -> Config:
         """Compose the configuration of a run."""
@@ -136,9 +119,7 @@ def read_settings(keywords: Json) -> Settings:
     Raises UserError: one sentence with the key and the allowed values.
     """
     keys = Settings.model_fields
-    values = {
-        k: v for k, v in keywords.items() if v is not None and k not in ABOUT
-    }  # ABOUT: of bapo.yaml, passed whole
+    values = {k: v for k, v in keywords.items() if v is not None and k not in ABOUT}  # bapo.yaml is passed whole
     for key in set(values) - set(keys):
         raise UserError(unknown(f"--config {key}", "no such key", key, sorted(keys)))
     try:
@@ -146,9 +127,7 @@ def read_settings(keywords: Json) -> Settings:
     except ValidationError as error:
         key = str(error.errors()[0]["loc"][0])
         raise UserError(f"--config {key}={values[key]}: must be {keys[key].description}") from None
-    for key, group, names in (("scale", "scale", [settings.scale]), ("methods", "method", settings.methods)):
-        for name in names:
-            if wrong := unknown_name(group, name):
-                what = f"unknown {wrong[0]} '{wrong[1]}'" if wrong[0] == "variant" else f"unknown {wrong[0]}"
-                raise UserError(unknown(f"--config {key}={name}", what, wrong[1], options(wrong[0])))
+    places.require_name(f"--config scale={settings.scale}", "scale", settings.scale)
+    for method in settings.methods:
+        places.require_name(f"--config methods={method}", "method", method)
     return settings

@@ -7,28 +7,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from bapo.errors import UserError, unknown
+from bapo.errors import UserError
 from bapo.experiments import order, places
-from bapo.experiments.cells import Cell, require_name
-from bapo.experiments.places import options
+from bapo.experiments.order import Cell
 from bapo.experiments.settings import Settings
 from bapo.project import file_and_name, is_place
 from bapo.store.files import SUMMARY
-from bapo.validate import parse_yaml, read, wrong
+from bapo.validate import Part, parse_yaml, read, wrong
 
 Kind = TypeVar("Kind")
 Some = Annotated[list[Kind], Field(min_length=1)]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Runs(Part):
@@ -46,7 +41,7 @@ class StudyFile(Part):
     """What ``experiments/study/<name>.yaml`` may say."""
 
     name: str
-    title: str = ""
+    title: str
     scales: Annotated[dict[str, Some[Runs]], Field(min_length=1)]
     reference: str = "grpo"  # the method that the others are compared with
     tables: list[str] = ["comparison"]  # of analysis/products.py, made of these runs
@@ -59,29 +54,25 @@ class StudyFile(Part):
 class Study:
     """A study's runs at one scale. plain: the method that a tuned run stands for."""
 
-    name: str
-    title: str
+    file: StudyFile
     scale: str
     cells: tuple[Cell, ...]
-    figures: tuple[str, ...] = ()
-    reference: str = "grpo"
-    curves: tuple[str, ...] = ()
-    evaluated: bool = True
-    plain: Mapping[Cell, str] = field(default_factory=dict)
+    plain: Mapping[Cell, str]
 
     def method_of(self, cell: Cell) -> str:
         """Return the method that a run stands for."""
         return self.plain.get(cell, cell.method)
 
     @property
-    def models(self) -> list[tuple[str, str]]:
-        """(task, model) of every base model, in the order of the study."""
-        return list(dict.fromkeys((c.task, c.model) for c in self.cells))
+    def curves(self) -> list[str]:
+        """Return the methods here whose kept checkpoints are all evaluated."""
+        made = {self.method_of(cell) for cell in self.cells}
+        return [method for method in self.file.curves if method in made]
 
     @property
     def curved(self) -> list[Cell]:
         """Return the runs whose kept checkpoints are all evaluated."""
-        return [cell for cell in self.cells if self.method_of(cell) in self.curves]
+        return [cell for cell in self.cells if self.method_of(cell) in self.file.curves]
 
     def first_look(self, home: Path) -> list[str]:
         """Return the evaluations in ``home`` that the first look shows: of its runs and of their base model."""
@@ -95,13 +86,13 @@ class Study:
 
         Of a study that evaluates nothing: of its runs alone.
         """
-        if not self.evaluated:
-            return [f"{places.run_folder(home, **vars(cell))}/{SUMMARY}" for cell in self.cells]
-        folders = [places.run_folder(home, **vars(cell)) for cell in self.cells]
-        folders += [places.base_folder(home, *start) for start in self.models]
-        files = [f"{folder}/{name}" for folder in folders for name in (SUMMARY, f"eval/{SUMMARY}")]
-        runs = [places.run_folder(home, **vars(cell)) for cell in self.curved] if curves else []
-        return [*files, *(f"{run}/curve/{SUMMARY}" for run in runs)]
+        runs = [places.run_folder(home, **vars(cell)) for cell in self.cells]
+        if not self.file.evaluated:
+            return [f"{run}/{SUMMARY}" for run in runs]
+        bases = dict.fromkeys(places.base_folder(home, cell.task, cell.model) for cell in self.cells)
+        files = [f"{folder}/{name}" for folder in (*runs, *bases) for name in (SUMMARY, f"eval/{SUMMARY}")]
+        curved = self.curved if curves else []
+        return [*files, *(f"{places.run_folder(home, **vars(cell))}/curve/{SUMMARY}" for cell in curved)]
 
 
 def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequence[int] = ()) -> Study:
@@ -126,17 +117,8 @@ def load_study(name: str, scale: str, methods: Sequence[str] = (), seeds: Sequen
         if count > 1:
             raise UserError(f"{path}: scales.{scale} names {cell.method} seed {cell.seed} of {cell.model} twice")
     tuned = {run for block in content.scales[scale] for run in block.tuned.values()}
-    return Study(
-        name,
-        content.title or name,
-        scale,
-        tuple(cell for cell, _ in rows),
-        tuple(content.figures),
-        content.reference,
-        curves=tuple(m for m in content.curves if any(method == m for _, method in rows)),
-        evaluated=content.evaluated,
-        plain={cell: method for cell, method in rows if cell.method in tuned and method != cell.method},
-    )
+    plain = {cell: method for cell, method in rows if cell.method in tuned and method != cell.method}
+    return Study(content, scale, tuple(cell for cell, _ in rows), plain)
 
 
 def study_of(name: str, settings: Settings) -> Study:
@@ -146,9 +128,8 @@ def study_of(name: str, settings: Settings) -> Study:
 
 def study_file(name: str) -> StudyFile:
     """Read and check what ``experiments/study/<name>.yaml`` says. Raises UserError."""
+    places.require_name(f"study={name}", "study", name)
     path = places.file_of("study", name)
-    if not path.exists():
-        raise UserError(unknown("study", f"no file {path}", name, options("study")))
     return _checked(name, path, path.read_text(encoding="utf-8"))
 
 
@@ -158,18 +139,15 @@ def _checked(name: str, path: Path, text: str) -> StudyFile:
     if content.name != name:
         raise wrong(path, "name", content.name, f"must be {name}, as the file is called")
     for scale, blocks in content.scales.items():
-        require_name(path, f"scales.{scale}", "scale", scale)
+        places.require_name(f"{path}: scales.{scale}", "scale", scale)
         for number, block in enumerate(blocks):
-            where = f"scales.{scale}.{number}"
-            require_name(path, f"{where}.task", "task", block.task)
-            groups = {"model": block.models, "method": block.methods, "variant": block.variants}
-            for group, names in groups.items():
-                for value in names:
-                    require_name(path, f"{where}.{group}s", group, value)
-            for value in (*block.tuned, *block.tuned.values()):
-                require_name(path, f"{where}.tuned", "method", value)
+            methods = [*block.methods, *block.tuned, *block.tuned.values()]
+            named = {"task": [block.task], "model": block.models, "method": methods, "variant": block.variants}
+            for group, values in named.items():
+                for value in values:
+                    places.require_name(f"{path}: scales.{scale}.{number}", group, value)
     for method in content.curves:
-        require_name(path, "curves", "method", method)
+        places.require_name(f"{path}: curves", "method", method)
     for figure in filter(is_place, content.figures):
         file_and_name(figure, f"{path}: figures")
     return content

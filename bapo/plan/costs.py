@@ -25,8 +25,8 @@ from bapo import methods, project
 from bapo.errors import UserError
 from bapo.experiments import budgets
 from bapo.experiments import compose as configuration
-from bapo.experiments.cells import Cell
 from bapo.experiments.identity import shipped_base
+from bapo.experiments.order import Cell
 from bapo.experiments.places import suite_folder
 from bapo.experiments.schema import Config, on_gpus
 from bapo.experiments.settings import Settings, read_settings

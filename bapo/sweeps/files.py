@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from bapo.errors import UserError, unknown
 from bapo.experiments import compose
-from bapo.experiments.cells import Cell, require_name
-from bapo.experiments.places import file_of, options
+from bapo.experiments.order import Cell
+from bapo.experiments.places import file_of, options, require_name
 from bapo.experiments.settings import Settings
-from bapo.experiments.studies import Part, Some
+from bapo.experiments.studies import Some
 from bapo.store.files import Json
-from bapo.validate import parse_yaml, read, wrong
+from bapo.validate import Part, parse_yaml, read, wrong
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -28,16 +28,10 @@ if TYPE_CHECKING:
 METHOD = "method"
 
 
-def _distinct(seeds: list[int]) -> list[int]:
-    if len(set(seeds)) < len(seeds):
-        raise ValueError("must name each once")
-    return seeds
-
-
 class At(Part):
     """A sweep at one scale."""
 
-    seeds: Annotated[Some[int], AfterValidator(_distinct)]
+    seeds: Some[int]
     trials: Annotated[int, Field(ge=1)] | None = None  # of a free search; a grid has one per combination
     tasks: list[str] | None = None  # None: all of the file's
 
@@ -72,49 +66,38 @@ class Sweep:
     def cell(self, method: str, seed: int) -> Cell:
         return Cell(self.task, self.model, method, seed)
 
-    def reused_methods(self) -> list[str]:
-        """Return the methods whose runs the sweep uses: those that equal some of its trials, and the reference."""
-        chosen = getattr(self.space.get(METHOD), "choices", ())
-        return list(dict.fromkeys([self.file.method, *self.file.named, *chosen, self.file.reference]))
-
     def reused_cells(self) -> list[Cell]:
-        """Return the runs of :meth:`reused_methods` for the sweep's seeds."""
-        return [self.cell(method, seed) for method in self.reused_methods() for seed in self.seeds]
+        """Return the runs that the sweep uses: of methods that equal some of its trials, and of the reference."""
+        chosen = getattr(self.space.get(METHOD), "choices", ())
+        methods = dict.fromkeys([self.file.method, *self.file.named, *chosen, self.file.reference])
+        return [self.cell(method, seed) for method in methods for seed in self.seeds]
 
 
-def names(scale: str | None = None) -> list[str]:
-    """Return the sweeps, ``<file>_<task>``; those that have runs at ``scale``, where one is named."""
-    return [name for name, (_, content, task) in _sweeps().items() if scale is None or task in _tasks(content, scale)]
+def names(scale: str) -> list[str]:
+    """Return the sweeps, ``<file>_<task>``, that have runs at ``scale``."""
+    return list(_sweeps(scale))
 
 
-def _sweeps() -> dict[str, tuple[Path, SweepFile, str]]:
-    files = ((stem, file_of("sweep", stem)) for stem in options("sweep"))
-    contents = ((stem, path, _read(path)) for stem, path in files)
-    return {f"{stem}_{task}": (path, content, task) for stem, path, content in contents for task in content.tasks}
-
-
-def _tasks(content: SweepFile, scale: str) -> list[str]:
-    at = content.scales.get(scale)
-    return [] if at is None else at.tasks or content.tasks
-
-
-def _read(path: Path) -> SweepFile:
-    content: SweepFile = read(SweepFile, parse_yaml(path), path)
-    named = [content.method, content.reference, *content.named]
-    for group, values in (("task", content.tasks), ("scale", content.scales), ("method", named)):
-        for value in values:
-            require_name(path, group, group, value)
-    return content
+def _sweeps(scale: str) -> dict[str, tuple[Path, SweepFile, str]]:
+    found: dict[str, tuple[Path, SweepFile, str]] = {}
+    for stem in options("sweep"):
+        path = file_of("sweep", stem)
+        content: SweepFile = read(SweepFile, parse_yaml(path), path)
+        methods = [content.method, content.reference, *content.named]
+        for group, values in (("task", content.tasks), ("scale", content.scales), ("method", methods)):
+            for value in values:
+                require_name(f"{path}: {group}", group, value)
+        at = content.scales.get(scale)
+        found |= {f"{stem}_{task}": (path, content, task) for task in (at.tasks or content.tasks if at else ())}
+    return found
 
 
 def load(name: str, settings: Settings) -> Sweep:
     """Load the sweep ``<file>_<task>`` at the settings' scale. Raises UserError naming file, field and cure."""
-    sweeps = _sweeps()
+    sweeps = _sweeps(settings.scale)
     if name not in sweeps:
-        raise UserError(unknown("sweep", f"unknown '{name}'", name, list(sweeps)))
+        raise UserError(unknown("sweep", f"no '{name}' with runs at scale {settings.scale}", name, list(sweeps)))
     path, content, task = sweeps[name]
-    if task not in _tasks(content, settings.scale):
-        raise UserError(f"{path}: scales has no '{settings.scale}' for {task}; add seeds and trials of it")
     at, space = content.scales[settings.scale], _space(path, content)
     choices: list[Any] = [getattr(d, "choices", None) for d in space.values()]
     grid = [] if None in choices else [dict(zip(space, row, strict=True)) for row in itertools.product(*choices)]
@@ -127,7 +110,7 @@ def load(name: str, settings: Settings) -> Sweep:
         scale=settings.scale,
         model=compose.run_config(settings.scale, task, "", "", 0, settings.overrides_of("")).model.name,
         trials=trials,
-        seeds=settings.seeds or tuple(at.seeds),
+        seeds=tuple(dict.fromkeys(settings.seeds or at.seeds)),
         space=space,
         combinations=grid,
         file=content,

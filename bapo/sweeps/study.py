@@ -1,4 +1,4 @@
-"""The Optuna study of a sweep: made once, and asked for trials slot by slot."""
+"""The Optuna study of a sweep: made once, asked for trials slot by slot, and written as one file at the end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from bapo.errors import UserError
 from bapo.experiments.identity import digest, train_identity
+from bapo.experiments.places import run_directory
 from bapo.experiments.settings import Settings
 from bapo.seeds import key64
-from bapo.store.files import Json
+from bapo.store.files import Json, write_json
 from bapo.sweeps.files import Sweep, check
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial, Trial
 
 SLOT, REASON = "slot", "reason"
+#: the probed set that judges a trial: problems that no method trains on and no test uses
+VALIDATION = "probe"
 JOURNAL, RESULT = "journal.log", "trial.json"
 
 
@@ -48,7 +51,7 @@ def open_study(sweep: Sweep, settings: Settings, slot: int = 0) -> Study:
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna.create_study(
-        study_name=f"{settings.folder()}/{sweep.name}/{identity(sweep, settings)}",
+        study_name=f"{settings.home.name}/{sweep.name}/{identity(sweep, settings)}",
         storage=_journal(folder_of(sweep, settings) / JOURNAL),
         sampler=optuna.samplers.TPESampler(seed=key64("sweep", sweep.name, slot) % 2**32, n_startup_trials=8),
         direction="maximize",
@@ -85,8 +88,8 @@ def trial_of(study: Study, slot: int) -> FrozenTrial | None:
     return next((t for t in study.get_trials(deepcopy=False) if t.user_attrs.get(SLOT) == slot), None)
 
 
-def claim(study: Study, sweep: Sweep, slot: int) -> Trial:
-    """Return the slot's trial, finished or not, and make it where there is none.
+def claim(study: Study, sweep: Sweep, slot: int) -> tuple[Trial, FrozenTrial]:
+    """Return the slot's trial, finished or not, to work on and as it is; make it where there is none.
 
     A grid's trial has its combination from the beginning, as does the first one of a free search that has a ``start``.
     A trial still running was left by a killed worker, and is continued with the same parameters.
@@ -101,4 +104,66 @@ def claim(study: Study, sweep: Sweep, slot: int) -> Trial:
         study.add_trial(blank)
     found = trial_of(study, slot)
     assert found is not None
-    return Trial(study, found._trial_id)
+    return Trial(study, found._trial_id), found
+
+
+# ------------------------------------------------------------------------------------------------ what it came to
+
+
+def outcome(trial: FrozenTrial, sweep: Sweep) -> Json:
+    """Return the numbers, the state and the value (accuracy, a fraction) of a trial."""
+    attributes = trial.user_attrs
+    return {
+        "slot": attributes[SLOT],
+        "number": trial.number,
+        "state": trial.state.name.lower(),
+        "drawn": dict(trial.params),
+        "value": trial.value,
+        "reason": attributes.get(REASON, ""),
+        "seeds": {str(s): attributes[f"seed{s}"] for s in sweep.seeds if f"seed{s}" in attributes},
+    }
+
+
+def collect(sweep: Sweep, settings: Settings) -> Path:
+    """Write ``trials.json``, which ``analysis robustness`` reads: the sweep, its finished trials, the reference's runs.
+
+    Raises UserError unless each slot has a finished trial.
+    """
+    from optuna.distributions import distribution_to_json
+
+    trials = open_study(sweep, settings).get_trials(deepcopy=False)
+    # the study of a sweep with fewer trials than before keeps the others, which count as well
+    rows = [outcome(trial, sweep) for trial in trials if trial.state.is_finished()]
+    if missing := sorted(set(range(sweep.trials)) - {row["slot"] for row in rows}):
+        raise UserError(
+            f"sweep {sweep.name}: slots {', '.join(map(str, missing))} of {sweep.trials} are not finished; run "
+            f"`snakemake --cores all sweep_{sweep.name}`"
+        )
+    config = check(sweep, settings)
+    reference = {str(seed): settings.run(sweep.cell(sweep.file.reference, seed)) for seed in sweep.seeds}
+    content = {
+        "title": f"{sweep.file.title}, {config.task.title}",
+        "scale": sweep.scale,
+        "note": config.scale.note,
+        "model_title": config.model.title,
+        "method_title": config.method.title,
+        "seeds": list(sweep.seeds),
+        "validation": {"set": VALIDATION, "samples": config.probe.samples},
+        "parameters": [
+            {
+                "name": key,
+                "title": sweep.file.space[key].get("title", key),
+                "choices": getattr(distribution, "choices", None),
+                "distribution": distribution_to_json(distribution),
+            }
+            for key, distribution in sweep.space.items()
+        ],
+        "reference": {
+            "title": reference[str(sweep.seeds[0])].method.title,
+            "runs": {seed: str(run_directory(run)) for seed, run in reference.items()},
+        },
+        "trials": sorted(rows, key=lambda row: row["slot"]),
+    }
+    path = folder_of(sweep, settings) / "trials.json"
+    write_json(path, content)
+    return path

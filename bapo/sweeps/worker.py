@@ -1,4 +1,4 @@
-"""The work of a slot: one trial, from its parameters through its runs to its report to the study."""
+"""``python -m bapo sweep``: the work of a slot, one trial from its parameters through its runs to its report."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from bapo.experiments.schema import Config
 
-#: the probed set that judges a trial: problems that no method trains on and no test uses
-VALIDATION = "probe"
-
 
 def run_slot(sweep: Sweep, settings: Settings, slot: int) -> Json:
     """Work on the slot's trial until it is finished; write ``slots/<slot>/trial.json`` and return its content.
@@ -38,12 +35,13 @@ def run_slot(sweep: Sweep, settings: Settings, slot: int) -> Json:
     file = studies.slot_files(sweep, settings)[slot]
     with locked(file.parent):
         study = studies.open_study(sweep, settings, slot)
-        trial = studies.claim(study, sweep, slot)
-        finished = studies.trial_of(study, slot)
-        if finished is None or not finished.state.is_finished():
-            finished = _work(study, trial, sweep, settings)
-        content = outcome(finished, sweep)
+        trial, found = studies.claim(study, sweep, slot)
+        if not found.state.is_finished():
+            found = _work(study, trial, sweep, settings)
+        content = studies.outcome(found, sweep)
         write_json(file, content)
+    value = "" if found.value is None else f", validation accuracy {100 * found.value:.2f}"
+    print(f"sweep {sweep.name}, slot {slot}: {content['state']}{value}", file=sys.stderr)
     return content
 
 
@@ -61,26 +59,10 @@ def _work(study: Study, trial: Trial, sweep: Sweep, settings: Settings) -> Froze
     means: list[float] = []
     for config in configs:
         folder = train(config)
-        scores = validation(folder).values()
-        means.append(sum(scores) / len(scores))
+        means.append(validation(folder))
         trial.set_user_attr(f"seed{config.seed}", {"run": str(folder), "accuracy": means[-1]})
         print(f"{label}: seed {config.seed}: validation accuracy {100 * means[-1]:.2f}", file=sys.stderr)
     return study.tell(trial, sum(means) / len(means))
-
-
-def outcome(trial: FrozenTrial, sweep: Sweep) -> Json:
-    """Return the numbers, the state and the value (accuracy, a fraction) of a trial."""
-    attributes = trial.user_attrs
-    return {
-        "slot": attributes[studies.SLOT],
-        "number": trial.number,
-        "state": trial.state.name.lower(),
-        "drawn": dict(trial.params),
-        "settings": overrides(trial.params),
-        "value": trial.value,
-        "reason": attributes.get(studies.REASON, ""),
-        "seeds": {str(s): attributes[f"seed{s}"] for s in sweep.seeds if f"seed{s}" in attributes},
-    }
 
 
 # ------------------------------------------------------------------------------------------------ runs
@@ -106,8 +88,7 @@ def configured(sweep: Sweep, settings: Settings, drawn: Json, seed: int) -> Conf
     fit together.
     """
     method, values = str(drawn.get(METHOD, sweep.file.method)), overrides(drawn)
-    # except for the quotes around a plain word, JSON is a subset of Hydra's grammar for values
-    extra = (*settings.overrides, *(f"{k}={v if isinstance(v, str) else json.dumps(v)}" for k, v in values.items()))
+    extra = (*settings.overrides, *(f"{k}={json.dumps(v)}" for k, v in values.items()))
     config = compose.run_config(sweep.scale, sweep.task, sweep.model, method, seed, extra)
     identity = train_identity(config)
     for name in (method, *sweep.file.named):
@@ -135,8 +116,7 @@ def train(config: Config) -> Path:
     return folder
 
 
-def validation(folder: Path) -> dict[str, float]:
-    """Return {problem: accuracy after the last step} of the held-out probe; no test set of the run is opened."""
-    frame = read_table(folder / PROBE, ["step", "set", "prompt_id", "mean"])
-    rows = frame[(frame["set"] == VALIDATION) & (frame["step"] == frame["step"].max())].sort_values("prompt_id")
-    return dict(zip(rows["prompt_id"].astype(str), rows["mean"].astype(float), strict=True))
+def validation(folder: Path) -> float:
+    """Return the accuracy on the held-out probe after the last step; no test set of the run is opened."""
+    frame = read_table(folder / PROBE, ["step", "set", "mean"])
+    return float(frame["mean"][(frame["set"] == studies.VALIDATION) & (frame["step"] == frame["step"].max())].mean())

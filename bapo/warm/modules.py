@@ -51,8 +51,8 @@ IMPORTS = {
     ("bapo", "base"): (*_MODELS, "bapo.engines.torch.base", "torch._dynamo"),
     ("bapo", "train"): (*_MODELS, "bapo.engines.torch.trainer", "torch._dynamo", *_TRACKING),
     ("bapo", "evaluate"): (*_MODELS, *_EVALUATION),
-    ("bapo", "sweep"): (*_MODELS, "bapo.sweeps.command", "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
-    ("bapo.describe",): (*_CONFIGURATION,),
+    ("bapo", "sweep"): (*_MODELS, "bapo.sweeps.worker", "bapo.engines.torch.trainer", "torch._dynamo", "optuna"),
+    ("bapo", "describe"): (*_CONFIGURATION,),
     ("analysis",): ("analysis.study", "bapo.store.provenance", "matplotlib.pyplot", *_TABLES),
 }
 

@@ -23,9 +23,9 @@ from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_recipe
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
-from bapo.experiments.shipped_bases import index_file
 from bapo.store.files import sha256
 
+INDEX = Path(__file__).with_name("index.yaml")
 HEADER = "# Written by make.py. recipe: bapo/experiments/identity.py, base_recipe; sha256: of the file.\n"
 
 
@@ -44,15 +44,15 @@ def ship(config: Config) -> None:
 
 
 def weights_of(config: Config) -> Path:
-    return index_file().with_name(f"{config.scale.name}_{config.task.name}.safetensors")
+    return INDEX.with_name(f"{config.scale.name}_{config.task.name}.safetensors")
 
 
 def name(config: Config) -> None:
     """Write the recipe and the digest of a task's weights into the index."""
-    index, weights = index_file(), weights_of(config)
-    entries = yaml.safe_load(index.read_text(encoding="utf-8")) if index.exists() else {}
+    weights = weights_of(config)
+    entries = yaml.safe_load(INDEX.read_text(encoding="utf-8")) if INDEX.exists() else {}
     entries[weights.name] = {"recipe": base_recipe(config), "sha256": sha256(weights)}
-    index.write_text(HEADER + yaml.safe_dump(entries), encoding="utf-8")
+    INDEX.write_text(HEADER + yaml.safe_dump(entries), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from analysis import probes
-from analysis.figures.bins import chance_words
 from analysis.probes import Probes
 
 IDS = ("a", "b", "c", "d")
@@ -119,14 +118,3 @@ def test_what_makes_a_comparison_unfair() -> None:
             found.across(9, probes.improved)
         assert len(found.within(9, probes.improved)) == len(frames)  # the paper's count needs none of this
     assert two().obstacle == ""
-
-
-def test_captions_say_where_chance_is_fair() -> None:
-    one = Probes.of({1: frame(s0=[0, 0, 1, 2], s9=[1, 0, 2, 2])})
-    assert chance_words([("GRPO", two())], "Fair.") == "Fair. "
-    assert chance_words([("GRPO", one), ("BAPO", one)], "Fair.") == (
-        "There is no fair chance level here (one seed: what chance alone shows needs a second sampling of the base). "
-    )
-    assert chance_words([("GRPO", two()), ("BAPO", one)], "Fair.").startswith(
-        "Fair. No fair chance level for BAPO (one"
-    )

@@ -7,7 +7,6 @@ import json
 import logging
 import platform
 import re
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,28 +17,17 @@ from snakemake.logging import ColorizingTextHandler, DefaultFormatter, LogEvent
 from support.shared_results import write_results
 
 from analysis import live, text
-from analysis.live import Job, Jobs, Line, SoFar
-from analysis.watch import Times, is_running, last_line, left, rows_of, table
+from analysis.live import Job, Jobs, Line
+from analysis.watch import is_running, last_line, rows_of, table
 from bapo.errors import UserError
 from bapo.store.files import write_json
 from bapo.store.lock import locked
 
-BASE, TRAIN, LOOK = 1, 2, 3
+TRAIN, LOOK = 1, 2
 GROUP = ("countdown", "tiny", "grpo")
 
 
 # ------------------------------------------------------------------------------------------------ the time left
-
-
-def test_the_time_left_is_that_of_jobs_alike() -> None:
-    times = Times()
-    times.add("train", GROUP, 100.0)
-    times.add("train", ("countdown", "tiny", "bapo"), 200.0)
-    assert [times.usual("train", group) for group in (GROUP, ("countdown", "other", "x"))] == [100.0, 150.0]
-    waiting = {("train", GROUP): 3, ("evaluate", GROUP): 2}
-    found = left([40.0, 10.0], waiting, times)
-    assert (found.seconds, found.unknown) == ((50 + 300) / 2, 2)
-    assert left([400.0, None], {}, times).seconds == 400.0 and left([], {("x", ()): 1}, times).seconds is None
 
 
 def test_durations() -> None:
@@ -47,25 +35,25 @@ def test_durations() -> None:
     assert [text.duration(s) for s in (-1, 59.7, 95, 7500, 200_000)] == words
 
 
-def test_jobs_are_counted_as_they_begin_and_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_is_that_of_jobs_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    done = tmp_path / "grpo"
-    write_json(done / "summary.json", {})
-    write_json(done / "manifest.json", {"started": "2026-01-01T00:00:00Z", "ended": "2026-01-01T00:01:40Z"})
+    write_json(tmp_path / "grpo" / "summary.json", {"totals": {"seconds": 100.0}})
     runs = {n: Job("train", GROUP, (tmp_path / str(n) / "summary.json",)) for n in range(4)}
-    jobs = Jobs(runs, [Job("train", GROUP, (done / "summary.json",))])
-    assert jobs.left().seconds == 4 * 100  # of an earlier command's
+    jobs = Jobs(runs, [Job("train", GROUP, (tmp_path / "grpo" / "summary.json",))])
+    assert jobs.left() == 4 * 100  # of an earlier command's
     for number in (0, 1):
         jobs.begin(number)
     now[0] += 40
-    assert jobs.left().seconds == (2 * 60 + 2 * 100) / 2
+    assert jobs.left() == (2 * 60 + 2 * 100) / 2
     jobs.end(0)  # it took 40 s
     jobs.end(1, failed=True)  # which says nothing
     jobs.begin(2)
-    assert jobs.left().seconds == 70 + 70
+    assert jobs.left() == 70 + 70
     jobs.begin(2)  # a retry is no further job
-    assert jobs.waiting[runs[3].kind, runs[3].group] == 1
+    assert jobs.waiting == {3}
+    assert jobs.usual(Job("train", ("countdown", "tiny", "bapo"), ())) == 70  # of the other method
+    assert Jobs({1: Job("evaluate", GROUP, ())}, []).left() is None  # nothing like it is done
 
 
 # ------------------------------------------------------------------------------------------------ watch
@@ -81,7 +69,7 @@ def test_watch_counts_runs_and_shows_the_last_line(tmp_path: Path) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("step 15/150\n[red]step 30/150\x1b[2J, 00:40 left\n\n")
     with locked(home / "countdown/tiny/bapo/seed2"):
-        (row,) = (r for r in rows_of(home, Times()) if r.method == "bapo")
+        row = rows_of(home)["countdown", "tiny", "bapo"]
         console = Console(file=io.StringIO(), width=140)
         console.print(table(home))
     assert (row.runs, row.done, row.evaluated, row.accuracies) == (2, 1, 1, [0.25])
@@ -102,7 +90,7 @@ def test_a_job_runs_while_its_process_lives_or_its_log_is_young(tmp_path: Path) 
 
 def test_a_folder_without_studies_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=str(tmp_path)):
-        rows_of(tmp_path, Times())
+        rows_of(tmp_path)
 
 
 # ------------------------------------------------------------------------------------------------ Snakemake's line
@@ -119,19 +107,17 @@ class Stream(io.StringIO):
 
 @pytest.fixture(params=[True, False], ids=["terminal", "file"])
 def shown(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A line over three jobs: an evaluation, a run and the first look."""
+    """A line over two jobs: a run and the first look."""
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("FORCE_COLOR", "1")  # which must not reach a file
-    write_json(tmp_path / "eval" / "summary.json", {"benchmarks": {"cd34": {"accuracy": 0.142}}})
     (tmp_path / "first_look.md").write_text("# A first look\n\n- three rows\n\n![x](first_look.png)\n")
     todo = {
-        BASE: Job("evaluate_base", GROUP[:2], (tmp_path / "eval" / "summary.json",)),
         TRAIN: Job("train", GROUP, (tmp_path / "summary.json",)),
         LOOK: Job("first_look", (), (tmp_path / "first_look.md",)),
     }
     usual = ColorizingTextHandler(stream=Stream(request.param))
     usual.setFormatter(DefaultFormatter())
-    handler = Line(usual, Jobs(todo, []), {BASE})
+    handler = Line(usual, Jobs(todo, []))
     yield handler
     handler.end()
 
@@ -147,29 +133,23 @@ def begin(handler: Line, number: int, message: str) -> None:
     say(handler, LogEvent.JOB_INFO, jobid=number, rule_msg=message, rule_name="rule")
 
 
-def test_jobs_become_a_line(shown: Line) -> None:
-    begin(shown, BASE, "Evaluate: tiny before training, countdown")
+def test_jobs_become_a_line_and_the_first_look_is_shown(shown: Line) -> None:
     begin(shown, TRAIN, "Train: grpo, seed 1, tiny, countdown")
-    words = str(shown.words())
-    assert words.startswith("0 of 3 jobs done") and "Train: grpo, seed 1, countdown (" in words
-    say(shown, LogEvent.JOB_FINISHED, job_id=BASE)
-    say(shown, LogEvent.PROGRESS, done=1, total=3)
-    say(shown, None, live.CHOICE)
-    out = shown.console.file.getvalue()
-    assert "cd34 14.2%" in out and live.CHOICE not in out
-    if shown.live is None:
-        assert "1 of 3 jobs done" in out and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", out)
-    say(shown, LogEvent.PROGRESS, done=2, total=3)
-    assert str(shown.words()).startswith("2 of 3 jobs done")
-    if shown.live is None:  # not a line for every job
-        assert "2 of 3 jobs done" not in shown.console.file.getvalue()
-
-
-def test_the_first_look_is_shown(shown: Line) -> None:
     begin(shown, LOOK, "First look")
+    words = str(shown.words())
+    assert words.startswith("0 of 2 jobs done") and "Train: grpo, seed 1, countdown (" in words
     say(shown, LogEvent.JOB_FINISHED, job_id=LOOK)
-    out = shown.console.file.getvalue()
-    assert "A first look" in out and "png" not in out and ("\x1b" in out) is (shown.live is not None)
+    say(shown, LogEvent.PROGRESS, done=1, total=2)
+    say(shown, None, live.CHOICE)
+    out = shown.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "A first look" in out and "png" not in out and live.CHOICE not in out
+    assert ("\x1b" in out) is (shown.live is not None)
+    if shown.live is None:
+        assert "1 of 2 jobs done" in out and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", out)
+    say(shown, LogEvent.PROGRESS, done=2, total=2)
+    assert str(shown.words()).startswith("2 of 2 jobs done")
+    if shown.live is None:  # not a line for every job
+        assert "2 of 2 jobs done" not in shown.console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_an_error_is_handed_on_with_the_end_of_the_log(shown: Line, tmp_path: Path) -> None:
@@ -189,17 +169,3 @@ def test_after_ctrl_c_the_end_of_each_job_is_no_error(shown: Line) -> None:
     say(shown, None, "RuleException: exit status 130", level=logging.ERROR)
     out = shown.console.file.getvalue()
     assert live.INTERRUPTED in out and "RuleException" not in out
-
-
-def test_table_1_so_far_is_written_after_evaluations_and_removed_after_the_table(tmp_path: Path) -> None:
-    page, counted = tmp_path / "so_far.md", tmp_path / "counted"
-    code = f"open({str(page)!r}, 'w').write('x'); open({str(counted)!r}, 'a').write('x')"
-    handler = SoFar([sys.executable, "-c", code], {}, page, tmp_path / "logs" / "log", {1, 2}, 9)
-    say(handler, LogEvent.JOB_FINISHED, job_id=5)
-    assert handler.process is None
-    for number in (1, 2):  # the second comes too soon for a page of its own, which the end makes up for
-        say(handler, LogEvent.JOB_FINISHED, job_id=number)
-    handler.end()
-    assert page.exists() and counted.read_text() == "xx"
-    say(handler, LogEvent.JOB_FINISHED, job_id=9)
-    assert not page.exists() and counted.read_text() == "xx"

@@ -244,11 +244,11 @@ def test_validation_problems_were_kept_out_of_training() -> None:
 
 
 def test_a_study_names_the_methods_that_have_curves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_study("table1", "laptop").curves == ("grpo", "dapo", "bapo")
-    assert load_study("figure5", "laptop").curves == ("grpo", "dapo", "bapo+mini", "bapo")
-    assert load_study("figure16", "laptop").curves == ("ppo", "ba_ppo")
-    assert load_study("figure6", "laptop").curves == ()
-    assert load_study("table1", "laptop", methods=["grpo", "repo"]).curves == ("grpo",)
+    assert load_study("table1", "laptop").curves == ["grpo", "dapo", "bapo"]
+    assert load_study("figure5", "laptop").curves == ["grpo", "dapo", "bapo+mini", "bapo"]
+    assert load_study("figure16", "laptop").curves == ["ppo", "ba_ppo"]
+    assert load_study("figure6", "laptop").curves == []
+    assert load_study("table1", "laptop", methods=["grpo", "repo"]).curves == ["grpo"]
     assert study_content(load_study("figure16", "smoke"), Settings(scale="smoke"))["curves"] == ["ppo", "ba_ppo"]
 
     shutil.copytree(places.EXPERIMENTS / "study", tmp_path / "study")

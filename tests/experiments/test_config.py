@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from omegaconf import OmegaConf
 from bapo import methods
 from bapo.errors import UserError
 from bapo.experiments import places
-from bapo.experiments.compose import compose_config, composed, forget, run_config
+from bapo.experiments.compose import compose_config, forget, run_config
 from bapo.experiments.identity import base_identity, train_identity
 from bapo.experiments.places import base_directory, data_directory, options, run_directory
 
@@ -28,12 +25,6 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copytree(places.EXPERIMENTS, folder)
     monkeypatch.setattr(places, "EXPERIMENTS", folder)
     return folder
-
-
-def add(tree: Path, line: str) -> None:
-    """Add a variant to a tree's."""
-    path = tree / "variants.yaml"
-    path.write_text(f"{path.read_text(encoding='utf-8')}{line}\n", encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------------------ composing
@@ -59,18 +50,14 @@ def test_every_method_file_composes_at_every_scale(scale: str) -> None:
     assert names == set(options("method"))  # one folder each
 
 
-def test_a_methods_file_says_the_difference_from_its_class() -> None:
-    for name in options("method"):
-        content = OmegaConf.to_container(OmegaConf.load(places.EXPERIMENTS / "method" / f"{name}.yaml"))
-        if "defaults" in content:
-            continue
+@pytest.mark.parametrize("name", options("method"))
+def test_a_methods_file_says_the_difference_from_its_class(name: str) -> None:
+    content = OmegaConf.to_container(OmegaConf.load(places.EXPERIMENTS / "method" / f"{name}.yaml"))
+    if "defaults" not in content:
         defaults = methods.get(content["algorithm"]).Config().model_dump()
-        assert [k for k, v in content.items() if k not in ("algorithm", "name", "title") and v == defaults[k]] == [], (
-            name
-        )
-        node = compose_config(
-            ["task=geometry", f"method={name}"]
-        ).method.model_dump()  # a task without lines of methods
+        assert [k for k, v in content.items() if k not in ("algorithm", "name", "title") and v == defaults[k]] == []
+        # geometry: a task without lines of methods
+        node = compose_config(["task=geometry", f"method={name}"]).method.model_dump()
         assert {k: node[k] for k in node if k not in content} == {k: defaults[k] for k in defaults if k not in content}
 
 
@@ -85,18 +72,9 @@ def test_what_one_caller_changes_does_not_leak_into_another() -> None:
     first, second = (run_config("laptop", "countdown", "", "grpo", seed) for seed in (1, 2))
     first.train.steps = 999
     first.data.split_sizes.train = 7
-    again = composed(["scale=laptop", "task=countdown", "method=grpo", "seed=1"])
+    again = compose_config(["scale=laptop", "task=countdown", "method=grpo", "seed=1"])
     assert (second.seed, again.seed) == (2, 1)
     assert again.train.steps == second.train.steps != 999 and again.data.split_sizes.train != 7
-
-
-def test_composing_and_reading_studies_imports_nothing_heavy() -> None:
-    code = (
-        "import json, sys, bapo.experiments.studies; from bapo.experiments.compose import compose_config; "
-        "compose_config(); print(json.dumps([m for m in ('torch', 'pandas', 'transformers') if m in sys.modules]))"
-    )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert json.loads(out.stdout) == []
 
 
 # ------------------------------------------------------------------------------------------------ the layers
@@ -106,8 +84,9 @@ def test_the_order_of_the_layers(tree: Path) -> None:
     """Class, method file, the task's line for it, variant, command line: each wins over those before it."""
     (tree / "method" / "mine.yaml").write_text("defaults: [bapo, _self_]\nname: mine\nv: 6\nm: 6\nhigh_steps: 6\n")
     (tree / "task" / "countdown.yaml").write_text("name: countdown\nmethods: {mine: {m: 7, high_steps: 7}}\n")
-    add(tree, "nine: {title: nine, method: {high_capacity: 9, c1: 0.3}}")
-    add(tree, 'shared: {title: shared, method: {max_reevaluated: "${share:2,${train.batch_size}}"}}')
+    with (tree / "variants.yaml").open("a", encoding="utf-8") as file:
+        print("nine: {title: nine, method: {high_capacity: 9, c1: 0.3}}", file=file)
+        print('shared: {title: shared, method: {max_reevaluated: "${share:2,${train.batch_size}}"}}', file=file)
     method = compose_config(["method=mine+nine+shared", "method.c1=0.4", "train.batch_size=16"]).method
     assert (method.v, method.m, method.high_steps, method.high_capacity, method.c1) == (6, 7, 7, 9, 0.4)
     assert method.bad_capacity is None and method.max_reevaluated == 32
@@ -123,11 +102,8 @@ def test_a_settings_line_holds_with_one_model_alone() -> None:
 
 def test_variants_name_a_folder_and_the_methods_win_over_the_models() -> None:
     config = compose_config(["method=bapo+rollouts+sync_first", "model=qwen2-112k+hard", "seed=3"])
-    assert (config.method.name, config.model.name) == ("bapo+rollouts+sync_first", "qwen2-112k+hard")
-    assert config.method.title == "+BAPO, equal rollouts, alpha refreshed first" and config.model.title.endswith(
-        ", hard"
-    )
     assert (config.train.budget.unit, config.train.budget.like) == ("rollouts", "grpo")
+    assert config.method.title == "+BAPO, equal rollouts, alpha refreshed first"
     assert str(run_directory(config)).endswith("countdown/qwen2-112k+hard/bapo+rollouts+sync_first/seed3")
     plain = run_config("laptop", "countdown", MATCHED, "grpo", 1)
     other = run_config("laptop", "countdown", MATCHED, "grpo+rate_5e-5", 1)
@@ -145,6 +121,11 @@ def test_the_setting_says_what_is_matched_to_the_paper(scale: str, task: str) ->
     assert plain.matched == found and matched.evaluation.temperature == matched.sampling.temperature
 
 
+def test_a_mapping_takes_new_keys() -> None:
+    config = compose_config(["scale=pocket", "verl.rollout=vllm", "verl.overrides.trainer.nnodes=1"])
+    assert config.verl.rollout == "vllm" and config.verl.overrides == {"trainer": {"nnodes": 1}}
+
+
 # ------------------------------------------------------------------------------------------------ errors
 
 
@@ -154,37 +135,24 @@ def test_the_setting_says_what_is_matched_to_the_paper(scale: str, task: str) ->
         (["method=bpo"], r"method=bpo: unknown method 'bpo' \(did you mean 'bapo'\?\); allowed: .*bapo, .*grpo"),
         (["scale=laptpo"], r"unknown scale 'laptpo' \(did you mean 'laptop'\?\); allowed: gpu, laptop, paper, pocket"),
         (["method=bapo+rolouts"], r"method=bapo\+rolouts: unknown variant 'rolouts' \(did you mean 'rollouts'"),
-        (["method=bapo+rollouts+updates"], r"'rollouts' and 'updates' both set train\.budget\.like; keep one of them"),
-        ([f"model={MATCHED}+hard"], r"the variants 'matched' and 'hard' both set base\.iterations"),
-        (["method=bapo+hard"], r"method=bapo\+hard: changes the problems or the base model.*a variant of the model"),
-        (["scale=paper", f"model=qwen2.5-1.5b{MATCHED[10:]}"], r"base.iterations: .*matched.iterations"),
+        (["method=bapo+rollouts+updates"], r"'rollouts' and 'updates' both set train\.budget\.like"),
+        (["method=bapo+hard"], r"method=bapo\+hard: .*a variant of the model"),
+        (["scale=paper", "model=qwen2.5-1.5b+matched"], r"base.iterations: .*matched.iterations"),
         (["train.stesp=3"], r"train.stesp: no such key \(did you mean 'steps'\?\); allowed: steps, epochs, .*"),
-        (["trian.steps=3"], r"trian: no such key \(did you mean 'train'\?\); allowed: seed, engine, .*"),
+        (["trian.steps=3"], r"^trian: no such key \(did you mean 'train'\?\); allowed: seed, engine, .*"),
+        (["train.betas=[0.9"], r"^train.betas=\[0.9: "),
         (["~train.steps"], "~train.steps: write KEY=VALUE"),
-        (["data.generator.more=1"], r"data.generator.more: no such key"),
-        (["verl.rolout=vllm"], r"verl.rolout: no such key \(did you mean 'rollout'"),
         (["method=bapo", "method.bad_capacty=3"], r"bapo has no such parameter \(did you mean 'bad_capacity'\?\)"),
         (["method=bapo", "method.v=0"], "method.v=0: must be"),
         (["method=bapo", "method.c2_range=[0.3,0.5]"], "c2 must not exceed c3"),
-        (["method=bapo", "method.v=often"], "method.v=often: must be"),
         (["train.batch_size=big"], "^train.batch_size=big: must be a valid integer"),
         (["train.mini_batch_size=64"], "train.mini_batch_size=64: must be at most train.batch_size=32"),
         (["train.epochs=1"], "set exactly one of train.steps and train.epochs"),
-        (["train.steps=0"], "train.steps=0: must be greater than or equal to 1"),
-        (
-            ["train.budget.unit=rollouts"],
-            r"train\.budget\.like=None: name the method whose run sets the number of roll",
-        ),
-        (["train.underfilled=drop"], "train.underfilled=drop: must be 'fewer-updates' or"),
+        (["train.budget.unit=rollouts"], r"train\.budget\.like=None: "),
         (["engine=jax"], "engine=jax: must be 'torch' or 'verl'"),
-        (["sampling.top_p=1.5"], r"sampling.top_p=1.5: must be"),
         (["sampling.top_k=0"], r"sampling.top_k=0: must be -1 \(off\) or at least 1"),
         (["data.system=x"], "data.system=x: model=qwen2-112k is trained from scratch"),
-        (["scale=pocket", "model.path=owner/name"], r"model.revision=\w{64}: the SHA-256 .*; add model.revision=null"),
-        (
-            ["scale=paper", "task=mathematics", "model=qwen2.5-math-7b"],
-            r"max_response_tokens=8192.*10240 tokens.*qwen2\.5-math-7b has 4096 positions",
-        ),
+        (["scale=paper", "task=mathematics", "model=qwen2.5-math-7b"], r"qwen2\.5-math-7b has 4096 positions"),
     ],
 )
 def test_wrong_input_gives_one_sentence(overrides: list[str], message: str) -> None:
@@ -200,19 +168,14 @@ def test_wrong_input_gives_one_sentence(overrides: list[str], message: str) -> N
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: many", "laptop_countdown.*train.steps=many: "),
         ("setting/laptop_countdown.yaml", "  steps: 150", "  steps: [100", r"laptop_countdown.yaml.*line \d+"),
         ("method/bapo.yaml", "algorithm: bapo", "algorithm: bpo", "method.algorithm=bpo: unknown algorithm; allowed"),
-        ("method/bapo.yaml", "algorithm: bapo", "", "bapo.yaml: algorithm: has no value; name a class"),
+        ("method/bapo.yaml", "algorithm: bapo", "", "bapo.yaml: algorithm: has no value"),
         ("method/bapo.yaml", "algorithm: bapo", "algorithm: [", "bapo.yaml: not valid YAML"),
         ("method/bapo.yaml", "title:", "defaults: [gripo]\ntitle:", r"unknown method 'gripo' \(did you mean 'grpo'"),
         ("method/bapo.yaml", "title:", "vv: 3\ntitle:", r"method.vv: bapo has no such parameter.*'v'"),
         ("method/bapo.yaml", "train.kl_coef", "train.kl_cof", "method.kl_coef: Interpolation key 'train.kl_cof'"),
         ("variants.yaml", "title: equal rollouts, train:", "train:", "variants.yaml: rollouts: needs a title"),
         ("variants.yaml", "equal rollouts, train:", "equal rollouts, trian:", "variants.yaml: trian: no such key"),
-        (
-            "variants.yaml",
-            "unit: rollouts, like: grpo",
-            "unit: hours, like: grpo",
-            "variants.yaml: train.budget.unit=h",
-        ),
+        ("variants.yaml", "unit: rollouts,", "unit: hours,", "variants.yaml: train.budget.unit=h"),
         ("config.yaml", "scale: laptop", "scale: laptpo", "Could not find 'scale/laptpo'.*laptop paper pocket"),
     ],
 )
@@ -224,10 +187,3 @@ def test_a_fault_in_a_file_of_the_tree_names_it(tree: Path, file: str, old: str,
     with pytest.raises(UserError, match=message) as error:
         compose_config(["method=bapo+rollouts"])
     assert "\n" not in str(error.value)
-
-
-def test_a_mapping_takes_new_keys() -> None:
-    config = compose_config(
-        ["scale=pocket", "task=mathematics", "verl.rollout=vllm", "verl.overrides.trainer.nnodes=1"]
-    )
-    assert config.verl.rollout == "vllm" and config.verl.overrides == {"trainer": {"nnodes": 1}}

@@ -7,9 +7,7 @@ from itertools import pairwise
 import pytest
 
 from bapo.experiments import order
-from bapo.experiments.cells import Cell
-from bapo.experiments.order import AT_ONCE, Priorities
-from bapo.experiments.settings import Settings
+from bapo.experiments.order import AT_ONCE, Cell, Priorities
 from bapo.experiments.studies import load_study
 
 TABLE = load_study("table1", "laptop")
@@ -41,19 +39,9 @@ def test_a_study_without_its_methods_still_has_one() -> None:
 
 def test_priorities_follow_the_order() -> None:
     """Nothing that the first look needs waits for the rest, and an evaluation waits for nothing."""
-    of, settings = Priorities(TABLE), Settings()
-    config = settings.run(TABLE.cells[0])
-    runs = [of.of_run(cell, config) for cell in order.in_order(TABLE.cells, TABLE.method_of)]
-    assert all(a > b for a, b in pairwise(runs))
-    start = [of.of_data("countdown"), of.of_base("countdown", "qwen2-112k")]
-    rest = [of.of_data("geometry"), of.of_base("geometry", "qwen2.5-vl-325k")]
-    descending = [AT_ONCE, *start, *runs[:3], *rest, *runs[3:]]
-    assert all(a > b for a, b in pairwise(descending))
-
-
-def test_outside_the_table_the_longest_runs_start_first() -> None:
-    none = Priorities(None)
-    cells = {m: Cell("countdown", "qwen2-112k", m, 1) for m in ("grpo", "bapo", "dapo")}
-    found = {m: none.of_run(cell, Settings().run(cell)) for m, cell in cells.items()}
-    assert found == {"grpo": 10, "bapo": 10, "dapo": 20}
-    assert Priorities(TABLE).of_run(cells["grpo"], Settings().run(cells["grpo"])) > 20
+    of = Priorities(TABLE)
+    runs = [of.of_run(cell) for cell in order.in_order(TABLE.cells, TABLE.method_of)]
+    assert all(a > b for a, b in pairwise(runs)) and runs[-1] > of.of_run(Cell("countdown", "m", "grpo", 1))
+    look, rest = of.of_start("countdown"), of.of_start("geometry")
+    assert (of.of_start("countdown", "qwen2-112k"), of.of_start("geometry", "qwen2.5-vl-325k")) == (look, rest)
+    assert all(a > b for a, b in pairwise([AT_ONCE, look, *runs[:3], rest, *runs[3:]]))

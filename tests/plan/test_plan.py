@@ -13,7 +13,7 @@ from bapo import __main__
 from bapo.errors import UserError
 from bapo.experiments import budgets, studies
 from bapo.experiments import compose as configuration
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.schema import Config
 from bapo.experiments.settings import Settings
 from bapo.plan import costs, resources

@@ -16,6 +16,6 @@ def used() -> list[tuple[str, str, str]]:
         (scale, *start): None
         for scale in SCALES
         for name in at_scale(options("study"), scale)
-        for start in studies.load_study(name, scale).models
+        for start in dict.fromkeys((c.task, c.model) for c in studies.load_study(name, scale).cells)
     }
     return list(found)

@@ -44,7 +44,6 @@ def sweep(folder: Path, parameters: dict[str, list[Any] | None], trials: list[di
                 "drawn": t["drawn"],
                 "value": value,
                 "reason": t.get("reason", ""),
-                "settings": {},
                 "seeds": places,
             }
         )
@@ -53,25 +52,18 @@ def sweep(folder: Path, parameters: dict[str, list[Any] | None], trials: list[di
         str(s): run(folder / "grpo" / f"seed{s}", [0.3 + 0.02 * i + 0.01 * s for i in range(PROBLEMS)]) for s in seeds
     }
     content = {
-        "name": "small",
         "title": "Small",
         "scale": "smoke",
         "note": "Its numbers mean nothing.",
-        "config": [],
-        "task": "countdown",
-        "task_title": "Countdown",
-        "model": "m",
         "model_title": "Model M",
-        "method": "bapo",
         "method_title": "+BAPO",
-        "sampler": "grid",
         "seeds": seeds,
-        "validation": {"set": "probe", "problems": PROBLEMS, "samples": 4},
+        "validation": {"set": "probe", "samples": 4},
         "parameters": [
-            {"name": n, "title": f"the {n}", "choices": c, "log": False, "distribution": distribution(c)}
+            {"name": n, "title": f"the {n}", "choices": c, "distribution": distribution(c)}
             for n, c in parameters.items()
         ],
-        "reference": {"method": "grpo", "title": "+GRPO", "runs": grpo},
+        "reference": {"title": "+GRPO", "runs": grpo},
         "trials": rows,
     }
     path = folder / "trials.json"

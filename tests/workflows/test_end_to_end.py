@@ -51,7 +51,7 @@ def test_from_nothing_to_the_table_through_a_kill(tmp_path: Path) -> None:
     assert "| +GRPO |" in text and "| +BAPO |" in text and "its numbers mean nothing" in text
     table = pd.read_csv(out / "tables" / "table1.csv")
     assert set(table["method"]) == {"base", "grpo", "bapo"} and set(table["task"]) == set(TASKS)
-    for figure in load_study("table1", "smoke").figures:
+    for figure in load_study("table1", "smoke").file.figures:
         if not FIGURES[figure].curves:  # those are of the target `figures`
             assert (out / "figures" / f"{figure}.png").read_bytes()[:4] == b"\x89PNG"
             assert (out / "figures" / f"{figure}.pdf").stat().st_size > 1000

@@ -36,7 +36,7 @@ def snakemake(
     """Run Snakemake in ``folder`` on so many pretended GPUs, with training jobs that want ``node`` of them."""
     (folder / "jobs").mkdir(exist_ok=True)
     settings = ["scale=smoke", "engine=verl", "device=cuda", "tracking=none", f"gpu_python={python}"]
-    settings += [f"gpus=[{','.join(map(str, range(gpus)))}]"] if gpus else []
+    variables |= {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))} if gpus else {}
     settings.append(f"set={json.dumps([*SIZES, f'verl.gpus_per_node={node}'])}")
     return workflow.snakemake(folder, *words, "--config", *settings, PRETENDED=str(folder / "jobs"), **variables)
 

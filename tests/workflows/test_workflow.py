@@ -22,7 +22,7 @@ from bapo.experiments.studies import load_study
 from bapo.warm import launch
 
 #: the figures that Table 1's runs alone are enough for; those of its test curves take further evaluations
-FIGURES = [name for name in load_study("table1", "laptop").figures if not DRAWN[name].curves]
+FIGURES = [name for name in load_study("table1", "laptop").file.figures if not DRAWN[name].curves]
 
 
 class Workflow:
@@ -101,7 +101,7 @@ def test_every_job_is_called_with_its_cell_and_the_settings(workflow: Workflow) 
     settings = ("scale=smoke", "methods=bapo", "seeds=[4]", "tracking=none", overrides, "results=out")
     result = workflow("-n", "-p", "runs_figure6", "--config", *settings)
     calls = [line for line in result.stdout.splitlines() if " -m bapo " in line]
-    shared = "tracking=none paths.results=out train.steps=7"
+    shared = "tracking=none 'paths.results=\"out\"' train.steps=7"
     log = "2>&1 | tee -i out/smoke/logs/"
     wanted = {
         f"data scale=smoke task=countdown {shared} {log}data/countdown.log",
@@ -144,7 +144,7 @@ PRODUCTS = {"First look", "Table: table1", "table1", *(f"Figure: {name}" for nam
 
 
 #: (model, task) of the smoke scale
-PLACES = [f"{model}, {task}" for task, model in load_study("table1", "smoke").models]
+PLACES = list(dict.fromkeys(f"{cell.model}, {cell.task}" for cell in load_study("table1", "smoke").cells))
 
 
 def jobs_of(*methods: str, places: Sequence[str] = PLACES) -> set[str]:

@@ -19,10 +19,9 @@ from bapo import seeds, tasks
 from bapo.engines.shared import models
 from bapo.engines.shared.models import images, pretrained
 from bapo.errors import UserError
-from bapo.experiments.identity import base_identity, data_identity, shipped_base
+from bapo.experiments.identity import Shipped, base_identity, data_identity, shipped_base
 from bapo.experiments.places import base_directory
 from bapo.experiments.schema import Config
-from bapo.experiments.shipped_bases import Shipped
 from bapo.store.files import CONFIG, SUMMARY, explained, fingerprints, require_space, sha256, write_json, write_text
 from bapo.store.lock import locked, set_aside
 from bapo.store.progress import Progress

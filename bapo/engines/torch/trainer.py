@@ -65,7 +65,8 @@ class Trainer:
         longest = config.sampling.max_prompt_tokens
         prompts = read_prompts(data / "train.parquet", self.tokenizer, longest, self.processor)
         self.by_id = {p.id: p for p in prompts}
-        self.budget, self.spent = budgets.of(config, budgets.steps(config, len(prompts))), 0.0
+        self.budget = budgets.of(config, budgets.steps(config, len(prompts)), budgets.amount(config))
+        self.spent = 0.0
         self.stream = PromptStream(prompts, config.seed)
         self.embedder = Embedder(lambda: models.load_start(config, self.device)[0], prompts)
         self.probe_sets = {"train": prompts[: config.probe.prompts], "probe": []}

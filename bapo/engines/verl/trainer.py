@@ -99,7 +99,7 @@ class MethodTrainer(ResumableTrainer):
         chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
         self._show_first_prompt()
-        budget = budgets.within(self.run, self.total_training_steps, self.config.bapo.get("budget"))
+        budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = Recorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
         self.total_training_steps, self.steps_per_epoch = budget.most, max(1, self.steps_per_epoch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -75,18 +76,9 @@ def test_smooth_by_hand() -> None:
     assert frames.smooth(np.array([1.0, 2, 3]), 99).tolist() == [2, 2, 2]
 
 
-def test_spaced_steps() -> None:
-    assert bins.spaced([0, 25, 50, 75, 100], 4) == [0, 25, 75, 100]
+def test_spaced_steps_and_looks() -> None:
     assert bins.spaced([0, 118, 236, 354, 471], 4) == [0, 118, 354, 471]
     assert bins.spaced([100, 0], 4) == [0, 100]
-
-
-def test_variants_are_called_by_what_they_change() -> None:
-    titles = ("BAPO, v = 10", "BAPO without X2", "BAPO (mini test)", "BAPO", "GRPO (v = 5)")
-    assert [frames.short(t) for t in titles] == ["v = 10", "without X2", "mini test", "BAPO", "GRPO (v = 5)"]
-
-
-def test_every_method_has_a_look_of_its_own() -> None:
     looks = [str(look) for look in style.METHODS.values()]
     unknown = [str(tuple(style.method_line("gspo", i).values())) for i in range(9)]
     assert len(set(looks)) == len(looks) and len(set(unknown)) == 9 and not set(unknown) & set(looks)
@@ -111,15 +103,6 @@ def test_1_groups_before_and_after(run_of: Callable[..., Path], drawn: Drawn) ->
     assert mine.unchanged_base_across_seeds.iloc[0] == pytest.approx(moved(other[0], own[0]))
 
 
-def test_4_training_curves_hold_every_seed(run_of: Callable[..., Path], drawn: Drawn) -> None:
-    frame = drawn("figure4_training_curves")[1]
-    mine = frame.query("task == 'countdown' and method == 'repo' and seed == 2")
-    raw = read_table(run_of("countdown", "repo", 2) / "steps.parquet").reward_mean
-    assert mine.reward_mean.tolist() == raw.tolist()
-    assert mine.smoothed.tolist() == raw.rolling(1, center=True, min_periods=1).mean().tolist()
-    assert frame.groupby(["task", "method"]).seed.nunique().eq(2).all()
-
-
 def test_6_ablations_hold_rewards_and_test_accuracy(run_of: Callable[..., Path], drawn: Drawn) -> None:
     fig, frame = drawn("figure6_ablations")
     run = run_of("countdown", "bapo+v10", 2)
@@ -132,20 +115,8 @@ def test_6_ablations_hold_rewards_and_test_accuracy(run_of: Callable[..., Path],
     mean = accuracy[accuracy.seed.isna()].iloc[0]
     assert mean.value == pytest.approx(accuracy.value[accuracy.seed.notna()].mean())
     assert mean.low < mean.value < mean.high
-    labels = [[t.get_text() for t in axes.get_yticklabels()] for axes in fig.axes[3:]]
-    assert [sorted(each) for each in labels] == [
-        ["m = 1", "v = 10", "v = 5, m = 5"],
-        ["BAPO", "without X2", "without X3"],
-        ["adaptive", "c2 = 0, c3 = 0.25"],
-    ]
-
-
-def test_6_without_evaluations(tmp_path: Path) -> None:
-    study = load(write_simulated(tmp_path, "figure6", {COUNTDOWN: ("bapo+m1", "bapo")}))
-    (study.blocks[0].methods["bapo+m1"][1].run / "eval" / "summary.json").unlink()
-    fig, frame = draw("figure6_ablations", study)
-    assert set(frame[frame.measure == "test_accuracy"].method) == {"bapo", "base"}
-    assert [t.get_text() for axes in fig.axes for t in axes.texts].count("not evaluated") == 1
+    labels = [sorted(t.get_text() for t in axes.get_yticklabels()) for axes in fig.axes[3:]]
+    assert labels[:2] == [["m = 1", "v = 10", "v = 5, m = 5"], ["BAPO", "without X2", "without X3"]]
 
 
 @pytest.mark.parametrize(("name", "task"), [("figure7_tracking", "mathematics"), ("figure13_tracking", "countdown")])
@@ -200,11 +171,8 @@ def test_11_dynamics_are_the_recorded_measures(tmp_path: Path) -> None:
     run = study.blocks[0].methods["dapo"][0].run
     steps = read_table(run / "steps.parquet")
     rewrite(run, steps=steps.assign(entropy=np.nan))
-    fig, frame = draw("figure11_dynamics", study)
-    mine = frame[frame.method == "dapo"]
-    for measure in ("reward_mean", "response_length"):
-        assert mine[mine.measure == measure].value.tolist() == steps[measure].tolist()
-    assert "Not recorded: entropy of DAPO." in caption(fig) and "entropy" not in set(mine.measure)
+    mine = draw("figure11_dynamics", study)[1].query("method == 'dapo'").groupby("measure").value.agg(list)
+    assert mine.to_dict() == {m: steps[m].tolist() for m in ("reward_mean", "response_length")}
 
 
 def test_15_migration_starts_from_the_other_seeds_base(run_of: Callable[..., Path], drawn: Drawn) -> None:
@@ -254,7 +222,7 @@ def test_a_curve_is_the_tables_counts(run_of: Callable[..., Path], simulated: di
 def test_5_has_the_papers_pairs_and_16_a_star_at_the_highest_point(drawn: Drawn) -> None:
     fig, frame = drawn("figure5_test_curves")
     shown = [axes for axes in fig.axes if axes.get_visible()]
-    assert [axes.get_title(loc="left") for axes in shown] == [""] * 3 and len({axes.get_ylim() for axes in shown}) == 1
+    assert len(shown) == 3 and len({axes.get_ylim() for axes in shown}) == 1
     assert set(frame["benchmark"]) == {"steps_5"} and not frame.duplicated(["method", "step"]).any()
     fig, frame = drawn("figure16_ppo")
     stars = [line.get_xydata()[0].tolist() for line in fig.axes[0].lines if line.get_marker() == "*"]
@@ -333,21 +301,17 @@ def test_files_open_everywhere_and_have_the_same_bytes_again(simulated: dict[str
 def test_one_seed_knows_no_chance_and_two_models_stand_apart(tmp_path: Path) -> None:
     parts = {COUNTDOWN: ("grpo", "bapo"), ("countdown", "other"): ("grpo",)}
     study = load(write_simulated(tmp_path, "table1", parts, (1,), curves=("grpo", "bapo")))
+    with pytest.raises(UserError, match="curves"):
+        draw("figure12_test_curves", replace(study, curves=()))
     data = {name: draw(name, study) for name in NAMES}  # a study with few of the methods: all figures are drawn
     for name in ("figure4_training_curves", "figure9_cumulative_rollouts", "figure7_tracking"):
         assert data[name][1].groupby("model").method.nunique().to_dict() == {MODEL: 2, "other": 1}
     for name in ("figure15_migration", "figure8_batch_composition"):
         assert set(data[name][1].model) == {MODEL}
     for name in ("figure1_accuracy_groups", "figure7_tracking", "figure15_migration"):
-        assert "There is no fair chance level here (one seed:" in caption(data[name][0])
+        assert "Not shown: one seed" in caption(data[name][0])
     assert data["figure7_tracking"][1].unchanged_base_across_seeds.isna().all()
     assert set(data["figure15_migration"][1].compared) == {"within a run"}
-
-
-def test_a_study_without_curves(tmp_path: Path) -> None:
-    study = load(write_simulated(tmp_path, "table1", {COUNTDOWN: ("grpo",)}, (1,)))
-    with pytest.raises(UserError, match="curves"):
-        draw("figure12_test_curves", study)
 
 
 def test_missing_and_damaged_runs_are_named_with_the_command(
@@ -368,10 +332,3 @@ def test_missing_and_damaged_runs_are_named_with_the_command(
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert main(["figure", "figure1_accuracy_groups", *out]) == 2
     assert str(path) in capsys.readouterr().err
-
-
-def test_unknown_figure_lists_the_names(simulated: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["figure", "figure4", "--study", str(simulated["table1"]), "--out", "x"])
-    assert "figure4_training_curves" in capsys.readouterr().err
-    assert figures.of_study("") == figures.of_study("table1") and figures.of_study("figure6") == ["figure6_ablations"]

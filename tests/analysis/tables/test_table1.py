@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,19 +65,18 @@ def made(study: Path) -> tuple[str, pd.DataFrame]:
 
 def test_rows_are_in_the_papers_order_with_the_papers_numbers_below(written: Path) -> None:
     part_a, part_b = (written / "table1.md").read_text().split("## (b)")
-    header, _, *rows = rows_of(part_a.split("## (a)")[1])
-    tail = ["Avg", "SE", "Rollouts", "Type"]
-    assert header == ["Method", "4 steps<br>*AMC*", "5 steps<br>*AIME24*", *tail]
-    paper_base = "*paper: DeepSeek R1 Distill Qwen 1.5B*"
-    assert [row[0] for row in rows[:4]] == ["**Qwen2-112k**", paper_base, "+GRPO", "*paper*"]
+    _, _, *rows = rows_of(part_a.split("## (a)")[1])
+    assert [row[0] for row in rows[:4]] == [
+        "**Qwen2-112k**",
+        "*paper: DeepSeek R1 Distill Qwen 1.5B*",
+        "+GRPO",
+        "*paper*",
+    ]
     assert rows[3][1:] == ["*67.47*", "*30.73*", "*51.58*", "\u2013", "*677k*", "*on*"]
-    header, _, *rows = rows_of(part_b)
-    assert header == ["Method", "CD-34", "CD-4", *tail]
-    ours = [row for row in rows if not row[0].startswith("*paper")]
-    assert [row[0] for row in ours] == ["**Qwen2-112k**", *(METHODS[m][0] for m in ALL_OF_TABLE1)]
-    assert [row[6] for row in ours] == ["\u2013", *(METHODS[m][1] for m in ALL_OF_TABLE1)]
+    _, _, *rows = rows_of(part_b)
+    ours = [row[0] for row in rows if not row[0].startswith("*paper")]
+    assert ours == ["**Qwen2-112k**", *(METHODS[m][0] for m in ALL_OF_TABLE1)]
     names = [row[0] for row in rows]
-    assert names[names.index("+GRPO") + 1] == "*paper*"
     assert names[names.index("+RePO") + 1] != "*paper*"  # the paper has it for mathematics only
 
 
@@ -89,11 +86,9 @@ def test_numbers_are_those_of_the_evaluations(simulated: dict[str, Path], writte
     runs = [run_of(simulated["table1"], "bapo", seed) for seed in (1, 2)]
     tables = [read_table(run / "eval" / "cd4.parquet") for run in runs]
     bits = np.array([t.pivot(index="problem_id", columns="sample", values="correct").to_numpy(float) for t in tables])
-    row, estimate = frame.loc[("bapo", "cd4")], statistics.clustered(bits.mean(axis=(0, 2)))
-    assert row["mean"] == pytest.approx(100 * bits.mean(), rel=1e-5)
-    assert (row["se"], row["low"], row["high"]) == pytest.approx(
-        (100 * estimate.se, 100 * estimate.low, 100 * estimate.high), rel=1e-5
-    )
+    row, e = frame.loc[("bapo", "cd4")], statistics.clustered(bits.mean(axis=(0, 2)))
+    shown = row[["mean", "se", "low", "high"]].tolist()
+    assert shown == pytest.approx([100 * x for x in (bits.mean(), e.se, e.low, e.high)], rel=1e-5)
     each = bits.mean(axis=(1, 2))
     assert row[["seed_1", "seed_2"]].tolist() == pytest.approx(list(100 * each), rel=1e-5)
     assert row["seed_sd"] == pytest.approx(100 * np.std(each, ddof=1), rel=1e-5)
@@ -104,9 +99,6 @@ def test_numbers_are_those_of_the_evaluations(simulated: dict[str, Path], writte
     totals = [read_json(run / "summary.json")["totals"]["rollouts"] for run in runs]
     assert row["rollouts"] == pytest.approx(np.mean(totals), rel=1e-5)
     assert np.isnan(frame.loc[("base", "cd34"), "rollouts"])
-    cells = next(r for r in rows_of((written / "table1.md").read_text().split("## (b)")[1]) if r[0] == "+BAPO (Ours)")
-    assert cells[2] == f"{row['mean']:.1f} ± {(row['high'] - row['low']) / 2:.1f} (sd {row['seed_sd']:.1f})"
-    assert rows_of((written / "table1.md").read_text())[-1][:4] == ["*paper*", "*73.00*", "*47.50*", "*60.25*"]
 
 
 def test_sentences_have_the_numbers_of_the_tables(small: Path) -> None:
@@ -145,19 +137,6 @@ def test_what_a_method_replays_is_counted_in_its_groups(small: Path) -> None:
     assert "BAPO (Ours) 3.0% (2 of 12 steps)." in text
 
 
-def test_latex_is_a_complete_table_for_each_part(written: Path) -> None:
-    text = (written / "table1.tex").read_text()
-    assert text.count(r"\begin{") == text.count(r"\end{")
-    assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
-    tables = text.split(r"\begin{table*}")[1:]
-    assert len(tables) == 2 and r"+BAPO w/o $\mathcal{X}_2$ (Ours)" in text
-    for table in tables:
-        lines = [line for line in table.splitlines() if line.endswith(r" \\")]
-        align = re.search(r"\\begin{tabular}{([lr]+)}", table)
-        assert align and all(line.count(" & ") == len(align[1]) - 1 for line in lines)
-    assert not re.search(r"(?<!\\)[%#]", text.replace("% generated", ""))  # would swallow the rest of a line
-
-
 # ------------------------------------------------------------------------------------------------ marks
 
 
@@ -181,31 +160,15 @@ def accuracies(mean: float, seed: int, n: int = 200) -> np.ndarray:
 )
 def test_marks_only_where_the_difference_is_real(means: tuple[float, ...], expected: dict[str, str]) -> None:
     rows = [result(m, accuracies(mean, i + 1)) for i, (m, mean) in enumerate(zip("abc", means, strict=True))]
-    assert marks(rows, "x", compare(rows, "x")) == expected
-
-
-def test_one_training_seed_is_one_model_and_gets_no_mark() -> None:
-    rows = [
-        result(m, accuracies(mean, i + 1)[:1]) for i, (m, mean) in enumerate(zip("abc", (0.3, 0.4, 0.5), strict=True))
-    ]
     found = compare(rows, "x")
-    assert all(c.differ and not c.real for c in found.values())  # these models differ; nothing is said of methods
-    assert marks(rows, "x", found) == {}
-    base = Result("base", "base", "", (0,), {}, {"x": accuracies(0.2, 9)[:1]}, {})  # one given model
-    rows = [
-        base,
-        *(result(m, accuracies(mean, i + 1)) for i, (m, mean) in enumerate(zip("ab", (0.3, 0.5), strict=True))),
-    ]
-    assert all(c.real for c in compare(rows, "x").values())
-
-
-def test_holm_counts_every_pair_of_the_column() -> None:
-    rows = [result(m, accuracies(0.3 + 0.004 * i, i + 1)) for i, m in enumerate("abcd")]
-    found = compare(rows, "x")
-    assert len(found) == 6
-    raw = [c.difference.tested.p for c in found.values()]
-    assert [c.adjusted for c in found.values()] == pytest.approx(statistics.holm(raw).tolist())
-    assert min(c.adjusted for c in found.values()) == pytest.approx(min(1, 6 * min(raw)))
+    assert marks(rows, "x", found) == expected
+    raw = [c.difference.tested.p for c in found.values()]  # Holm counts every pair of the column
+    assert len(found) == 3 and [c.adjusted for c in found.values()] == pytest.approx(statistics.holm(raw).tolist())
+    # one training seed is one model: these models may differ, and nothing is said of methods
+    single = compare([replace(row, accuracy={"x": row.accuracy["x"][:1]}) for row in rows], "x")
+    assert not any(c.real for c in single.values()) and marks(rows, "x", single) == {}
+    base = Result("base", "base", "", (0,), {}, {"x": accuracies(0.1, 9)[:1]}, {})  # one given model
+    assert compare([base, *rows], "x")["base", "c"].real
 
 
 def test_a_real_difference_is_marked_in_every_format(tmp_path: Path) -> None:
@@ -264,27 +227,17 @@ def test_the_cure_names_what_the_workflow_was_given(tmp_path: Path) -> None:
 
     from snakemake.cli import parse_config
 
-    settings = Settings(
-        scale="smoke",
-        engine="verl",
-        device="cpu",
-        results="other disk",
-        methods=("grpo", "bapo"),
-        seeds=(1, 2),
-        tracking="none",
-        set=("train.steps=7", "method.c2_range=[0.1,0.2]"),
-    )
+    given = {"engine": "verl", "device": "cpu", "results": "other disk", "tracking": "none"}
+    changed = ("train.steps=7", "method.c2_range=[0.1,0.2]")
+    settings = Settings(scale="smoke", methods=("grpo", "bapo"), seeds=(1, 2), set=changed, **given)
     extra = {"config": settings.as_words()}
     study = load(write_study(tmp_path, [("tiny", "grpo", 1)], **extra), "table1")
     words = shlex.split(study.command)
     assert words[:6] == ["snakemake", "--cores", "all", "table1", "--config", "scale=smoke"]
     again = read_settings(parse_config(words[5:]))
     assert again == settings.model_copy(update={"device": None, "tracking": None})  # neither has a meaning
-    plain = load(write_study(tmp_path, [("tiny", "grpo", 1)]), "table1")
-    assert plain.command == "snakemake --cores all table1"
-    assert (
-        dataclasses.replace(study, target="runs_a runs_b", config=()).command == "snakemake --cores all runs_a runs_b"
-    )
+    plain = replace(study, target="runs_a runs_b", config=())
+    assert plain.command == "snakemake --cores all runs_a runs_b"
 
 
 @pytest.mark.parametrize("damage", ["gone", "not evaluated", "truncated", "changed", "missing"])
@@ -296,10 +249,8 @@ def test_a_broken_run_is_named_with_its_command(small: Path, capsys: pytest.Capt
     content[60] ^= 1
     if damage == "gone":
         shutil.rmtree(run)
-    elif damage == "not evaluated":
-        (run / "eval" / "summary.json").unlink()
-    elif damage == "missing":
-        path.unlink()
+    elif damage in ("not evaluated", "missing"):
+        (path if damage == "missing" else run / "eval" / "summary.json").unlink()
     else:
         path.write_bytes(content[:100] if damage == "truncated" else content)
     said = failing(small, capsys)
@@ -324,35 +275,18 @@ def test_a_table_that_is_intact_and_wrong_inside(
     assert words in failing(small, capsys)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda c: c.pop("cells"), "cells"),
-        (lambda c: c["cells"][1].pop("run"), "run"),
-        (lambda c: c["bases"][0].pop("model"), "model"),
-        (lambda c: c.pop("benchmarks"), "benchmarks"),
-        (lambda c: c["cells"].append(c["cells"][0]), "seed twice"),
-    ],
-)
-def test_wrong_study_files(small: Path, change: Callable[[dict], object], words: str) -> None:
+def test_a_study_file_without_a_field_or_with_a_seed_twice(small: Path) -> None:
     content = read_json(small)
-    change(content)
-    write_json(small, content)
-    with pytest.raises(UserError, match=words) as caught:
-        load(small, "table1")
-    assert str(small) in str(caught.value)
+    cells = content["cells"]
+    broken = {"cells": {"cells": []}, "benchmarks": {"benchmarks": {}}, "seed twice": {"cells": [*cells, cells[0]]}}
+    for words, change in broken.items():
+        write_json(small, content | change)
+        with pytest.raises(UserError, match=words) as caught:
+            load(small, "table1")
+        assert str(small) in str(caught.value)
 
 
 def test_one_seed_and_no_base(tmp_path: Path) -> None:
     text, frame = made(write_simulated(tmp_path, "table1", PARTS, (7,), bases=[]))
-    assert "(sd" not in text and "minus base" not in text and "no difference with it is marked" in text
+    assert "(sd" not in text and "minus base" not in text
     assert frame.se_problems_and_seeds.isna().all() and frame.se.notna().all()
-
-
-def test_start_up_imports_nothing_heavy() -> None:
-    code = (
-        "import sys, analysis.__main__, analysis.study; "
-        "print([m for m in ('torch', 'pandas', 'matplotlib', 'scipy', 'transformers') if m in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"

@@ -48,11 +48,10 @@ def test_the_numbers_by_hand(written: Path) -> None:
     assert frame.points["the paper"] == pytest.approx(10.84)
     assert frame.gain["the paper"] == pytest.approx(49.41 - 0.75)
     assert frame.share["the paper"] == pytest.approx(100 * 10.84 / 48.66, rel=1e-5)
-    pairs = pd.read_csv(written / "table1_differences.csv").query("benchmark == 'avg'")
-    (pair,) = pairs[(pairs.a == "grpo") & (pairs.b == "bapo")].itertuples()
+    pairs = pd.read_csv(written / "table1_differences.csv").set_index(["a", "b", "benchmark"])
+    pair = pairs.loc[("grpo", "bapo", "avg")]
     ends = -pair.high_problems_and_seeds, -pair.low_problems_and_seeds
     assert (frame.low["here"], frame.high["here"]) == pytest.approx(ends, rel=1e-5) and ends[0] < 31.25 < ends[1]
-    assert {p.suffix for p in written.glob("table1_forest.*")} == {".csv", ".pdf", ".png", ".svg"}
     assert frame.share_high["here"] == pytest.approx(100 * ends[1] / 18.75, rel=1e-5)
 
 

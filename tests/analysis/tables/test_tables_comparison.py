@@ -31,12 +31,11 @@ def config(method: str, seed: int, **options: object) -> dict[str, object]:
 def study(tmp_path: Path) -> Path:
     """bapo is the reference; bapo+slow (v = 9) solves half of what it does; grpo solves as much as the reference."""
     costs = {"rollouts": 100.0, "updates": 10.0, "forward_flops": 2e9, "backward_flops": 1e9}
+    good, half = bits("1" * 12, "1" * 8 + "0" * 4), bits("1" * 6 + "0" * 6, "1" * 4 + "0" * 8)
     for seed in (1, 2):
-        write_run(place(tmp_path, "bapo", seed), bits("1" * 12, "1" * 8 + "0" * 4), costs, config=config("bapo", seed))
-        slow = bits("1" * 6 + "0" * 6, "1" * 4 + "0" * 8)
-        write_run(place(tmp_path, "bapo+slow", seed), slow, costs, config=config("bapo", seed, v=9))
-        other = {"rollouts": 250.0, "updates": 10.0, "forward_flops": 2e9, "backward_flops": 1e9}
-        write_run(place(tmp_path, "grpo", seed), bits("1" * 12, "1" * 8 + "0" * 4), other, config=config("grpo", seed))
+        write_run(place(tmp_path, "bapo", seed), good, costs, config=config("bapo", seed))
+        write_run(place(tmp_path, "bapo+slow", seed), half, costs, config=config("bapo", seed, v=9))
+        write_run(place(tmp_path, "grpo", seed), good, costs | {"rollouts": 250.0}, config=config("grpo", seed))
     base = tmp_path / "base"
     write_evaluation(base / "eval", bits("0" * 12, "0" * 12))
     cells = [("tiny", m, s) for m in ("bapo", "bapo+slow", "grpo") for s in (1, 2)]
@@ -141,12 +140,8 @@ def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
     assert frame.loc[("hard", "steps"), "difference"] == pytest.approx(90.0)
     assert frame.loc[("easy", "steps"), "difference"] == pytest.approx(-90.0)
     assert frame.loc[("hard", "rollouts"), "difference"] == 0.0
-    assert frame["verdict"].to_dict() == {
-        ("hard", "steps"): "better",
-        ("hard", "rollouts"): "cannot tell",
-        ("easy", "steps"): "worse",
-        ("easy", "rollouts"): "worse",
-    }
+    assert frame.loc["hard", "verdict"].to_dict() == {"steps": "better", "rollouts": "cannot tell"}
+    assert frame.loc["easy", "verdict"].to_dict() == {"steps": "worse", "rollouts": "worse"}
     assert frame.loc[("easy", "rollouts"), "used"] == pytest.approx(1.02)
     assert frame.loc[("easy", "steps"), "used"] == 1.0 and frame.loc[("easy", "steps"), "seeds"] == 2
 
@@ -155,22 +150,10 @@ def test_for_which_share_at_zero_it_wins(hard: Path, tmp_path: Path) -> None:
     assert listed[0].startswith("| Countdown, Easy | 25.0% | -90.0 (")  # the easiest first
     assert "over the 4 comparisons" in text
     # a budget that was not reached is said in both tables, and only where it is known
-    assert frame["not_reached"].to_dict() == {
-        ("hard", "steps"): 0,
-        ("hard", "rollouts"): 1,
-        ("easy", "steps"): 0,
-        ("easy", "rollouts"): 0,
-    }
+    assert frame["not_reached"].sum() == frame.loc[("hard", "rollouts"), "not_reached"] == 1
     assert text.count("not reached: seed 2]") == 1
     listed = (tmp_path / "out" / "comparison_regimes.md").read_text()
     assert listed.count("BAPO+ROLLOUTS: seed 2 ended at the limit of the steps, before the budget was used.") == 1
-    for suffix in ("pdf", "png", "svg", "csv"):
-        assert (tmp_path / "out" / f"regimes_figure.{suffix}").stat().st_size > 200
-
-
-def test_regimes_without_a_comparison_is_an_error(
-    hard: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    assert (tmp_path / "out" / "regimes_figure.svg").stat().st_size > 200
     path = write_study(hard.parent, [("easy", "grpo", 1)], name="regimes")
-    assert main(["regimes", "--study", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert "no base has runs of grpo and of one of bapo, bapo+rollouts" in capsys.readouterr().err
+    assert main(["regimes", "--study", str(path), "--out", str(tmp_path / "out")]) == 2  # nothing to compare

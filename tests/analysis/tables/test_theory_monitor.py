@@ -1,9 +1,8 @@
-"""The theory monitor: the bound's forms by hand, the bias of the estimated distances on an enumerable policy, files."""
+"""The theory monitor: the bound's forms by hand, files."""
 
 from __future__ import annotations
 
 import math
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -21,19 +20,8 @@ K2 = 3.0
 
 def step(**values: float) -> dict[str, float]:
     """A row of steps.parquet: X1 of 6 groups and X3 of 2, nothing in X2."""
-    row = {
-        "staleness": 0.0,
-        "x1": 6,
-        "x2": 0,
-        "x3": 2,
-        "k1": 2.0,
-        "k2": 2.0,
-        "k3": 1.5,
-        "tv_x1": 0.10,
-        "tv_x2": NAN,
-        "tv_x3": 0.20,
-    }
-    return {**row, **values}
+    row = {"staleness": 0.0, "x1": 6, "x2": 0, "x3": 2, "k1": 2.0, "k2": 2.0, "k3": 1.5}
+    return {**row, "tv_x1": 0.10, "tv_x2": NAN, "tv_x3": 0.20, **values}
 
 
 # ------------------------------------------------------------------------------------------------ one step
@@ -94,47 +82,6 @@ def test_no_policy_gets_above_the_ceiling_and_the_repaired_bound_holds() -> None
     assert max(repaired) > 0.01
 
 
-# ------------------------------------------------------------------------------------------------ the bias
-
-
-def expected(alpha: np.ndarray, pi: np.ndarray, reward: np.ndarray, group: int, admitted: bool) -> float:
-    """E of the mean of |pi/alpha - 1| / 2 over groups drawn from alpha; admitted: given 0 < mean reward < 1."""
-    total = weight = 0.0
-    for drawn in product(range(len(alpha)), repeat=group):
-        index = list(drawn)
-        if admitted and not 0 < reward[index].mean() < 1:
-            continue
-        chance = float(np.prod(alpha[index]))
-        total += chance * float(np.abs(pi / alpha - 1)[index].mean() / 2)
-        weight += chance
-    return total / weight
-
-
-def test_the_estimate_is_biased_by_what_is_admitted() -> None:
-    """A quarter of alpha is right, half of pi: ratios 2 and 2/3. TV is 1/4; the admitted groups of 2 say 1/3."""
-    alpha, pi, reward = np.array([0.25, 0.75]), np.array([0.5, 0.5]), np.array([1.0, 0.0])
-    assert expected(alpha, pi, reward, 2, admitted=False) == pytest.approx(0.25)
-    # one right and one wrong each time: (1/2 * 1 + 1/2 * 1/3) / 2
-    assert expected(alpha, pi, reward, 2, admitted=True) == pytest.approx(1 / 3)
-    # where most are right, the other way round: ratios 0.6/0.75 = 0.8 and 1.6; TV 0.15, admitted (0.1 + 0.3) / 2
-    alpha, pi = np.array([0.75, 0.25]), np.array([0.6, 0.4])
-    assert expected(alpha, pi, reward, 2, admitted=False) == pytest.approx(0.15)
-    assert expected(alpha, pi, reward, 2, admitted=True) == pytest.approx(0.2)
-    # and too low where the move is among the wrong answers: right 0.5 in both, one wrong answer gives 0.1 to another
-    alpha, pi, reward = np.array([0.1, 0.45, 0.45]), np.array([0.1, 0.35, 0.55]), np.array([1.0, 0.0, 0.0])
-    assert expected(alpha, pi, reward, 2, admitted=False) == pytest.approx(0.1)
-    assert expected(alpha, pi, reward, 2, admitted=True) == pytest.approx(1 / 18)  # 1/2 * (0.1 / 0.45) / 2
-
-
-def test_the_estimate_over_mini_batches_understates_the_whole_step() -> None:
-    """Two mini-batches: the first sees the policy before the step, the second one that has gone half of the way."""
-    alpha, after = np.array([0.5, 0.5]), np.array([0.7, 0.3])
-    half = (alpha + after) / 2
-    per_batch = [float((alpha * 0.5 * abs(p / alpha - 1)).sum()) for p in (alpha, half)]
-    assert per_batch == pytest.approx([0.0, 0.1]) and np.mean(per_batch) == pytest.approx(0.05)
-    assert 0.5 * abs(after - alpha).sum() == pytest.approx(0.2)  # four times as much
-
-
 # ------------------------------------------------------------------------------------------------ files
 
 
@@ -153,7 +100,7 @@ def recorded(tmp_path: Path) -> Path:
     return write_study(tmp_path, [("tiny", "bapo", 1), ("tiny", "bapo", 2), ("tiny", "grpo", 1)])
 
 
-def test_table_and_figure(recorded: Path, tmp_path: Path) -> None:
+def test_the_table(recorded: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert main(["theory_monitor", "--study", str(recorded), "--out", str(out)]) == 0
     frame = pd.read_csv(out / "theory_monitor.csv")
@@ -168,22 +115,10 @@ def test_table_and_figure(recorded: Path, tmp_path: Path) -> None:
     assert cells[2] == "33.3% (0 of 6 steps not positive, 2 unknown)"
     assert cells[3] == cells[4] == "66.7% (2 of 6 steps not positive, 2 unknown)"
     assert "0.100 (0.100; 4)" in text and BIAS in text
-    for suffix in ("pdf", "png", "svg"):
-        assert (out / f"theory_monitor.{suffix}").stat().st_size > 1000
-
-
-def test_runs_that_recorded_no_gain_have_the_largest_values_alone(tmp_path: Path) -> None:
-    write_run(place(tmp_path, "bapo", 1), steps=[step(), step()], config=CONFIG)
-    study = write_study(tmp_path, [("tiny", "bapo", 1)])
-    assert main(["theory_monitor", "--study", str(study), "--out", str(tmp_path / "out")]) == 0
-    text = (tmp_path / "out" / "theory_monitor.md").read_text()
-    assert (
-        "| 100.0% (2 of 2 steps not positive) | 0.0% (0 of 2 steps not positive) | not recorded | not recorded |"
-        in text
-    )
-
-
-def test_a_study_without_bapo_is_an_error(recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (1, 2):  # without L the largest values alone are known
+        write_run(place(recorded.parent, "bapo", seed), steps=[step(), step()], config=CONFIG)
+    assert main(["theory_monitor", "--study", str(recorded), "--out", str(out)]) == 0
+    row = "| 100.0% (4 of 4 steps not positive) | 0.0% (0 of 4 steps not positive) | not recorded | not recorded |"
+    assert row in (out / "theory_monitor.md").read_text()
     study = write_study(recorded.parent, [("tiny", "grpo", 1)])
-    assert main(["theory_monitor", "--study", str(study), "--out", str(tmp_path / "out")]) == 2
-    assert "needs a run of BAPO" in capsys.readouterr().err
+    assert main(["theory_monitor", "--study", str(study), "--out", str(out)]) == 2

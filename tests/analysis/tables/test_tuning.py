@@ -96,6 +96,7 @@ def study(tmp_path: Path) -> Path:
 
 def test_the_table_says_what_is_chosen_and_that_the_setting_is_stale(study: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    assert not list(tmp_path.rglob("eval"))  # no evaluation is read
     assert main(["tuning", "--study", str(study), "--out", str(out)]) == 0
     frame = pd.read_csv(out / "tuning.csv").set_index("candidate")
     assert list(frame.index) == ["grpo", "grpo+rate_4e-4", "bapo", "bapo+rate_4e-4", "bapo+v2"]
@@ -108,38 +109,12 @@ def test_the_table_says_what_is_chosen_and_that_the_setting_is_stale(study: Path
     assert "tuned: {dapo: dapo+rate_1e-4, bapo: bapo+rate_4e-4}" in page  # what another method has stays
     assert "another choice for BAPO." in page and (out / "tuning.tex").exists()
     assert page.count("is the largest tried") == page.count("is the smallest tried") == 1
-
-
-def test_a_setting_that_names_the_choice(study: Path, tmp_path: Path) -> None:
-    content = read_json(study) | {"chosen": {"countdown": {"bapo": ["rate_4e-4"]}}}
-    write_json(study, content)
-    read = load(study)
-    (block,) = read.blocks
-    lines = tuning.sentences(block, tuning.tune(block, read), read)
-    assert not any("tuned:" in line for line in lines)
-
-
-def test_no_evaluation_is_read(study: Path, tmp_path: Path) -> None:
-    assert not list(tmp_path.rglob("eval"))
-    read = load(study)
-    assert len(tuning.write(read, tmp_path / "out")) == 3
-
-
-def test_a_run_that_is_missing_is_named_with_its_command(
-    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (place(tmp_path, "bapo+v2", 102) / SUMMARY).unlink()
-    assert main(["tuning", "--study", str(study), "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert "bapo+v2/seed102" in error and "snakemake --cores all runs_tuning" in error
-
-
-def test_a_run_without_a_configuration_has_no_edge(study: Path, tmp_path: Path) -> None:
+    write_json(study, read_json(study) | {"chosen": {"countdown": {"bapo": ["rate_4e-4"]}}})
     for path in tmp_path.rglob(CONFIG):
         path.write_text(yaml.safe_dump({"seed": 1}))
-    read = load(study)
-    (block,) = read.blocks
-    assert [t.edge for t in tuning.tune(block, read)] == ["", ""]
+    assert main(["tuning", "--study", str(study), "--out", str(out)]) == 0
+    page = (out / "tuning.md").read_text()
+    assert "tuned:" not in page and "tried" not in page  # the setting names the choice; no rate is known
 
 
 def test_the_ledger_does_not_mix_tuned_and_other_runs_of_a_method(tmp_path: Path) -> None:

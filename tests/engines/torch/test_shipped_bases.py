@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bapo.errors import UserError
-from bapo.experiments import places, shipped_bases
+from bapo.experiments import places
 from bapo.experiments.compose import compose_config
 from bapo.experiments.identity import base_identity, shipped_base
 from bapo.store.files import sha256, verify_files
@@ -61,18 +61,14 @@ def test_the_job_writes_the_files_own_weights_and_no_documents(tmp_path):
 def test_a_damaged_file_is_named(tmp_path, monkeypatch):
     from bapo.engines.torch.base import train_base
 
-    folder = tmp_path / "experiments" / "base"
-    shutil.copytree(shipped_bases.index_file().parent, folder)
-    monkeypatch.setattr(shipped_bases, "index_file", lambda: folder / "index.yaml")
-    shipped_bases.index.cache_clear()
-    try:
-        with (folder / "laptop_countdown.safetensors").open("r+b") as file:
-            file.seek(-1, 2)
-            file.write(b"\x7f")
-        with pytest.raises(UserError, match=r"laptop_countdown\.safetensors: missing or damaged"):
-            train_base(configuration("countdown", tmp_path / "results"))
-    finally:
-        shipped_bases.index.cache_clear()
+    folder = tmp_path / "experiments"
+    shutil.copytree(places.EXPERIMENTS, folder)
+    monkeypatch.setattr(places, "EXPERIMENTS", folder)
+    with (folder / "base" / "laptop_countdown.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    with pytest.raises(UserError, match=r"laptop_countdown\.safetensors: missing or damaged"):
+        train_base(configuration("countdown", tmp_path / "results"))
 
 
 @pytest.mark.slow

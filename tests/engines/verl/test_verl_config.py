@@ -25,7 +25,7 @@ from bapo.engines.verl.rollout import MethodReplayBuffer
 from bapo.errors import JobFailed, UserError
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.places import data_directory, options
 from bapo.store.files import read_json
 from bapo.validate import plain

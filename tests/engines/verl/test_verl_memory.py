@@ -11,7 +11,7 @@ from bapo.engines.verl import memory, verl_config
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
-from bapo.experiments.cells import Cell
+from bapo.experiments.order import Cell
 from bapo.experiments.places import file_of, options
 from bapo.plan import resources
 

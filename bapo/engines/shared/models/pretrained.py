@@ -147,7 +147,7 @@ def _described(config: Config, folder: Path) -> Json:
     if config.model.context_length is None:  # it has just come from the hub
         config.model.context_length = facts.positions
         config.require_context(f" ({folder / model_files.CONFIG})")
-    return {"facts": facts.as_json()}
+    return {"facts": facts._asdict()}
 
 
 def _require_architecture(config: Config, where: Path, facts: model_files.Facts) -> None:

@@ -1,0 +1,305 @@
+"""Queries over evaluations and probes: accuracies on the test benchmarks, and what became of a fixed set of prompts.
+
+A probe samples a fixed set of prompts G times from the policy at some steps, step 0 being the base. Methods are
+compared by what is counted within each run, as the paper does. `over: chance` compares across seeds, with the unchanged
+base: analysis/probes.py says how, and why a run's own step 0 would not be fair.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_type_hints
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, create_model
+
+from analysis import statistics
+from analysis.claims import BASE, CHANCE
+from analysis.claims.measures import Measure, NotTestable, of_two
+from analysis.claims.view import View, points
+from analysis.probes import Probes, Value
+from analysis.results import AVERAGE
+from bapo import validate
+from bapo.errors import UserError
+
+#: one method or several, as an entry may name them
+Methods = str | list[str]
+
+
+def names(value: Methods | None) -> list[str]:
+    """Return a method or a list of methods."""
+    return [] if value is None else [value] if isinstance(value, str) else value
+
+
+@dataclass(frozen=True)
+class Query:
+    """A kind of question. measure: (view, method[, other], parameters) -> its number; parameters: what an entry gives.
+
+    evaluated: whether it reads eval/ beside the run; beside: which of BASE and CHANCE `over` may name.
+    """
+
+    name: str
+    measure: Callable[..., Measure]
+    parameters: type[BaseModel]
+    evaluated: bool
+    beside: tuple[str, ...]
+
+    def check(self, given: Mapping[str, Any], where: str) -> None:
+        """Raise UserError for a parameter that is missing, unknown or of a wrong kind."""
+        validate.read(self.parameters, given, where)
+        for name in names(given.get("over")):
+            if name in (BASE, CHANCE) and name not in self.beside:
+                raise UserError(f"{where}.over: query '{self.name}' cannot be asked over {name}; name methods")
+
+    def answer(
+        self, view: View, of: Methods, over: Methods | None = None, **more: Any
+    ) -> tuple[dict[str, Measure], dict[str, str]]:
+        """Return the measure of each method, or of each two, that have runs here, and why others have none.
+
+        Raises NotTestable where none of them can be measured.
+        """
+        there = [m for m in names(of) if m in view.block.methods]
+        asked: dict[str, tuple[Any, ...]] = {view.title(a): (a,) for a in there}
+        if over is not None:
+            others = [b for b in names(over) if b in (*view.block.methods, BASE, CHANCE)]
+            pairs = [(a, b) for a in there for b in others if a != b]
+            asked = {f"{view.title(a)} against {view.title(b)}": (a, b) for a, b in pairs}
+            if more.get("pooled") and len(pairs) > 1:  # one title, whichever were run
+                asked = {f"{view.title(there[0])} against the mean of its baselines": (there[0], [b for _, b in pairs])}
+        measures: dict[str, Measure] = {}
+        reasons: dict[str, str] = {}
+        for title, sides in asked.items():
+            try:
+                measures[title] = self.measure(view, *sides, **more)
+            except NotTestable as reason:
+                reasons[title] = str(reason)
+        if reasons and not measures:
+            raise NotTestable("; ".join(dict.fromkeys(reasons.values())))
+        return measures, reasons
+
+
+QUERIES: dict[str, Query] = {}
+Function = Callable[..., Measure]
+
+
+def query(evaluated: bool = False, beside: tuple[str, ...] = ()) -> Callable[[Function], Function]:
+    """Register a function ``(view, a[, b], *, ...) -> Measure`` under its name.
+
+    An entry gives ``of`` for a, ``over`` for b, and its keywords. b with a default: `over` may be left out.
+    """
+
+    def register(function: Function) -> Function:
+        hints = get_type_hints(function)
+        fields: dict[str, Any] = {"of": (Methods, ...)}
+        for p in inspect.signature(function).parameters.values():
+            if p.kind is p.KEYWORD_ONLY:
+                fields[p.name] = (hints[p.name], p.default if p.default is not p.empty else ...)
+            elif p.name == "b":
+                fields["over"] = (Methods, ...) if p.default is p.empty else (Methods | None, None)
+        model = create_model(function.__name__, __config__=ConfigDict(extra="forbid"), **fields)
+        QUERIES[function.__name__] = Query(function.__name__, function, model, evaluated, beside)
+        return function
+
+    return register
+
+
+# ------------------------------------------------------------------------------------------------ evaluations
+
+
+@query(evaluated=True, beside=(BASE,))
+def accuracy_difference(view: View, a: str, b: str, *, column: str = AVERAGE, paired: bool = False) -> Measure:
+    """a minus b, in points of accuracy (column: a benchmark; else the mean of all).
+
+    paired: two runs of one seed are compared with each other, which share their base and the order of the problems;
+    else the seeds of the two count as independent, as in Table 1.
+    """
+    paired = paired and b != BASE
+    common = view.common_seeds(a, b) if paired else None
+    x, y = view.accuracy(a, column, common), view.accuracy(b, column, common)
+    if paired:
+        difference = statistics.paired_over_seeds([i - j for i, j in zip(x, y, strict=True)])
+    else:
+        difference = statistics.difference_over_seeds(x, y, (False, b == BASE))
+    note = f"{view.title(a)} {points(x):.1f}, {view.title(b)} {points(y):.1f}"
+    return of_two(difference, len(common) if common else view.seeds(a, b), "points", 100, note, paired or b == BASE)
+
+
+@query()
+def curve_difference(view: View, a: str, b: str) -> Measure:
+    """a minus b in points of accuracy, mean over the evaluated checkpoints after the start that both have."""
+    curves = [view.curves(m) for m in (a, b)]
+    steps = sorted(set.intersection(*(set(c.steps) for side in curves for c in side)) - {0})
+    if not steps:
+        raise NotTestable("they have no evaluated checkpoint in common")
+    x, y = ([c.accuracy[:, [c.steps.index(s) for s in steps]].mean(axis=1) for c in side] for side in curves)
+    note = f"{len(steps)} checkpoints: {view.title(a)} {points(x):.1f}, {view.title(b)} {points(y):.1f}"
+    return of_two(statistics.difference_over_seeds(x, y), view.seeds(a, b), "points", 100, note)
+
+
+@query(evaluated=True, beside=(BASE,))
+def relative_gain(view: View, a: str, b: str | list[str], *, pooled: bool = False) -> Measure:
+    """100 (a / b - 1): the gain as a percentage of b's accuracy. pooled: of the mean of all that `over` names."""
+    others = names(b)
+    x, seeds, tables = view.accuracy(a), view.seeds(a, *others), [view.accuracy(m) for m in others]
+    y = tables[0]
+    if len(others) > 1:
+        y = [np.mean([t[:seeds] for t in same], axis=0) for same in zip(*tables, strict=True)]
+    top, bottom = points(x) / 100, points(y) / 100
+    title, given = ", ".join(map(view.title, others)), b == BASE
+    if not bottom > 0:
+        raise NotTestable(f"{title} has no correct answer")
+    # delta method: the error of x / y is that of x - (x / y) y, over y
+    residual = statistics.difference_over_seeds(x, [top / bottom * t for t in y], (False, given))
+    shift = top / bottom - 1
+    problems, both = (statistics.Estimate(shift, e.se / bottom, e.df) for e in (residual.problems, residual.both))
+    gain = statistics.SeedDifference(problems, both, residual.falling / bottom**2)
+    note = f"{view.title(a)} {100 * top:.1f}, {'the mean of ' if len(others) > 1 else ''}{title} {100 * bottom:.1f}"
+    return of_two(gain, seeds, "%", 100, note, given)
+
+
+# ------------------------------------------------------------------------------------------------ probes
+
+#: probed prompts: of the training set, held out
+TRAINED, HELD_OUT = "train", "probe"
+#: fewer chosen prompts than this tell nothing about a share
+FEWEST = 10
+#: (step, value) -> [S, n]: Probes.within or Probes.across
+Count = Callable[[int, Value], np.ndarray]
+#: a share of prompts at a step, as a table [S, n]
+Share = Callable[[Probes, int, Count], np.ndarray]
+
+
+def _probes(view: View, method: str, probed: str) -> Probes:
+    """Raises NotTestable where there is no table [S, n] of them at step 0 and a later step."""
+    probes = view.probes(method, probed)
+    if len(probes.steps) < 2 or probes.steps[0] != 0:
+        raise NotTestable("the probe has no step 0 and a later one in common")
+    if not probes.same_prompts:
+        raise NotTestable("the seeds were probed on different prompts")
+    view.require_same(method, f"the probed set {probed}", probes.prompts[0])
+    return probes
+
+
+def _across(probes: Probes) -> Count:
+    if probes.obstacle:
+        raise NotTestable(probes.obstacle)
+    return probes.across
+
+
+def _share_of(view: View, a: str, b: str | None, share: Share) -> Measure:
+    """Return the share of a method at the last step, alone or minus another's."""
+    probes = _probes(view, a, TRAINED)
+    last = probes.steps[-1]
+    own = share(probes, last, probes.within)
+    if b is None:
+        try:
+            now, chance = (100 * share(probes, step, _across(probes)).mean() for step in (last, 0))
+            beside = (
+                f"start taken from another seed's probe: {now:.1f}%, the unchanged base sampled again: {chance:.1f}%"
+            )
+        except NotTestable as reason:
+            beside = f"what sampling alone shows is not known ({reason})"
+        note = f"{len(probes.prompts[0])} probed prompts; {beside}"
+        return of_two(statistics.mean_over_seeds(own), view.seeds(a), "%", 100, note)
+    if b == CHANCE:
+        x, y = (share(probes, step, _across(probes)) for step in (last, 0))
+        within = f"; counted within a run, as the paper does: {100 * own.mean():.1f}%"
+        note = "" if np.array_equal(own, x) else within
+    else:
+        theirs = _probes(view, b, TRAINED)
+        x, y, note = own, share(theirs, theirs.steps[-1], theirs.within), ""
+    note = f"{view.title(a)} {100 * x.mean():.1f}%, {view.title(b)} {100 * y.mean():.1f}%{note}"
+    return of_two(statistics.difference_over_seeds([x], [y]), view.seeds(a, b), "points", 100, note)
+
+
+def share_table(chosen: np.ndarray, hit: np.ndarray, what: str = "", fewest: int = FEWEST) -> np.ndarray:
+    """Return a ratio of two sums as a table [S, n] with the ratio's mean and spread (linearisation).
+
+    chosen: 0/1 [S, n], the prompts counted in each seed, ``what`` in words; hit [S, n], in [0, 1].
+    Raises NotTestable where fewer than ``fewest`` prompts are chosen.
+    """
+    count = int((chosen.sum(axis=0) > 0).sum())
+    if count < fewest:
+        raise NotTestable(f"{count or 'no'} prompt{'s' * (count > 1)} of the base {what}, too few for a share")
+    chosen, hit = chosen.astype(np.float64), hit.astype(np.float64)
+    share = (chosen * hit).sum() / chosen.sum()
+    return share + chosen * (hit - share) / chosen.mean()
+
+
+def _of_chosen(what: str, choose: Callable[[np.ndarray, int], np.ndarray], at_least: int) -> Share:
+    """Return the share with ``at_least`` correct answers at a step of the prompts that choose(base's answers, G) picks.
+
+    what: those prompts in words, with {G} for G.
+    """
+
+    def share(p: Probes, step: int, count: Count) -> np.ndarray:
+        chosen = count(step, lambda base, now: choose(base, p.samples))
+        return share_table(chosen, np.stack(p.at(step)) >= at_least, what.format(G=p.samples))
+
+    return share
+
+
+@query(beside=(CHANCE,))
+def hard_improved(view: View, a: str, b: str | None = None) -> Measure:
+    """Return the share of the base's 0/G prompts with a correct answer at the last step (the paper's Figure 7)."""
+    return _share_of(view, a, b, _of_chosen("at 0/{G}", lambda base, samples: base == 0, 1))
+
+
+@query(beside=(CHANCE,))
+def solved_stay(view: View, a: str, b: str | None = None) -> Measure:
+    """Return the share of the base's G/G prompts with at least 6 correct answers at the last step."""
+    return _share_of(view, a, b, _of_chosen("at {G}/{G}", lambda base, samples: base == samples, 6))
+
+
+@query(beside=(CHANCE,))
+def consistent_failures(view: View, a: str, b: str) -> Measure:
+    """Return the share with a right answer in the end of the prompts that the base fails in all OTHER seeds."""
+
+    def share(p: Probes, step: int, count: Count) -> np.ndarray:
+        fails = _across(p)(step, lambda base, now: base == 0) == 1
+        return share_table(fails, np.stack(p.at(step)) > 0, f"at 0/{(len(p.seeds) - 1) * p.samples}")
+
+    return _share_of(view, a, b, share)
+
+
+@query(beside=(CHANCE,))
+def degraded_prompts(view: View, a: str, b: str | None = None, *, bins: int = 1, noise: float | None = None) -> Measure:
+    """Return the share of the prompts with at least ``bins`` correct answers fewer at the last step than the base had.
+
+    noise: no number where two samplings of the UNCHANGED base already show more than this many percent, or where that
+    is not known. It cannot be subtracted: a model that improves elsewhere has fewer falls by chance, which would hide
+    what it forgets.
+    """
+
+    def share(p: Probes, step: int, count: Count) -> np.ndarray:
+        return count(step, lambda base, now: (now <= base - bins).astype(float))
+
+    if noise is not None:
+        probes = _probes(view, a, TRAINED)
+        chance = 100 * share(probes, 0, _across(probes)).mean()
+        if chance > noise:
+            own = 100 * share(probes, probes.steps[-1], probes.within).mean()
+            raise NotTestable(
+                f"sampling alone takes {chance:.1f}% of the unchanged base's prompts {bins} of {probes.samples} down "
+                f"(at most {noise:g}% for a verdict); {view.title(a)}, counted as the paper does: {own:.1f}%"
+            )
+    return _share_of(view, a, b, share)
+
+
+@query(beside=(BASE,))
+def probe_difference(view: View, a: str, b: str, *, at: Literal["first", "last"] = "last") -> Measure:
+    """a minus b in accuracy on the probed prompts, held out, in points.
+
+    at: last, or first (the first probed step after the base). b = base: step 0 of the same runs.
+    """
+    x = _probes(view, a, HELD_OUT)
+    y = x if b == BASE else _probes(view, b, HELD_OUT)
+    step = x.steps[1] if at == "first" else x.steps[-1]
+    if step not in y.steps:
+        raise NotTestable(f"{view.title(b)} was not probed at step {step}")
+    p, q = np.stack(x.at(step)) / x.samples, np.stack(y.at(0 if b == BASE else step)) / y.samples
+    note = f"step {step}: {view.title(a)} {100 * p.mean():.1f}, {view.title(b)} {100 * q.mean():.1f}"
+    difference = statistics.difference_over_seeds([p], [q], (False, b == BASE))
+    return of_two(difference, view.seeds(a, b), "points", 100, note, b == BASE)

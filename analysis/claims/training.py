@@ -1,0 +1,225 @@
+"""Queries over the steps of training: costs, what the batches are made of, series such as reward, Theorem 3.2."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from analysis import text
+from analysis.audit import best_case
+from analysis.claims.measures import Measure, NotTestable, of_seeds
+from analysis.claims.queries import query
+from analysis.claims.view import View
+from analysis.results import has_reference_pass
+from analysis.statistics import Estimate
+from bapo.store.files import GROUPS, STEPS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: wall-clock time, which depends on what else the machine does: shown, never judged (entries.py); without the probes
+SECONDS = "seconds"
+FLOPS, WITHOUT_REFERENCE = "flops", "flops_without_reference"
+Quantity = Literal[
+    "rollouts", "generated_tokens", "trained_tokens", "updates", "flops", "flops_without_reference", "seconds"
+]
+
+
+def _ratio(view: View, a: str, b: str, x: dict[int, float], y: dict[int, float], what: str) -> Measure:
+    """x / y of each seed that both have: the two share their base, their problems and the order of these.
+
+    what: the quantity or column that a method's x and another's y are.
+    """
+    seeds = sorted(set(x) & set(y))
+    if not seeds or not all(y[s] for s in seeds):
+        raise NotTestable(f"the two have no training seed in common, or {what} of {view.title(b)} is 0")
+    shown = [_shown(float(np.mean([side[s] for s in seeds])), what) for side in (x, y)]
+    note = f"{what.replace('_', ' ')}: {view.title(a)} {shown[0]}, {view.title(b)} {shown[1]}"
+    return of_seeds([x[s] / y[s] for s in seeds], "x", note)
+
+
+def _shown(value: float, what: str) -> str:
+    if what == SECONDS:
+        return text.duration(value)
+    return text.thousands(value) if value >= 1000 and what not in (FLOPS, WITHOUT_REFERENCE) else f"{value:.3g}"
+
+
+# ------------------------------------------------------------------------------------------------ costs
+
+
+def _cost(view: View, method: str, quantity: str) -> dict[int, float]:
+    parts = ("forward_flops", "backward_flops") if quantity in (FLOPS, WITHOUT_REFERENCE) else (quantity,)
+    totals = view.totals(method)
+    if any(p not in t for t in totals.values() for p in parts):
+        raise NotTestable(f"the runs of {view.title(method)} do not record {quantity.replace('_', ' ')}")
+    less = 0.0
+    if quantity == WITHOUT_REFERENCE and has_reference_pass(view.config(method)):
+        if "value_clip" in view.config(method)["method"]:
+            raise NotTestable(f"{view.title(method)} has a critic, whose operations hide those of the reference")
+        less = 0.5  # forwards over the trained tokens: 2 operations a parameter and token against 4 backwards
+    return {s: float(sum(t[p] for p in parts) - less * t.get("backward_flops", 0.0)) for s, t in totals.items()}
+
+
+@query()
+def cost_ratio(view: View, a: str, b: str, *, quantity: Quantity = "rollouts") -> Measure:
+    """a / b in a quantity.
+
+    flops_without_reference: without the forward pass of the reference model that some methods' KL penalty needs.
+    """
+    measure = _ratio(view, a, b, _cost(view, a, quantity), _cost(view, b, quantity), quantity)
+    notes = [measure.note]
+    seconds = [np.mean([t.get(SECONDS, np.nan) for t in view.totals(m).values()]) for m in (a, b)]
+    if quantity in (FLOPS, WITHOUT_REFERENCE) and np.isfinite(seconds).all():
+        notes.append(f"on the machine, not judged: {', '.join(text.duration(s) for s in seconds)}")
+    paying = [view.title(m) for m in (a, b) if has_reference_pass(view.config(m))]
+    if quantity in (FLOPS, SECONDS) and len(paying) == 1:
+        notes.append(f"a reference model's forward pass is in the cost of {paying[0]} alone")
+    return replace(measure, note="; ".join(notes))
+
+
+# ------------------------------------------------------------------------------------------------ the batch
+
+
+def _share(view: View, method: str, columns: list[str], share: Callable[[pd.DataFrame, int], float]) -> Measure:
+    """share(frame, B) in percent, of each seed."""
+    size = view.setting(method, "train", "batch_size")
+    values = [100 * float(share(f, size)) for f in view.tables(method, STEPS, columns).values()]
+    return of_seeds(values, "%", f"B = {size} groups")
+
+
+@query()
+def batch_fill(view: View, a: str) -> Measure:
+    """Groups in the training batch as a share of the configured batch B, mean over the steps."""
+    return _share(view, a, ["batch_groups"], lambda f, size: f["batch_groups"].mean() / size)
+
+
+@query()
+def steps_below_capacity(view: View, a: str) -> Measure:
+    """Return the share of the steps whose batch holds fewer groups than B."""
+    return _share(view, a, ["batch_groups"], lambda f, size: (f["batch_groups"] < size).mean())
+
+
+@query()
+def batch_part(view: View, a: str, *, part: Literal["x1", "x2", "x3"]) -> Measure:
+    """Return the share of the trained groups that come from x1, x2 or x3, over the whole run."""
+    return _share(view, a, [part, "batch_groups"], lambda f, _: f[part].sum() / max(1, f["batch_groups"].sum()))
+
+
+@query()
+def fresh_kept(view: View, a: str) -> Measure:
+    """Return the share of the fresh groups that the online filter keeps as X1."""
+    return _share(view, a, ["x1", "groups_fresh"], lambda f, _: f["x1"].sum() / max(1, f["groups_fresh"].sum()))
+
+
+@query()
+def x2_admission(view: View, a: str, *, stored: int | None = None) -> Measure:
+    """Share of re-evaluated hard prompts that eq. 6 admits, minus an unchanged policy's (analysis/beyond/admission.py).
+
+    stored: only prompts whose stored group had this many correct answers.
+    """
+    found = {one.stored: one for one in view.admissions(a)}
+    if stored not in found:
+        raise NotTestable(f"{view.title(a)} re-evaluates no prompt stored at {stored} correct answers")
+    one, seeds = found[stored], len(found[stored].by_seed)
+    note = f"{one.count} re-evaluations of {one.prompts} prompts: admitted {text.percent(one.admitted)}%, "
+    note += f"expected of the unchanged policy {text.percent(one.expected)}%"
+    e = Estimate(100 * one.difference.mean, 100 * one.difference.se, one.difference.df)
+    return Measure(e, "points", seeds, 0.0, e.se**2 * seeds / 2, note, freedom=1.0, prompts=True)
+
+
+# ------------------------------------------------------------------------------------------------ series
+
+REDUCE: dict[str, Callable[[np.ndarray], float]] = {
+    "mean": lambda x: float(np.mean(x)),
+    "max": lambda x: float(np.max(x)),
+    "roughness": lambda x: float(np.abs(np.diff(x)).mean()),  # mean change from one step to the next
+}
+
+
+def _series(
+    view: View, method: str, column: str, window: Callable[[int], slice], reduce: str = "mean"
+) -> dict[int, float]:
+    """Return one number a seed from a column of steps.parquet. window: of T steps, which ones."""
+    by_seed = {}
+    for seed, frame in view.tables(method, STEPS, [column]).items():
+        part = frame[column].to_numpy(np.float64)[window(len(frame))]
+        part = part[np.isfinite(part)]  # a step without an update has no gradient and no entropy
+        if len(part) <= (reduce == "roughness"):
+            raise NotTestable(f"the runs of {view.title(method)} do not record {column}")
+        by_seed[seed] = REDUCE[reduce](part)
+    return by_seed
+
+
+@query()
+def series_ratio(
+    view: View,
+    a: str,
+    b: str,
+    *,
+    column: str,
+    window: list[float] | None = None,
+    reduce: Literal["mean", "max", "roughness"] = "mean",
+) -> Measure:
+    """a / b in the mean, max or roughness of a column of steps.parquet. window: from, to, as shares of the run."""
+    first, last = window or (0, 1)
+    x, y = (_series(view, m, column, lambda n: slice(round(first * n), round(last * n)), reduce) for m in (a, b))
+    return _ratio(view, a, b, x, y, column)
+
+
+@query()
+def series_growth(view: View, a: str, *, column: str) -> Measure:
+    """Mean of a column of steps.parquet over the last tenth of a run, divided by that over the first."""
+    last = _series(view, a, column, lambda n: slice(-max(1, round(0.1 * n)), None))
+    first = _series(view, a, column, lambda n: slice(max(1, round(0.1 * n))))
+    return _ratio(view, a, a, last, first, column)
+
+
+# ------------------------------------------------------------------------------------------------ Theorem 3.2
+
+
+@query()
+def constants_finite(view: View, a: str) -> Measure:
+    """Return the share of the steps at which K1, K2 and K3, as printed, are finite and positive."""
+    shares, largest = [], np.zeros(3)
+    for frame in view.tables(a, STEPS, ["k1", "k2", "k3"]).values():
+        k = frame.dropna().to_numpy(np.float64)
+        if not len(k):
+            raise NotTestable(f"the runs of {view.title(a)} record no constants")
+        shares.append(100 * float((np.isfinite(k) & (k > 0)).all(axis=1).mean()))
+        largest = np.maximum(largest, k.max(axis=0))
+    return of_seeds(shares, "%", ", ".join(f"K{i} at most {v:.3f}" for i, v in enumerate(largest, 1)))
+
+
+@query()
+def x2_premise(view: View, a: str) -> Measure:
+    """Return the share of groups admitted to X2 whose reward variance is at least c1 (1 - c1) (eq. 30: all)."""
+    c1 = view.setting(a, "method", "c1")
+    holds: list[np.ndarray] = []
+    for frame in view.tables(a, GROUPS, ["origin", "mean", "used"]).values():
+        mean = frame.loc[(frame["origin"] == "re-evaluated") & frame["used"], "mean"].to_numpy(np.float64)
+        holds += [mean * (1 - mean) >= c1 * (1 - c1) - 1e-9] if len(mean) else []
+    if not holds:
+        raise NotTestable("no re-evaluated group was admitted")
+    every = np.concatenate(holds)
+    note = f"{(~every).sum()} of {len(every)} admitted groups are below it"
+    return of_seeds([100 * float(h.mean()) for h in holds], "%", note)
+
+
+@query()
+def bound_can_be_positive(view: View, a: str) -> Measure:
+    """Return the share of trained groups for which eq. 20's bound, at its best over all new policies, is above 0.
+
+    At its best: the new policy gains all that a total-variation distance allows and alpha is the current policy.
+    """
+    shares, best = [], -np.inf
+    for frame in view.tables(a, GROUPS, ["mean", "used"]).values():
+        mean = frame.loc[frame["used"] & (frame["mean"] > 0) & (frame["mean"] < 1), "mean"].to_numpy(np.float64)
+        if not len(mean):
+            raise NotTestable("no group with a reward variance was trained on")
+        values = np.array([best_case(float(m), 2.0) for m in mean])
+        shares.append(100 * float((values > 1e-9).mean()))
+        best = max(best, float(values.max()))
+    return of_seeds(shares, "%", f"the bound is at most {best + 0.0:.3g} TV(pi, alpha)")
