@@ -15,8 +15,8 @@ from support.paths import ROOT
 
 import bapo
 
-# Distributions of an extra whose modules have another name: without the extra nothing here says so.
-IMPORT_NAMES = {"pyzmq": "zmq"}
+# Distributions of an extra whose modules have another name, without which nothing here says so; and pydantic's core.
+IMPORT_NAMES = {"pyzmq": "zmq", "pydantic": "pydantic_core"}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
@@ -133,10 +133,9 @@ def test_the_requirements_of_gpu_nodes_are_the_projects_and_their_lock_is_exact(
 
 def test_both_recipes_install_and_copy_the_same() -> None:
     """Nothing without a version, and all that the workflow needs."""
-    installs = [
-        re.findall(r"(?:uv|pip3?) (?:pip )?(?:install|venv) [^&\\\n]*[^&\\\s]", text) for text in (DOCKER, APPTAINER)
-    ]
-    assert installs[0] == installs[1] and len(installs[0]) == 5
+    command = re.compile(r"(?:uv|pip3?) (?:pip )?(?:install|venv) [^&\\\n]*[^&\\\s]")
+    installs = command.findall(DOCKER)
+    assert installs == command.findall(APPTAINER) and len(installs) == 5
     files = {"/opt/bapo/containers/lock-gpu.txt", "/tmp/before-flash-attn.txt", "/opt/bapo", "/opt/venv", "3.11.14"}
     for words in (install.split()[2:] for install in installs):
         named = [w for w in words if not w.startswith("-") and w not in ("install", "pip", *files)]
