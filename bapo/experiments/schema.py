@@ -223,8 +223,7 @@ class VerlConfig(Node):
     tensor_parallel: AtLeastOne | None = None  # GPUs of one replica of vLLM; None: 2 from 6e9 parameters on, else 1
     gpu_memory_utilization: Annotated[float, Field(gt=0, le=1)] = 0.5  # share of each GPU's memory for vLLM
     gpu_memory: Positive | None = None  # GB of a GPU, which bound a micro-batch; None: as the driver says
-    rollout: Literal["vllm", "transformers"] | None = None  # what samples; None: vllm on GPUs, else transformers
-    time_limit: Positive | None = None  # seconds after which a job is ended
+    rollout: Literal["vllm"] | None = None  # what samples on CPU cores; None: transformers
     overrides: Options = {}  # keys of verl's own configuration, set last
 
 

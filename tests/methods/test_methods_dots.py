@@ -194,13 +194,13 @@ def test_with_few_problems_some_come_twice():
 # ---------------------------------------------------------------------------------------------------- a real model
 
 
-def test_embeddings_are_means_of_the_last_hidden_states(tiny_world):
+def test_embeddings_are_means_of_the_last_hidden_states(tiny_world, tmp_path):
     config = compose_config([*tiny_world, "seed=1"])
     model, tokenizer = models.load_start(config, models.device_of(config))
     prompts = read_prompts(data_folder(config) / "train.parquet", tokenizer, 16)
     assert len({len(p.row.tokens) for p in prompts}) > 1
     loaded = []
-    embedder = Embedder(lambda: loaded.append(1) or model, prompts)
+    embedder, again = (Embedder(lambda: loaded.append(1) or model, prompts, tmp_path / "vectors.npy") for _ in "ab")
     ledger = Ledger()
     sampler = StepSampler(model, None, None, 8, 1, ledger, embedder=embedder)
     found = sampler.embed(prompts[5:9])
@@ -210,6 +210,7 @@ def test_embeddings_are_means_of_the_last_hidden_states(tiny_world):
             states = model(torch.tensor([prompt.row.tokens]), output_hidden_states=True).hidden_states[-1]
         np.testing.assert_allclose(vector, states[0].mean(0), atol=1e-5)
     assert np.array_equal(sampler.embed([prompts[6], prompts[5]]), found[[1, 0]])
+    assert np.array_equal(again(prompts[5:9]), found) and again.tokens == embedder.tokens  # a resumed run
     # once in a run, and charged once
     assert loaded == [1] and ledger.forwards == sum(len(p.row.tokens) for p in prompts)
     later = Ledger()

@@ -20,7 +20,7 @@ from bapo.engines.shared.models.images import Images, prepare, to_messages
 from bapo.engines.shared.sampling import SamplingParameters, sample
 from bapo.errors import UserError
 from bapo.graders.verdict import Verdict
-from bapo.store.files import Json
+from bapo.store.files import Json, atomic
 from bapo.tasks.base import Task
 from bapo.tasks.files import read_problems
 
@@ -226,12 +226,15 @@ def demonstrate(
 class Embedder:
     """Mean of the last hidden states over each prompt's tokens, computed for all prompts of a run when first asked for.
 
-    No part of a checkpoint: a resumed run computes the same numbers again.
+    No part of a checkpoint: a resumed run computes the same numbers again, or reads them in a file.
     """
 
-    def __init__(self, load: Callable[[], PreTrainedModel], prompts: Sequence[Prompt]) -> None:
-        """load: gives the model before training, which is dropped again; prompts: all that may be asked for."""
-        self.load, self.prompts = load, list(prompts)
+    def __init__(
+        self, load: Callable[[], PreTrainedModel], prompts: Sequence[Prompt], file: Path | None = None
+    ) -> None:
+        """load: gives the model before training, which is dropped again; prompts: all that may be asked for; file: of a
+        model that takes long."""
+        self.load, self.prompts, self.file = load, list(prompts), file
         self._rows: dict[str, int] = {}
         self._vectors = np.empty((0, 0), dtype=np.float32)
 
@@ -243,7 +246,13 @@ class Embedder:
     def __call__(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """float32 [n, d], in the order of the prompts."""
         if not self._rows:
-            self._vectors = mean_states(self.load(), self.prompts)
+            if self.file is not None and self.file.exists():
+                self._vectors = np.load(self.file)
+            else:
+                self._vectors = mean_states(self.load(), self.prompts)
+                if self.file is not None:
+                    with atomic(self.file) as temporary, open(temporary, "wb") as handle:
+                        np.save(handle, self._vectors)
             self._rows = {p.id: i for i, p in enumerate(self.prompts)}
         return self._vectors[[self._rows[p.id] for p in prompts]]
 

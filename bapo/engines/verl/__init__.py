@@ -1,8 +1,8 @@
 """verl 0.9.1's synchronous trainer with the methods of this project; 8 GPUs and vLLM, or CPU cores in the tests.
 
-verl is neither copied nor edited: ``trainer.py`` overrides its hooks, ``worker.py`` is a mix-in for its workers,
-``losses.py`` calls the same pure functions as the torch engine, and ``plugin.py`` is what verl imports in each of its
-processes. The CPU support is apart, in ``cpu.py`` and ``cpu_platform.py``.
+verl is neither copied nor edited: ``trainer.py`` overrides its hooks, ``worker.py`` is a mix-in for its workers and
+computes the loss by the torch engine's pure functions, and ``plugin.py`` is what verl imports in each of its processes.
+The CPU support is apart, in ``cpu.py`` and ``plugin.py``.
 """
 
 from __future__ import annotations

@@ -46,12 +46,6 @@ def counts_of(layout: Tensor) -> dict[str, int]:
     return {name: int(value) for name, value in zip(COLUMNS[3:], layout[0, 3:].tolist(), strict=True)}
 
 
-def recorded(layout: Tensor) -> Tensor | None:
-    """Return [N]: the rows that the metrics are about, no expert's and none replayed among fresh ones; None: all."""
-    rows = layout[:, 0] != len(ORIGINS)
-    return None if bool(rows.all()) else rows
-
-
 def numbers_of(group: Group) -> np.ndarray:
     """Return [G]: the place of each response's origin in ORIGINS; one behind for what is none of X1, X2 and X3."""
     number = ORIGINS.index(group.origin) if group.origin in ORIGINS else len(ORIGINS)

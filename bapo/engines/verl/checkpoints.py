@@ -26,7 +26,6 @@ PREFIX = "global_step_"
 PROBED = "probe.parquet"
 #: verl's copy of the weights in Hugging Face format, within its checkpoint
 PUBLISHED = "actor/huggingface"
-INDEX = "model.safetensors.index.json"
 
 
 def root_of(run: Path) -> Path:
@@ -44,25 +43,25 @@ def steps(root: Path) -> list[int]:
     return sorted((int(name) for name in names if name.isdigit()), reverse=True)
 
 
-def damage(folder: Path) -> list[str]:
-    """Say what is wrong with a checkpoint, a sentence each."""
+def damage(folder: Path) -> str | None:
+    """Say what is wrong with a checkpoint, if anything is."""
     try:
         files = read_json(folder / CHECKSUMS)
     except UserError:
-        return [f"{folder} was not written to its end"]
+        return f"{folder} was not written to its end"
     with ThreadPoolExecutor(THREADS) as pool:
-        parts = pool.map(lambda item: damaged_files(folder, dict([item])), files.items())
-        return [problem for part in parts for problem in part]
+        found = pool.map(lambda item: damaged_files(folder, dict([item])), files.items())
+        return next((problems[0] for problems in found if problems), None)
 
 
 def choose(root: Path) -> int | None:
     """Point verl to the newest intact checkpoint; damaged ones are named on stderr. None: begin at the start."""
     for step in steps(root):
-        problems = damage(folder_of(root, step))
-        if not problems:
+        problem = damage(folder_of(root, step))
+        if problem is None:
             write_text(root / TRACKER, str(step))
             return step
-        print(f"warning: {problems[0]}; this checkpoint is not used, going back to the one before", file=sys.stderr)
+        print(f"warning: {problem}; this checkpoint is not used, going back to the one before", file=sys.stderr)
     (root / TRACKER).unlink(missing_ok=True)
     return None
 
@@ -111,16 +110,10 @@ def convert(folder: Path, dtype: str) -> None:
     target = getattr(torch, dtype)
     if target == torch.float32:
         return
-    total = 0
     for path in sorted(folder.glob("*.safetensors")):
         tensors = {n: t.to(target) if t.dtype == torch.float32 else t for n, t in load_file(path).items()}
-        total += sum(t.nbytes for t in tensors.values())
         save_file(tensors, path.with_suffix(".tmp"), metadata={"format": "pt"})
         os.replace(path.with_suffix(".tmp"), path)
-    if (folder / INDEX).exists():
-        index = read_json(folder / INDEX)
-        index["metadata"] = {**index.get("metadata", {}), "total_size": total}
-        write_json(folder / INDEX, index)
     config = read_json(folder / "config.json")
     for part in (config, *(v for v in config.values() if isinstance(v, dict))):  # a model that reads images nests them
         part.update({key: dtype for key in ("dtype", "torch_dtype") if key in part})

@@ -1,6 +1,6 @@
 """verl on CPU cores: a rollout server with a Hugging Face model, and training workers on gloo. See ``plugin.py``.
 
-The server is as strict as vLLM: a push of weights at the wrong moment fails here, too.
+The server asserts what vLLM on a GPU needs: it sleeps before a push, with no response under way, and loses its weights.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -27,6 +26,7 @@ from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, TokenOutput
 
+from bapo.algorithm.rollouts import Samples
 from bapo.engines.shared.models.images import Images, reads_images
 from bapo.engines.shared.prompts import parameters_of
 from bapo.engines.shared.sampling import SamplingParameters, sample
@@ -34,36 +34,6 @@ from bapo.engines.verl.critic import CriticWorker
 from bapo.engines.verl.images import prepared
 from bapo.engines.verl.worker import MethodWorker
 from bapo.store.files import Json
-
-WEIGHTS, CACHE = "weights", "kv_cache"
-
-
-class Sleeper:
-    """Tracks what a rollout engine has in memory, and fails where vLLM would not survive.
-
-    verl puts vLLM to sleep at level 2, which throws the weights away. It is woken in two steps, memory for weights and
-    then the key-value cache, with the push of weights between them. awake: parts that have memory; pushed: whether
-    weights have come since they were last thrown away.
-    """
-
-    def __init__(self) -> None:
-        self.awake, self.pushed = {WEIGHTS, CACHE}, False
-
-    def sleep(self, waiting: int) -> None:
-        assert not waiting, f"the rollout engine is to sleep while {waiting} responses are under way"
-        self.awake, self.pushed = set(), False
-
-    def wake(self, parts: Iterable[str]) -> None:
-        for part in parts:
-            assert part not in self.awake, f"the rollout engine's {part} are awake: vLLM would map them twice"
-            self.awake.add(part)
-
-    def push(self) -> None:
-        assert self.awake == {WEIGHTS}, f"weights were pushed to a rollout engine with {sorted(self.awake)} awake"
-        self.pushed = True
-
-    def generate(self) -> None:
-        assert self.pushed and self.awake == {WEIGHTS, CACHE}, "the rollout engine sleeps, or lost its weights"
 
 
 @dataclass
@@ -79,20 +49,19 @@ class Request:
     result: asyncio.Future
 
 
-def generate(model: PreTrainedModel, requests: list[Request]) -> list[tuple[list[int], list[float]]]:
-    """Return (tokens, log-probabilities) for each request, batched by sampling parameters, key and sample number."""
-    together: dict[tuple[SamplingParameters, int, int], list[int]] = defaultdict(list)
+def generate(model: PreTrainedModel, requests: list[Request]) -> list[Samples]:
+    """Return one response to each request, batched by sampling parameters and key."""
+    together: dict[tuple[SamplingParameters, int], list[int]] = defaultdict(list)
     for place, request in enumerate(requests):
-        together[request.parameters, request.key, request.sample].append(place)
-    answers: dict[int, tuple[list[int], list[float]]] = {}
-    for (parameters, key, number), places in together.items():
+        together[request.parameters, request.key].append(place)
+    answers: dict[int, Samples] = {}
+    for (parameters, key), places in together.items():
         chosen = [requests[i] for i in places]
-        keys = np.array([r.prompt_key for r in chosen], dtype=np.uint64)
+        keys, numbers = np.array([r.prompt_key for r in chosen], dtype=np.uint64), [r.sample for r in chosen]
         images = [r.images for r in chosen] if any(r.images for r in chosen) else None
-        drawn = sample(model, [r.tokens for r in chosen], 1, keys, key, parameters, first_sample=number, images=images)
-        for place, samples in zip(places, drawn, strict=True):
-            n = int(samples.lengths[0])
-            answers[place] = (samples.tokens[0, :n].tolist(), samples.logprobs[0, :n].tolist())
+        tokens = [r.tokens for r in chosen]
+        drawn = sample(model, tokens, 1, keys, key, parameters, first_sample=numbers, images=images)
+        answers |= dict(zip(places, drawn, strict=True))
     return [answers[place] for place in range(len(requests))]
 
 
@@ -111,8 +80,8 @@ class Server:
         self.tokenizer, self.processor = self.model_config.tokenizer, self.model_config.processor
         self.version: int | None = None
         self.waiting: list[Request] = []
-        self.arrived, self.busy = asyncio.Event(), asyncio.Lock()
-        self.sleeper, self.under_way = Sleeper(), 0
+        self.arrived = asyncio.Event()
+        self.loaded, self.under_way = False, 0  # loaded: weights have come since they were last thrown away
         self.loop: asyncio.Task | None = None
 
     async def ready(self) -> None:
@@ -126,17 +95,11 @@ class Server:
         image_data: list[Any] | None = None,
         **_: object,
     ) -> TokenOutput:
-        self.sleeper.generate()
+        assert self.loaded, "the rollout engine sleeps, or lost its weights"
         prompt, p = [int(t) for t in prompt_ids], sampling_params
-        parameters = parameters_of(
-            self.tokenizer,
-            temperature=float(p.get("temperature", 1.0)),
-            top_p=float(p.get("top_p", 1.0)),
-            top_k=int(p.get("top_k", -1)),
-            max_tokens=int(p.get("max_tokens", self.config.response_length)),
-            generation=self.model_config.generation_config,
-        )
-        ends = dict.fromkeys((*parameters.eos_ids, *map(int, p.get("stop_token_ids") or ())))
+        limit, generation = p.get("max_tokens", self.config.response_length), self.model_config.generation_config
+        parameters = parameters_of(self.tokenizer, p["temperature"], p["top_p"], p["top_k"], limit, generation)
+        ends = dict.fromkeys((*parameters.eos_ids, *p.get("stop_token_ids", ())))
         parameters = replace(parameters, eos_ids=tuple(ends))
         images = prepared(self.processor, list(image_data or []))
         result = asyncio.get_running_loop().create_future()
@@ -145,13 +108,14 @@ class Server:
         self.arrived.set()
         self.under_way += 1
         try:
-            tokens, logprobs, version = await result
+            drawn, version = await result
         finally:
             self.under_way -= 1
+        tokens = drawn.tokens[0, : drawn.lengths[0]].tolist()
         return TokenOutput(
             token_ids=tokens,
-            log_probs=logprobs if p.get("logprobs") else None,
-            stop_reason="completed" if tokens and tokens[-1] in parameters.eos_ids else "length",
+            log_probs=drawn.logprobs[0, : drawn.lengths[0]].tolist(),
+            stop_reason="completed" if tokens[-1] in parameters.eos_ids else "length",
             extra_fields={"global_steps": version},
         )
 
@@ -161,41 +125,36 @@ class Server:
             await asyncio.sleep(0.02)  # more requests may follow
             batch, self.waiting = self.waiting, []
             self.arrived.clear()
-            async with self.busy:
-                try:
-                    answers = await asyncio.to_thread(generate, self.model, batch)
-                except Exception as error:
-                    for request in batch:
-                        request.result.set_exception(error)
-                    continue
-                for request, answer in zip(batch, answers, strict=True):
-                    request.result.set_result((*answer, self.version))
+            try:
+                answers = await asyncio.to_thread(generate, self.model, batch)
+            except Exception as error:
+                for request in batch:
+                    request.result.set_exception(error)
+                continue
+            for request, answer in zip(batch, answers, strict=True):
+                request.result.set_result((answer, self.version))
 
     async def load_weights(self, named: dict[str, torch.Tensor], version: int | None) -> None:
-        self.sleeper.push()
-        async with self.busy:
-            missing, unexpected = self.model.load_state_dict(named, strict=False)
-            tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
-            if unexpected or set(missing) - tied:
-                raise RuntimeError(f"weights do not fit the rollout model: missing {missing}, unexpected {unexpected}")
-            self.version = version
+        assert not self.loaded, "weights were pushed to a rollout engine that is awake"
+        missing, unexpected = self.model.load_state_dict(named, strict=False)
+        tied = {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
+        assert not unexpected and set(missing) <= tied, (missing, unexpected)
+        self.version, self.loaded = version, True
 
     async def set_global_steps(self, version: int) -> None:
         self.version = version
 
     async def sleep(self) -> None:
-        self.sleeper.sleep(self.under_way)
+        assert not self.under_way, f"the rollout engine is to sleep while {self.under_way} responses are under way"
+        self.loaded = False
         with torch.no_grad():
             for parameter in self.model.parameters():
                 parameter.fill_(torch.nan)
 
-    async def wake_up(self, tags: list[str] | None = None) -> None:
-        self.sleeper.wake(tags or [WEIGHTS, CACHE])
-
     async def _nothing(self, *_: object, **__: object) -> None:
         """Part of verl's interface, without a use here."""
 
-    clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
+    wake_up = clear_kv_cache = release_kv_cache = resume_kv_cache = _nothing
     abort_all_requests = resume_generation = start_profile = stop_profile = _nothing
 
 
@@ -251,12 +210,7 @@ class CPUEngine(FSDPEngineWithLMHead):
             if self.engine_config.forward_only:
                 self._is_offload_param = self._is_offload_optimizer = False
             return module
-        # verl offloads models without gradient to pinned memory, which needs an accelerator
-        original, transformer_impl.CPUOffloadPolicy = transformer_impl.CPUOffloadPolicy, lambda pin_memory=True: None
-        try:
-            return super()._build_fsdp_module(module)
-        finally:
-            transformer_impl.CPUOffloadPolicy = original
+        return super()._build_fsdp_module(module)
 
 
 def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust_remote_code: bool) -> PreTrainedModel:
@@ -269,14 +223,12 @@ def load_value_model(local_path: str, torch_dtype: Any, model_config: Any, trust
 
 
 class CPUValueEngine(CPUEngine, FSDPEngineWithValueHead):
-    def _build_module(self) -> torch.nn.Module:
-        original, verl_model.load_valuehead_model = verl_model.load_valuehead_model, load_value_model
-        try:
-            return super()._build_module()
-        finally:
-            verl_model.load_valuehead_model = original
+    """The same with a head of values."""
 
 
+verl_model.load_valuehead_model = load_value_model
+# verl offloads models without gradient to pinned memory, which needs an accelerator
+transformer_impl.CPUOffloadPolicy = lambda pin_memory=True: None
 for _kind, _engine in (("language_model", CPUEngine), ("value_model", CPUValueEngine)):
     for _backend in ("fsdp", "fsdp2"):
         EngineRegistry._engines[_kind][_backend].setdefault("cpu", _engine)

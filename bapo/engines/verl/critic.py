@@ -7,6 +7,7 @@ divides by the mini-batch's own counts as the policy's does, and the new head, w
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from omegaconf import DictConfig
@@ -23,13 +24,14 @@ from bapo import methods
 from bapo.algorithm.advantages import explained_variance
 from bapo.algorithm.losses import ValueInputs
 from bapo.engines.verl.batches import LAYOUT, counts_of
-from bapo.engines.verl.losses import summed
-from bapo.engines.verl.worker import local, warm_up
+from bapo.engines.verl.worker import local, summed, warm_up
 from bapo.methods import Method
 from bapo.store.files import Json
 
 #: the new layer of a Hugging Face token classifier, or of trl's value model where a family has none
 _HEADS = ("score", "classifier", "v_head")
+#: what the mix-in counts on: the class behind it in the bases
+MixedIn = TrainingWorker if TYPE_CHECKING else object
 
 
 def advantages(method: Method, rows: TensorDict) -> tuple[TensorDict, dict[str, float]]:
@@ -52,7 +54,7 @@ def value_loss(
 ) -> tuple[Tensor, dict[str, Metric]]:
     """Return verl's (loss, metrics) of one micro-batch: ``model_output`` holds the values of whole sequences.
 
-    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``losses``.
+    Multiplied by the number of ranks, because FSDP averages gradients over them; metrics as in ``worker.policy_loss``.
     """
     values = no_padding_2_padding(model_output["values"], data).float()
     rows = data.select("values", "returns", "response_mask", LAYOUT).to_padded_tensor()
@@ -84,7 +86,7 @@ def update_metrics(metrics: Json) -> dict[str, float]:
     return {name: float(value) for name, value in values.items()}
 
 
-class CriticWorker:
+class CriticWorker(MixedIn):
     """Comes before ``TrainingWorker`` in a class's bases."""
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

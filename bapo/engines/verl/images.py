@@ -27,26 +27,20 @@ def images_of(messages: Sequence[Json]) -> list[Image]:
     return [p["image"].convert("RGB") for p in parts if p["type"] == "image"]
 
 
-def _plain(message: Json) -> Json:
-    """Return a message as chat templates want it, without the picture itself."""
-    content = message["content"]
-    if not isinstance(content, str):
-        content = [
-            {"type": p["type"]} if p["type"] == "image" else {"type": "text", "text": p["text"]} for p in content
-        ]
-    return {"role": message["role"], "content": content}
-
-
 def encode(
     tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin, messages: Sequence[Json]
 ) -> tuple[list[int], list[Image]]:
     """Return (prompt tokens, images) of a conversation, the assistant's turn begun, as in the torch engine."""
-    text = tokenizer.apply_chat_template([_plain(m) for m in messages], add_generation_prompt=True, tokenize=False)
+    told = []
+    for message in messages:
+        content = message["content"]
+        if not isinstance(content, str):  # chat templates want no more than a picture's place
+            content = [{name: value for name, value in part.items() if name != "image"} for part in content]
+        told.append({"role": message["role"], "content": content})
+    text = tokenizer.apply_chat_template(told, add_generation_prompt=True, tokenize=False)
     images = images_of(messages)
     if not images:
         return tokenizer(text, add_special_tokens=False)["input_ids"], []
-    if processor is None:
-        raise ValueError("the problem has images, but the model's folder holds no processor that could read them")
     return [int(t) for t in processor(text=[text], images=images)["input_ids"][0]], images
 
 

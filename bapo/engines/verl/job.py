@@ -1,4 +1,4 @@
-"""The process that holds Ray's driver, and verl's entry point inside Ray.
+"""The process that holds Ray's driver, and verl's entry point inside Ray: verl's ``run_ppo`` without importing verl.
 
 ``python -m bapo.engines.verl.job FOLDER``, started by ``launch.py``.
 """
@@ -16,8 +16,10 @@ from pathlib import Path
 import ray
 from omegaconf import DictConfig, OmegaConf
 
-from bapo.engines.verl.launch import FACTS
-from bapo.store.files import CONFIG, read_json, write_json
+from bapo.engines.verl import verl_config
+from bapo.engines.verl.launch import ERROR, RESOLVED
+from bapo.store.files import write_json
+from bapo.validate import plain
 
 
 class TaskRunner:
@@ -29,6 +31,7 @@ class TaskRunner:
 
         from bapo.engines.verl.trainer import MethodTrainer, Stopped
 
+        verl_config.validate(config)
         config.transfer_queue.enable = True
         OmegaConf.resolve(config)
         tq.init(config.transfer_queue)
@@ -51,66 +54,38 @@ class TaskRunner:
 
 
 def main(work: Path) -> int:
-    """Run the configuration in ``work``; leaves ``done.json`` or ``error.json`` there."""
-    signal.signal(signal.SIGTERM, _stop)
+    """Run verl's configuration in ``work``; an error that ends it is left there."""
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    verl = OmegaConf.load(work / RESOLVED)
+    assert isinstance(verl, DictConfig)
     try:
-        write_json(work / "done.json", {"steps": _run(work)})
+        _start_ray(verl)
+        ray.get(ray.remote(TaskRunner).remote().run.remote(verl))
         return 0
-    except BaseException as error:
+    except Exception as error:
         traceback.print_exc()
-        interrupted = isinstance(error, KeyboardInterrupt)
-        write_json(work / "error.json", {"error": "interrupted" if interrupted else first_error(error)})
-        return 130 if interrupted else 1
+        write_json(work / ERROR, {"error": first_error(error)})
+        return 1
     finally:
         ray.shutdown()
 
 
-def _run(work: Path) -> int:
-    """Return the step of the last checkpoint."""
-    from verl.trainer.main_ppo import run_ppo
-
-    from bapo.engines.shared import models
-    from bapo.engines.verl import checkpoints, verl_config
-    from bapo.experiments import budgets
-
-    config = verl_config.typed(OmegaConf.create((work / CONFIG).read_text(encoding="utf-8")))
-    signal.signal(signal.SIGALRM, _too_late)
-    signal.setitimer(signal.ITIMER_REAL, config.verl.time_limit or 0)
-    # a local folder, at the commit that the base job has fetched: no process of the job asks the hub
-    verl = verl_config.resolve(config, model=models.start_path(config))
-    verl_config.validate(verl)
-    facts = {"identity": budgets.identity(config), "budget": budgets.amount(config), **read_json(work / FACTS)}
-    OmegaConf.update(verl, "bapo", facts, force_add=True)
-    init = {"runtime_env": {"env_vars": verl_config.environment(verl.trainer.device)}, "_temp_dir": str(work / "ray")}
-    OmegaConf.update(verl, "ray_kwargs.ray_init", init, force_add=True)
-    for last in (False, True):
-        try:
-            run_ppo(verl, task_runner_class=ray.remote(TaskRunner))
-            break
-        except Exception as error:
-            # Ray gives its own servers 30 s, a constant in its code: a busy machine may need another go
-            if last or "timed out during startup" not in str(error):
-                raise
-            ray.shutdown()
-    return int((Path(verl.trainer.default_local_dir) / checkpoints.TRACKER).read_text())
-
-
-def _stop(number: int, _: object) -> None:
-    raise KeyboardInterrupt(f"signal {number}")
-
-
-def _too_late(number: int, _: object) -> None:
-    raise TimeoutError("the job was not done within verl.time_limit")
+def _start_ray(verl: DictConfig) -> None:
+    options = plain(verl.ray_kwargs.ray_init)
+    try:
+        ray.init(**options)
+    except Exception as error:  # Ray gives its own servers 30 s, a constant in its code: a busy machine may need more
+        if "timed out during startup" not in str(error):
+            raise
+        ray.shutdown()
+        ray.init(**options)
 
 
 def first_error(error: BaseException) -> str:
     """Return in one line what the worker said that failed first: Ray wraps it, with its traceback, once a process."""
     while isinstance(cause := getattr(error, "cause", None), BaseException):
         error = cause
-    text = " ".join(str(error).split())
-    # Ray's own errors say whose death they tell of in words
-    return text if type(error).__module__.partition(".")[0] == "ray" else f"{type(error).__name__}: {text}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _end_with(parent: int) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import re
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from importlib import metadata
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from omegaconf import OmegaConf
 
 from bapo.engines.shared import records, vllm
 from bapo.engines.verl import checkpoints, verl_config
-from bapo.errors import Interrupted, JobFailed, UserError
+from bapo.errors import Interrupted, JobFailed
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
@@ -38,8 +36,8 @@ LOG = "verl.log"
 STOP = ".stop"
 #: begins the lines that reach the terminal
 PROGRESS = "[bapo] "
-#: a file for the job from this process: when the batch job ends
-FACTS = "facts.json"
+#: files between this process and the job: verl's configuration, and what ended the job
+RESOLVED, ERROR = "verl.yaml", "error.json"
 #: bytes of the longest temporary folder: Ray's sockets lie 88 deeper, and the kernel allows 107
 LONGEST = 19
 #: verl's key of the policy's attention on GPUs: packed batches take flash-attn unless ``verl.overrides`` says otherwise
@@ -53,15 +51,15 @@ def train(config: Config) -> Json:
 
     Raises UserError for what is known beforehand, JobFailed with the error of the Ray worker that failed.
     """
-    from bapo.engines.shared.models import pretrained
+    import pyarrow.parquet as pq
 
     device = verl_config.device_of(config)
     _require_packages(config, device)
     folder, identity = run_directory(config), budgets.identity(config)
     with locked(folder):
         set_aside(folder, identity)
-        budgets.steps(config, _problems(data_folder(config)))  # there must be one
-        start = pretrained.folder(config) if config.model.kind == "pretrained" else base_folder(config) / "checkpoint"
+        budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # there must be one
+        start = _start(config)
         if device == "cpu" and verl_config.uses_vllm(config, device):
             vllm.require_heads(ON_CPU, start, OTHERWISE)
         checkpoints.choose(checkpoints.root_of(folder))
@@ -69,7 +67,7 @@ def train(config: Config) -> Json:
         _remove_stale_work()
         work = Path(tempfile.mkdtemp(prefix=f"bv-{os.getpid()}-", dir=_temporary()))
         try:
-            return _train(config, device, folder, identity, work)
+            return _train(config, device, folder, identity, start, work)
         finally:
             shutil.rmtree(work, ignore_errors=True)
             (folder / STOP).unlink(missing_ok=True)
@@ -94,12 +92,9 @@ def _require_packages(config: Config, device: str) -> None:
     if importlib.util.find_spec("verl") is None or metadata.version("verl") != VERSION:
         raise wrong(None, "engine", "verl", f"verl {VERSION} is not installed; install the extra `verl`")
     if device == "cuda":
-        packages = {"vllm": "vllm"}
         attention = OmegaConf.select(OmegaConf.create(config.verl.overrides), ATTENTION, default="flash_attention_2")
-        if attention.startswith("flash_attention"):
-            packages["flash_attn"] = "flash-attn"
-        missing = [package for module, package in packages.items() if importlib.util.find_spec(module) is None]
-        if missing:
+        needed = ["vllm", *(["flash_attn"] if attention.startswith("flash_attention") else [])]
+        if missing := [module for module in needed if importlib.util.find_spec(module) is None]:
             raise UserError(
                 f"engine=verl on GPUs: {' and '.join(missing)} not installed; make the environment of GPU nodes "
                 "(docs/provenance.md, Containers), or add device=cpu for a model that is small enough"
@@ -108,13 +103,17 @@ def _require_packages(config: Config, device: str) -> None:
         vllm.require(ON_CPU, f"{vllm.ENVIRONMENT}; or {OTHERWISE}")
 
 
-def _problems(data: Path) -> int:
-    import pyarrow.parquet as pq
+def _start(config: Config) -> Path:
+    """Return the model that training starts from: the base, or a pretrained one at the commit that its base job has
+    fetched. No process of the job asks the hub."""
+    if config.model.kind != "pretrained":
+        return base_folder(config) / "checkpoint"
+    from bapo.engines.shared.models import pretrained  # loads torch
 
-    return pq.read_metadata(data / "train.parquet").num_rows
+    return pretrained.folder(config)
 
 
-def _train(config: Config, device: str, folder: Path, identity: str, work: Path) -> Json:
+def _train(config: Config, device: str, folder: Path, identity: str, start: Path, work: Path) -> Json:
     manifest = start_manifest(
         folder,
         identity,
@@ -125,17 +124,21 @@ def _train(config: Config, device: str, folder: Path, identity: str, work: Path)
         engine="verl",
     )
     write_text(folder / CONFIG, config.yaml())
-    write_text(work / CONFIG, config.yaml())
-    write_json(work / FACTS, {"end": records.end_of_job(config.checkpoint)})
+    verl = verl_config.resolve(config, device, start)
+    limit = budgets.amount(config)
+    facts = {"identity": identity, "budget": limit, "end": records.end_of_job(config.checkpoint)}
+    ray = {"runtime_env": {"env_vars": verl_config.environment(device)}, "_temp_dir": str(work / "ray")}
+    for key, more in (("bapo", facts), ("ray_kwargs.ray_init", ray)):
+        OmegaConf.update(verl, key, more, force_add=True)
+    OmegaConf.save(verl, work / RESOLVED)
     root = checkpoints.root_of(folder)
     _write_probe(config, root / checkpoints.PROBED)
     _run_job(work, device, folder.absolute() / LOG)
-    steps = read_json(work / "done.json")["steps"]
+    steps = int((root / checkpoints.TRACKER).read_text())
     state = read_json(checkpoints.folder_of(root, steps) / "bapo" / "state.json")
     most = state["total_steps"]
     if not state["finished"]:
         raise Interrupted(f"{folder}: stopped after step {steps} of {most}; the same command goes on there")
-    limit = budgets.amount(config)
     budget = None if limit is None else budgets.Budget(config.train.budget.unit, limit, most)
     summary = records.summary(folder, identity, steps, folder / "checkpoints" / f"step_{steps:06d}", budget)
     write_json(folder / SUMMARY, summary)
@@ -158,10 +161,10 @@ def _write_probe(config: Config, path: Path) -> None:
 
 
 def _run_job(work: Path, device: str, log: Path) -> None:
-    """Run ``job.py`` in a session of its own; signals go through, and whatever is left of the session is ended.
+    """Run ``job.py`` in a session of its own, and end whatever is left of the session.
 
     Everything that verl and Ray say goes to ``log``; stderr gets our progress lines only. The first signal asks the
-    trainer to stop between two steps; before the first one, or when asked again, the job stops at once.
+    trainer to stop between two steps; the second one ends this process, and the job with it.
     """
     variables = {**os.environ, **verl_config.environment(device)}
     if device == "cpu":  # Ray would write a token of its own into the home folder
@@ -176,16 +179,12 @@ def _run_job(work: Path, device: str, log: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
-    stop, begun, killed = log.with_name(STOP), threading.Event(), threading.Event()
 
     def on_signal(number: int, _: object) -> None:
-        if begun.is_set() and not stop.exists():
-            stop.touch()
-            text = f"{log.parent}: stopping after the running step; once more stops at once\n"
-            os.write(2, text.encode())  # print may be what the signal interrupted
-        else:
-            killed.set()
-            process.send_signal(number)
+        log.with_name(STOP).touch()
+        text = f"{log.parent}: stopping after the running step; once more stops at once\n"
+        os.write(2, text.encode())  # print may be what the signal interrupted
+        signal.signal(number, previous[signal.Signals(number)])
 
     previous = {}
     with contextlib.suppress(ValueError):  # signals can be caught in the main thread only
@@ -196,7 +195,6 @@ def _run_job(work: Path, device: str, log: Path) -> None:
                 handle.write(line)
                 _, progress, text = line.partition(PROGRESS)
                 if progress:
-                    begun.set()
                     print(text.rstrip(), file=sys.stderr, flush=True)
         status = process.wait()
     finally:
@@ -205,17 +203,7 @@ def _run_job(work: Path, device: str, log: Path) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    if status and killed.is_set():
-        raise Interrupted(f"{log.parent}: stopped; the same command goes on after the last checkpoint")
     if status:
-        found = work / "error.json"
+        found = work / ERROR
         error = read_json(found)["error"] if found.is_file() else f"status {status}"
-        cause = rollout_error(log)
-        raise JobFailed(f"the verl job failed, see {log}: {error}" + (f"\ncaused by {cause}" if cause else ""))
-
-
-def rollout_error(log: Path) -> str | None:
-    """Return the first error of a rollout worker: verl logs it and goes on without the sample."""
-    _, failed, after = log.read_text(encoding="utf-8", errors="replace").partition("Error in _run_prompt")
-    found = re.search(r"^(?:\x1b\[\d*m|\(\w+ pid=[^)]*\)|\s)*([\w.]+(?:Error|Exception)\b.*: .*)", after, re.MULTILINE)
-    return found[1] if failed and found else None
+        raise JobFailed(f"the verl job failed, see {log}: {error}")

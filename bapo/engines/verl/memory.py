@@ -63,7 +63,7 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     parameters = config.model.parameters
     if not parameters:
         return None
-    policy = (2, 0) if in_host_memory(config) else (16, 4) if _overridden(config, OPTIMIZER_OFFLOAD) else TRAINED
+    policy = (2, 0) if in_host_memory(config) else (16, 4) if in_host_memory(config, OPTIMIZER_OFFLOAD) else TRAINED
     critics = methods.build(config.method, config.train.batch_size, config.seed).uses_critic
     states, generating = (
         (actor + critic * critics) * parameters / ranks for actor, critic in zip(policy, TRAINED, strict=True)
@@ -72,12 +72,8 @@ def memory_of(config: Config, ranks: int, card: float = CARD) -> Memory | None:
     return Memory(states, generating, (1 - share) * card * GIGABYTE - fixed, card < SMALL)
 
 
-def in_host_memory(config: Config) -> bool:
-    """Return whether the policy's weights, gradients and optimiser lie in host memory, and are updated there."""
-    return _overridden(config, OFFLOAD)
-
-
-def _overridden(config: Config, key: str) -> bool:
+def in_host_memory(config: Config, key: str = OFFLOAD) -> bool:
+    """Return whether the policy's weights, gradients and optimiser (the optimiser alone) lie in host memory."""
     return bool(OmegaConf.select(OmegaConf.create(config.verl.overrides), key, default=False))
 
 
@@ -91,23 +87,17 @@ def micro_batch_tokens(config: Config, ranks: int, asked: int, card: float) -> i
         return asked
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     run = f"on {ranks} GPU{'s' if ranks > 1 else ''} of {card:.0f} GB"
-    cure = "use more or larger GPUs (verl.gpus_per_node, verl.gpu_memory) or a smaller model"
-    if not in_host_memory(config):
-        cure += f", or keep weights and optimiser in host memory (verl.overrides: {OFFLOAD}=true)"
-    states, share = found.states / GIGABYTE, config.verl.gpu_memory_utilization
-    if found.states >= found.card:
-        text = f"{run} weights, gradients and optimiser alone take {states:.0f} GB a GPU; {cure}"
-        raise wrong(None, "model", config.model.name, text)
     if found.most_tokens < row:
+        logits = LOGITS * VOCABULARY * row / GIGABYTE
         text = (
-            f"{run} a response of full length ({row} tokens with its prompt) takes "
-            f"{LOGITS * VOCABULARY * row / GIGABYTE:.0f} GB of logits beside {states:.0f} GB of states; lower "
-            f"sampling.max_response_tokens, or {cure}"
+            f"{run} weights, gradients and optimiser take {found.states / GIGABYTE:.0f} GB a GPU, and the logits of "
+            f"one response {logits:.0f} GB ({row} tokens with its prompt); use more or larger GPUs (verl.gpus_per_node,"
+            " verl.gpu_memory), a smaller model, a lower sampling.max_response_tokens, or host memory for weights and "
+            f"optimiser (verl.overrides: {OFFLOAD}=true)"
         )
         raise wrong(None, "model", config.model.name, text)
     left = (found.card - found.generating) / (card * GIGABYTE)
-    if share > left:
-        text = f"model={config.model.name} {run} leaves {left:.2f} of each card to vLLM; "
-        lower = f"lower it to {left // 0.05 * 0.05:.2f}" if left >= 0.1 else cure
-        raise wrong(None, "verl.gpu_memory_utilization", share, text + lower)
+    if (share := config.verl.gpu_memory_utilization) > left:
+        text = f"model={config.model.name} {run} leaves {left:.2f} of each card to vLLM; lower it"
+        raise wrong(None, "verl.gpu_memory_utilization", share, text)
     return min(asked, found.tokens(row))

@@ -1,18 +1,84 @@
 """Imported by verl itself, in each of its processes (``VERL_USE_EXTERNAL_MODULES=bapo.engines.verl.plugin``).
 
-This is the door to ``cpu.py`` and ``cpu_platform.py``: what verl 0.9.1 lacks to run on CPU cores. It runs inside
-``import verl``, so only registries may be touched here, nothing that imports verl's trainer.
+What verl 0.9.1 lacks to run on CPU cores: a platform without accelerator, and the door to the rollout of ``cpu.py``.
+It runs inside ``import verl``, so only registries may be touched here, nothing that imports verl's trainer.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
+
+import torch
+import transformers
+from verl.plugin.platform.platform_base import PlatformBase
+from verl.plugin.platform.platform_manager import PlatformRegistry
 
 #: value of ``actor_rollout_ref.rollout.name``: Hugging Face models on CPU cores
 CPU_ROLLOUT = "bapo_cpu"
 _CPU = "bapo.engines.verl.cpu"
+
+
+def _device_module() -> types.ModuleType:
+    """Return ``torch.cpu`` with the functions that verl calls on ``torch.cuda``, without effect."""
+    module = types.ModuleType("bapo_torch_cpu")
+    own = {name: value for name, value in vars(torch.cpu).items() if not name.startswith("__")}
+    for name in ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved"):
+        own[name] = lambda *_, **__: 0
+    for name in ("empty_cache", "reset_peak_memory_stats", "ipc_collect"):
+        own[name] = lambda *_, **__: None
+    own |= {"mem_get_info": lambda *_, **__: (1, 1), "get_device_name": lambda *_, **__: "CPU"}
+    own |= {name: getattr(torch, name) for name in ("manual_seed", "get_rng_state", "set_rng_state")}
+    vars(module).update(own, manual_seed_all=torch.manual_seed)
+    return module
+
+
+class CPUPlatform(PlatformBase):
+    """One logical device a process, gloo between them."""
+
+    device_name = vendor_name = "cpu"
+    device_module = _device_module()
+    manual_seed = manual_seed_all = staticmethod(torch.manual_seed)
+
+    def _nothing(self, *_: object, **__: object) -> None:
+        """Part of verl's interface, without a use here."""
+
+    set_device = synchronize = set_allocator_settings = empty_cache = profiler_start = profiler_stop = cudart = _nothing
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def device_count(self) -> int:
+        return 1
+
+    def get_device_capability(self, device_index: int = 0) -> tuple[None, None]:
+        return None, None
+
+    def communication_backend_name(self) -> str:
+        return "gloo"
+
+    def visible_devices_envvar(self) -> str:
+        return "CUDA_VISIBLE_DEVICES"
+
+    @contextmanager
+    def nvtx_range(self, msg: str) -> Iterator[None]:
+        yield
+
+    def ray_resource_name(self) -> str:
+        return "GPU"  # verl's resource pools count GPU or NPU only; the job starts Ray with a logical one
+
+    def ray_noset_envvars(self) -> list[str]:
+        return ["RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES"]
+
+    def is_ipc_supported(self) -> bool:
+        return False
 
 
 def _register_cpu() -> None:
@@ -21,7 +87,6 @@ def _register_cpu() -> None:
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
     from bapo.engines.shared.models import images
-    from bapo.engines.verl import cpu_platform  # noqa: F401 (registers itself)
 
     base._ROLLOUT_REGISTRY[(CPU_ROLLOUT, "async")] = f"{_CPU}.Adapter"
     RolloutReplicaRegistry.register(CPU_ROLLOUT, lambda: import_module(_CPU).Replica)
@@ -29,6 +94,9 @@ def _register_cpu() -> None:
 
 
 if os.environ.get("VERL_PLATFORM") == "cpu":
+    # transformers imports scikit-learn for a kind of decoding that nobody asks for: two seconds of each process
+    vars(transformers.utils)["is_sklearn_available"] = lambda: False
+    PlatformRegistry.register(platform="cpu")(CPUPlatform)
     _register_cpu()
     if "vllm._custom_ops" in sys.modules:  # a worker of vLLM, which imports verl for its extension
         # vLLM would pack linear layers for oneDNN and empty their weights: nothing could be loaded into them again

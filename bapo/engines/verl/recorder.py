@@ -66,30 +66,24 @@ class Recorder:
 
         Raises RuntimeError if some are missing: verl drops the samples of a rollout that failed.
         """
-        rows = probe_rows(step, entries)
-        short = [row["prompt_id"] for row in rows if row["samples"] % self.run.probe.samples]
-        if short or len(rows) != problems:
-            raise RuntimeError(f"step {step}: {len(rows)} of {problems} problems validated, {len(short)} in part")
-        self.tables.rows[PROBE] += rows
+        scores: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for name, problem, score in entries:
+            scores[name, problem].append(score)
+        short = [problem for (_, problem), found in scores.items() if len(found) % self.run.probe.samples]
+        if short or len(scores) != problems:
+            raise RuntimeError(f"step {step}: {len(scores)} of {problems} problems validated, {len(short)} in part")
+        self.tables.rows[PROBE] += [
+            {
+                **{"step": step, "set": name, "prompt_id": problem},
+                **{"correct": int(sum(s)), "samples": len(s), "mean": sum(s) / len(s)},
+            }
+            for (name, problem), s in scores.items()
+        ]
 
     def read(self, folder: Path) -> None:
         """Go on from the tables in ``folder``."""
         self.tables.read(folder)
         self.spent = self.budget.spent(self.tables.rows[STEPS])
-
-
-def probe_rows(step: int, entries: Iterable[tuple[str, str, float]]) -> list[Json]:
-    """Return the rows of ``probe.parquet`` from (set, problem, reward) of each response."""
-    scores: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for name, problem, score in entries:
-        scores[name, problem].append(score)
-    return [
-        {
-            **{"step": step, "set": name, "prompt_id": problem},
-            **{"correct": int(sum(s)), "samples": len(s), "mean": sum(s) / len(s)},
-        }
-        for (name, problem), s in scores.items()
-    ]
 
 
 def update_metrics(metrics: Json) -> dict[str, float]:

@@ -19,7 +19,6 @@ from bapo.engines.verl import checkpoints, verl_config
 from bapo.engines.verl.launch import PROGRESS
 from bapo.engines.verl.recorder import Recorder
 from bapo.engines.verl.rollout import PromptSource
-from bapo.engines.verl.rows import Rows
 from bapo.engines.verl.worker import ALPHA, REFERENCE
 from bapo.store.files import read_json, write_json
 
@@ -91,8 +90,6 @@ class ResumableTrainer(PPOTrainerSync):
         self.updates, self.rollout_version = state["updates"], state["rollout_version"]
         self.source.stream.position = state["stream_position"]
         groups = unpack_groups(folder / "groups.safetensors", state["groups"], self.source.by_id)
-        for group in groups:
-            group.samples = Rows.of(group.samples)
         self.method.restore(state["method"], groups, self.source.by_id.__getitem__)
         if self.method.delays_rollout_policy:
             self.actor_rollout_wg.load_shards(str(folder), ALPHA)

@@ -1,4 +1,4 @@
-"""A rollout on verl: prompts as rows to submit, the sampling of one response, and the wait for finished prompts."""
+"""A rollout on verl: prompts as rows to submit, one response sampled and graded, the wait for finished prompts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from verl.utils import tensordict_utils as tu
 from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 from verl.utils.profiler import simple_timer
 
-from bapo import seeds
+from bapo import seeds, tasks
 from bapo.algorithm.rollouts import Prompt
 from bapo.engines.shared.models import chats
 from bapo.engines.shared.prompts import PromptStream
 from bapo.engines.verl import images
 from bapo.engines.verl.plugin import CPU_ROLLOUT
+from bapo.graders.verdict import OVERLOADED
 from bapo.store.files import Json
 from bapo.tasks.base import Problem
 
@@ -39,12 +40,11 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """The beginning of a response: its tokens so far, the log-probability of each, its number in the group."""
+class Asked:
+    """Prompts on their way: by verl's uid, in the order in which they were submitted, and responses a prompt."""
 
-    tokens: list[int]
-    logprobs: list[float]
-    number: int
+    prompts: dict[str, Prompt]
+    size: int
 
 
 class PromptSource:
@@ -65,12 +65,12 @@ class PromptSource:
         step: int,
         purpose: tuple[object, ...],
         max_tokens: int | None = None,
-        beginnings: list[Beginning] | None = None,
-    ) -> TensorDict:
+        beginnings: list[Json] | None = None,
+    ) -> tuple[TensorDict, Asked]:
         """Return rows for verl's agent loop, one a prompt, with the torch engine's keys of random numbers.
 
         max_tokens: new tokens that a response may take; None: as many as sampling.max_response_tokens leaves.
-        beginnings: for rows of one response that is under way.
+        beginnings: tokens, logprobs and number of a response that is under way, where each row is one.
         """
         columns = collate_fn([self.dataset[p.row.index] for p in prompts])
         count = len(prompts)
@@ -79,15 +79,14 @@ class PromptSource:
         columns["draw_key"] = np.array([seeds.key64(self.seed, *purpose, step)] * count, dtype=object)
         columns["prompt_key"] = np.array(seeds.prompt_keys(p.id for p in prompts), dtype=object)
         columns["__rollout_n__"] = np.array([group_size] * count, dtype=object)
-        begun = [{}] * count if beginnings is None else [vars(b) for b in beginnings]
-        columns["part"] = np.array([{"max_tokens": max_tokens, **b} for b in begun], dtype=object)
+        columns["part"] = np.array([{"max_tokens": max_tokens, **b} for b in beginnings or [{}] * count], dtype=object)
         rows = tu.get_tensordict(columns)
         tu.assign_non_tensor_data(rows, "global_steps", step)
-        return rows
+        return rows, Asked(dict(zip(columns["uid"], prompts, strict=True)), group_size)
 
 
 class SeededSingleTurn(AgentLoopBase):
-    """Samples one response to one prompt, from its beginning or from where an earlier step cut it off.
+    """Samples one response to one prompt, from its beginning or from where an earlier step cut it off, and grades it.
 
     ``draw_key`` and ``part`` come with the prompt (see :meth:`PromptSource.batch`); validation prompts have none, and
     use one key for every step, so that changes of their accuracy come from the policy. Only the CPU rollout reads keys.
@@ -123,16 +122,27 @@ class SeededSingleTurn(AgentLoopBase):
             )
         metrics["num_preempted"] = -1 if output.num_preempted is None else output.num_preempted
         tokens = images.ended([*begun, *output.token_ids][:longest], self.processor, self.tokenizer)
+        reward, about = await self.loop.run_in_executor(
+            None, self.graded, tokens, row["reward_model"]["ground_truth"], row["extra_info"]["id"]
+        )
         return AgentLoopOutput(
             prompt_ids=prompt_ids,
             response_ids=tokens,
             response_mask=[1] * len(tokens),
             response_logprobs=[*logprobs, *output.log_probs][: len(tokens)] if output.log_probs else None,
             multi_modal_data={"images": pictures} if pictures else {},
+            reward_score=reward,  # verl's own reward workers have nothing left to do
             num_turns=2,
             metrics=AgentLoopMetrics(**metrics),
-            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": []},
+            extra_fields={**output.extra_fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": about},
         )
+
+    def graded(self, tokens: list[int], ground_truth: str, problem: str) -> tuple[float, Json]:
+        """Return the reward of a response by the task's own verifier, 0 or 1, and what is recorded beside it."""
+        begun, text = time.perf_counter(), self.tokenizer.decode(tokens, skip_special_tokens=True)
+        verdict = tasks.get(self.config.bapo.config.task.name).verify(text, ground_truth)
+        overloaded, seconds = int(verdict.reason == OVERLOADED), time.perf_counter() - begun
+        return float(verdict.correct), {"problem": problem, "overloaded": overloaded, "seconds": seconds}
 
     def _seeded(self, sampling_params: Json, row: Json) -> Json:
         parameters = dict(sampling_params)

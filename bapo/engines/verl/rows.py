@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,47 +19,23 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from bapo.algorithm.rollouts import Group, Prompt, Samples
 from bapo.engines.shared.models.images import Images
+from bapo.engines.shared.records import Ledger
 from bapo.engines.verl import images
+from bapo.engines.verl.rollout import Asked
 from bapo.store.files import Json
 
 TRAIN = "train"  # verl's partition of TransferQueue
 Entry = tuple[str, Json]  # a row's key and its tag
 
 
-@dataclass
-class Rows(Samples):
-    """A group's responses and the keys of their rows in TransferQueue ("" if they are no longer in it)."""
-
-    keys: list[str]
-
-    def select(self, index: Sequence[int] | np.ndarray) -> Rows:
-        return Rows.of(super().select(index), [self.keys[i] for i in index])
-
-    @staticmethod
-    def concatenate(parts: Sequence[Samples]) -> Rows:
-        keys = [key for part in parts for key in getattr(part, "keys", [""] * len(part.lengths))]
-        return Rows.of(Samples.concatenate(parts), keys)
-
-    @staticmethod
-    def of(samples: Samples, keys: list[str] | None = None) -> Rows:
-        return Rows(samples.tokens, samples.lengths, samples.logprobs, keys or [""] * len(samples.lengths))
-
-
 @dataclass(frozen=True)
 class Live:
-    """A finished row of the running step; one that its group describes otherwise is not trained on as it is."""
+    """A group's finished rows of the running step, tags by key; another group of the same responses gets its own."""
 
-    tag: Json
+    samples: Samples
     prompt_id: str
-    reward: float
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Prompts on their way: by verl's uid, in the order in which they were submitted, and responses a prompt."""
-
-    prompts: dict[str, Prompt]
-    size: int
+    rewards: list[float]
+    rows: dict[str, Json]
 
 
 class StepRows:
@@ -67,15 +43,15 @@ class StepRows:
 
     def __init__(self, dataset: RLHFDataset, tokenizer: PreTrainedTokenizerBase, processor: ProcessorMixin) -> None:
         self.dataset, self.tokenizer, self.processor = dataset, tokenizer, processor
-        self.live: dict[str, Live] = {}
+        self.live: dict[int, Live] = {}  # by id of the samples
 
     # ------------------------------------------------------------------ rows to groups
     def groups(
-        self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str
-    ) -> tuple[list[Group], float, int]:
-        """Return finished rows as groups, in the order in which their prompts were submitted; the verifier's seconds;
-        how many responses it was too busy to grade.
+        self, meta: KVBatchMeta, asked: Asked, step: int, version: int, origin: str, ledger: Ledger
+    ) -> list[Group]:
+        """Return finished rows as groups, in the order in which their prompts were submitted.
 
+        ledger: is charged with the verifier's seconds and the responses that it was too busy to grade.
         Raises RuntimeError if a response is missing: verl drops those whose rollout failed.
         """
         tags = dict(zip(meta.keys, meta.tags, strict=True))
@@ -95,45 +71,39 @@ class StepRows:
             rows = slice(number * asked.size, (number + 1) * asked.size)
             samples = samples_of(responses[rows], logprobs[rows])
             rewards = np.array([row.sum() for row in scores[rows]], dtype=np.float32)
-            keys = order[rows]
-            self.live |= {k: Live(tags[k], prompt.id, float(r)) for k, r in zip(keys, rewards, strict=True)}
-            groups.append(Group(prompt, rewards, step, version, Rows.of(samples, keys), origin))
+            self.live[id(samples)] = Live(samples, prompt.id, rewards.tolist(), {k: tags[k] for k in order[rows]})
+            groups.append(Group(prompt, rewards, step, version, samples, origin))
         graded = [e["reward_extra_info"] for e in data["extra_fields"]]
-        return groups, sum(g["seconds"] for g in graded), sum(g["overloaded"] for g in graded)
+        ledger.seconds["reward"] += sum(g["seconds"] for g in graded)
+        ledger.overloaded += sum(g["overloaded"] for g in graded)
+        return groups
 
     def prompt_tokens(self, group: Group) -> int:
-        return self.live[group.samples.keys[0]].tag["prompt_len"]
+        return next(iter(self.live[id(group.samples)].rows.values()))["prompt_len"]
 
     # ------------------------------------------------------------------ groups to rows
     def batch(self, groups: list[Group]) -> KVBatchMeta:
         """Return rows of a batch, in the order of the groups; rows of the step that are in none of them are removed."""
-        taken: set[str] = set()
-        live: list[list[Entry] | None] = []
-        for group in groups:
-            entries = self._live(group, taken)
-            taken.update(key for key, _ in entries or ())
-            live.append(entries)
-        put = iter(self.put([g for g, entries in zip(groups, live, strict=True) if entries is None]))
+        left = dict(self.live)
+        found = [self._live(group, left) for group in groups]
+        put = iter(self.put([g for g, rows in zip(groups, found, strict=True) if rows is None]))
         keys: dict[str, Json] = {}
-        for group, entries in zip(groups, live, strict=True):
-            keys |= dict(islice(put, group.size) if entries is None else entries)
-        self.discard([key for key in self.live if key not in keys])
+        for group, rows in zip(groups, found, strict=True):
+            keys |= dict(islice(put, group.size)) if rows is None else rows
+        self.discard([key for live in self.live.values() for key in live.rows if key not in keys])
         return KVBatchMeta(partition_id=TRAIN, keys=list(keys), tags=list(keys.values()))
 
     def discard(self, keys: list[str]) -> None:
         if keys:
             tq.kv_clear(keys=keys, partition_id=TRAIN)
 
-    def _live(self, group: Group, taken: set[str]) -> list[Entry] | None:
-        """Return a group's rows if they are this step's; None for those of earlier steps, experts' and those taken."""
-        keys = group.samples.keys
-        rewards = [float(r) for r in group.rewards]
-        if len(set(keys)) == len(keys) and all(
-            k not in taken and k in self.live and (self.live[k].prompt_id, self.live[k].reward) == (group.prompt.id, r)
-            for k, r in zip(keys, rewards, strict=True)
-        ):
-            return [(k, self.live[k].tag) for k in keys]
-        return None
+    @staticmethod
+    def _live(group: Group, left: dict[int, Live]) -> dict[str, Json] | None:
+        """Take a group's rows, if they are this step's and say what it says; None for all others."""
+        live = left.get(id(group.samples))
+        if live is None or (live.prompt_id, live.rewards) != (group.prompt.id, group.rewards.tolist()):
+            return None
+        return left.pop(id(group.samples)).rows
 
     def put(self, groups: list[Group]) -> list[Entry]:
         """Put new rows for groups, in their order, all at once: each call goes through several of Ray's processes."""
@@ -191,9 +161,9 @@ class StepRows:
         """Return (fields, tag) of some row of this step; without one, a row has what a forward pass reads."""
         if not self.live:
             return {}, {"status": "success"}
-        key = next(iter(self.live))
+        key, tag = next(iter(next(iter(self.live.values())).rows.items()))
         row = tq.kv_batch_get(keys=[key], partition_id=TRAIN)[0]
-        return {name: row[name] for name in row.keys()}, self.live[key].tag  # noqa: SIM118 (a TensorDict gives rows)
+        return {name: row[name] for name in row.keys()}, tag  # noqa: SIM118 (a TensorDict gives rows)
 
     def prompt_of(self, prompt: Prompt) -> tuple[tuple[int, ...], Images | None]:
         """Return a prompt's tokens and prepared images, as in the torch engine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -17,14 +17,15 @@ from verl.trainer.ppo.padding_utils import upsample_batch_to_divisible_size
 from verl.workers.utils.padding import response_from_nested
 
 from bapo import tasks
-from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt, Samples
+from bapo.algorithm.rollouts import FRESH, REEVALUATED, Group, Prompt
 from bapo.engines.shared.prompts import demonstrate
 from bapo.engines.shared.records import Ledger
 from bapo.engines.shared.rows import index_of, index_of_unfinished
 from bapo.engines.shared.sampling import unfinished
-from bapo.engines.verl.rollout import Beginning
-from bapo.engines.verl.rows import TRAIN, Asked, Rows, samples_of
+from bapo.engines.verl.rollout import Asked
+from bapo.engines.verl.rows import TRAIN, samples_of
 from bapo.engines.verl.worker import CURRENT, DELAYED
+from bapo.store.files import Json
 
 if TYPE_CHECKING:
     from bapo.engines.verl.trainer import MethodTrainer
@@ -34,13 +35,12 @@ COMPARED = 16
 
 
 class StepSampler:
-    """One training step's sampler. ledger, seconds: what it generated and scored, and the time that took by phase."""
+    """One training step's sampler. ledger: what it generated and scored, and the time that took by phase."""
 
     def __init__(self, trainer: MethodTrainer, step: int, budget: int | None) -> None:
         """budget: of tokens, for a response of this step's rollout and one that is resumed."""
         self.trainer, self.step, self.budget = trainer, step, budget
         self.ledger = Ledger()
-        self.seconds: dict[str, float] = defaultdict(float)
         self.rollout_version = step - 1  # alpha's, once the step has settled it
         self._drawn: set[str] = set()
         self._fresh: list[Group] = []
@@ -61,14 +61,13 @@ class StepSampler:
         size = group_size or self.trainer.run.train.group_size
         version = self.rollout_version if policy == "rollout" else self.step - 1
         with self._timed("rollout" if origin == FRESH else "regenerate"):
-            meta, asked = self._generate(prompts, size, "regenerate", version)
-            return self.received(meta, asked, origin, version)
+            return self.received(*self._generate(prompts, size, "regenerate", version), origin, version)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
         begun = time.perf_counter()
         yield
-        self.seconds[phase] += time.perf_counter() - begun
+        self.ledger.seconds[phase] += time.perf_counter() - begun
 
     def _generate(
         self,
@@ -77,13 +76,12 @@ class StepSampler:
         purpose: str,
         version: int,
         max_tokens: int | None = None,
-        beginnings: list[Beginning] | None = None,
+        beginnings: list[Json] | None = None,
     ) -> tuple[KVBatchMeta, Asked]:
         """Return finished rows of responses from the policy of ``version``."""
         trainer = self.trainer
         trainer.load(version, self.step - 1)
-        rows = trainer.source.batch(prompts, size, self.step, (purpose, self._calls), max_tokens, beginnings)
-        asked = Asked(dict(zip(list(rows["uid"]), prompts, strict=True)), size)
+        rows, asked = trainer.source.batch(prompts, size, self.step, (purpose, self._calls), max_tokens, beginnings)
         trainer._submit_batch_to_rollout(rows)
         meta, _ = trainer.replay_buffer.collect(self.step, TRAIN, len(prompts))
         return meta, asked
@@ -91,9 +89,7 @@ class StepSampler:
     def received(self, meta: KVBatchMeta, asked: Asked, origin: str, version: int) -> list[Group]:
         """Return the groups of finished rows, charged to the ledger."""
         rows = self.trainer.rows
-        groups, seconds, overloaded = rows.groups(meta, asked, self.step, version, origin)
-        self.seconds["reward"] += seconds
-        self.ledger.overloaded += overloaded
+        groups = rows.groups(meta, asked, self.step, version, origin, self.ledger)
         self.ledger.add(groups, origin, sum(rows.prompt_tokens(g) for g in groups))
         return groups
 
@@ -108,16 +104,18 @@ class StepSampler:
         rows, index = self.trainer.rows, index_of_unfinished(groups)
         grown: dict[int, dict[int, Group]] = defaultdict(dict)
         if index:
-            beginnings = [beginning(groups[n].samples, i) for n, i in index]
+            beginnings: list[Json] = []
+            for n, i in index:
+                samples, length = groups[n].samples, int(groups[n].samples.lengths[i])
+                tokens, logprobs = samples.tokens[i, :length].tolist(), samples.logprobs[i, :length].tolist()
+                beginnings.append({"tokens": tokens, "logprobs": logprobs, "number": i})
             prompts, version = [groups[n].prompt for n, _ in index], self.step - 1
             with self._timed("rollout"):
-                meta, asked = self._generate(prompts, 1, "resume", version, self.budget, beginnings)
-                singles, seconds, overloaded = rows.groups(meta, asked, self.step, version, FRESH)
-            self.ledger.overloaded += overloaded
-            before = sum(len(b.tokens) for b in beginnings)
+                generated = self._generate(prompts, 1, "resume", version, self.budget, beginnings)
+                singles = rows.groups(*generated, self.step, version, FRESH, self.ledger)
+            before = sum(len(b["tokens"]) for b in beginnings)
             self.ledger.generated_tokens += sum(int(g.samples.lengths[0]) for g in singles) - before
             self.ledger.prompt_tokens += sum(rows.prompt_tokens(g) for g in singles) + before
-            self.seconds["reward"] += seconds
             for (n, i), single in zip(index, singles, strict=True):
                 grown[n][i] = single
         return [self._marked(with_grown(group, grown[n])) for n, group in enumerate(groups)]
@@ -135,7 +133,7 @@ class StepSampler:
             task, tokenised = tasks.get(trainer.run.task.name), [trainer.with_tokens(p) for p in prompts]
             groups = demonstrate(tokenised, trainer.tokenizer, task, trainer.parameters, self.step)
         return [
-            None if group is None else replace(group, prompt=prompt, samples=Rows.of(group.samples))
+            None if group is None else replace(group, prompt=prompt)
             for prompt, group in zip(prompts, groups, strict=True)
         ]
 
@@ -157,10 +155,13 @@ class StepSampler:
         groups = groups[: math.ceil(len(groups) / COMPARED)]
         if not groups:
             return {}
-        self.trainer.actor_rollout_wg.choose_scored_policy(DELAYED if delayed else CURRENT)
+        self.trainer.actor_rollout_wg.act_as(DELAYED if delayed else CURRENT)
         scored, _ = self._scored(groups)
-        self.trainer.actor_rollout_wg.choose_scored_policy(CURRENT)
-        return mismatch_of((g.samples.logprobs, own, g.samples.lengths) for g, own in zip(groups, scored, strict=True))
+        self.trainer.actor_rollout_wg.act_as(CURRENT)
+        gaps = [np.abs(g.samples.logprobs - own) for g, own in zip(groups, scored, strict=True)]
+        real = [np.arange(gap.shape[1]) < g.samples.lengths[:, None] for g, gap in zip(groups, gaps, strict=True)]
+        values = np.concatenate([gap[inside] for gap, inside in zip(gaps, real, strict=True)])
+        return {"mismatch_mean": float(values.mean()), "mismatch_max": float(values.max())}
 
     def _scored(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
         """Return the log-probabilities of every token, and how many tokens went forward."""
@@ -168,8 +169,7 @@ class StepSampler:
         trainer = self.trainer
         trainer.rest()
         # rows of their own: what is scored need not be trained on, and verl writes into the rows
-        entries = trainer.rows.put(groups)
-        keys, tags = [k for k, _ in entries], [tag for _, tag in entries]
+        keys, tags = map(list, zip(*trainer.rows.put(groups), strict=True))
         batch = upsample_batch_to_divisible_size(
             KVBatchMeta(partition_id=TRAIN, keys=keys, tags=tags), trainer.ranks(), trainer.tokenizer.eos_token_id
         )
@@ -195,31 +195,10 @@ class StepSampler:
             return embedder(prompts)
 
 
-def mismatch_of(entries: Iterable[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> dict[str, float]:
-    """Return the mean and the maximum of |difference| over all tokens.
-
-    entries: (log-probabilities [G, T], others [G, T], lengths [G]) of each group.
-    """
-    parts = [
-        np.abs(one[i, :length].astype(np.float64) - other[i, :length])
-        for one, other, lengths in entries
-        for i, length in enumerate(lengths)
-    ]
-    values = np.concatenate(parts) if parts else np.zeros(0)
-    return {"mismatch_mean": float(values.mean()), "mismatch_max": float(values.max())} if len(values) else {}
-
-
-def beginning(samples: Samples, response: int) -> Beginning:
-    """Return one response so far."""
-    n = int(samples.lengths[response])
-    return Beginning(samples.tokens[response, :n].tolist(), samples.logprobs[response, :n].tolist(), response)
-
-
 def with_grown(group: Group, grown: dict[int, Group]) -> Group:
     """Return a copy of the group with some responses replaced by what they have become, each a group of one."""
     parts = [grown[i].samples if i in grown else group.samples.select([i]) for i in range(group.size)]
     tokens = [p.tokens[0, : p.lengths[0]] for p in parts]
     logprobs = [p.logprobs[0, : p.lengths[0]] for p in parts]
     rewards = [grown[i].rewards[0] if i in grown else reward for i, reward in enumerate(group.rewards)]
-    samples = Rows.of(samples_of(tokens, logprobs), [p.keys[0] for p in parts])
-    return replace(group, rewards=np.array(rewards, dtype=np.float32), samples=samples)
+    return replace(group, rewards=np.array(rewards, dtype=np.float32), samples=samples_of(tokens, logprobs))

@@ -11,13 +11,14 @@ build_batch            ``replay_buffer.sample``: fresh groups with rewards are i
 units, separate        ``_balance_batch``: verl orders the rows (``batches.lay_out``)
 advantages             ``_balance_batch``, written into the rows by ``_compute_advantage``
 token_advantages       ``_compute_advantage``, from the values of verl's critic (``critic.py``)
-loss, value_loss       in the workers (``worker.py``, ``losses.py``, ``critic.py``)
+loss, value_loss       in the workers (``worker.py``, ``critic.py``)
 trains_policy          ``trainer.critic_warmup`` of verl's configuration
 =====================  ====================================================================================
 """
 
 from __future__ import annotations
 
+import os
 import time
 from functools import cached_property
 from pathlib import Path
@@ -41,22 +42,25 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.engines.shared import models, records
 from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import Row, parameters_of
+from bapo.engines.shared.prompts import Embedder, Row, parameters_of
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.shared.sampling import SamplingParameters
-from bapo.engines.verl import critic, embeddings
+from bapo.engines.verl import critic
 from bapo.engines.verl.batches import LAYOUT, lay_out, spread
 from bapo.engines.verl.launch import STOP
 from bapo.engines.verl.recorder import Recorder, update_metrics
 from bapo.engines.verl.resumable import ResumableTrainer
 from bapo.engines.verl.rollout import MethodReplayBuffer, PromptSource
-from bapo.engines.verl.rows import Asked, StepRows, put_columns
+from bapo.engines.verl.rows import StepRows, put_columns
 from bapo.engines.verl.sampler import StepSampler
 from bapo.engines.verl.worker import CURRENT, DELAYED, GPUMethodWorker
 from bapo.experiments import budgets
 from bapo.methods import Batch
 from bapo.store.progress import Tracking
 from bapo.tasks.files import read_problems
+
+#: the prompts' vectors, in the run's folder until it has finished
+EMBEDDINGS = "embeddings.npy"
 
 
 class Stopped(Exception):
@@ -65,6 +69,9 @@ class Stopped(Exception):
 
 class MethodTrainer(ResumableTrainer):
     """One run of one method. ``config.bapo`` holds the project's own configuration and the run's folder."""
+
+    total_training_steps: int  # verl's
+    steps_per_epoch: int
 
     def __init__(self, config: DictConfig) -> None:
         super().__init__(config)
@@ -98,7 +105,8 @@ class MethodTrainer(ResumableTrainer):
         self.source = PromptSource(self.train_dataset, problems, self.run.seed)
         chats.prepare(self.tokenizer, self.run)
         self.rows = StepRows(self.train_dataset, self.tokenizer, self.processor)
-        self._show_first_prompt()
+        if told := chats.warning(self.tokenizer, self.parameters.eos_ids):
+            self._say(told)
         budget = budgets.of(self.run, self.total_training_steps, self.config.bapo.get("budget"))
         self.recorder = Recorder(self.run, self.method, budget)
         # our stream goes through the problems again and again; verl counts epochs only to end the loop
@@ -113,28 +121,21 @@ class MethodTrainer(ResumableTrainer):
         return parameters_of(self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, generation)
 
     @cached_property
-    def embedder(self) -> embeddings.StoredEmbedder:
+    def embedder(self) -> Embedder:
+        """Ray's driver computes the vectors, on all its cores: it has no GPU, and the actor's weights change."""
+
         def load() -> PreTrainedModel:
+            torch.set_num_threads(len(os.sched_getaffinity(0)))  # Ray gives its workers one
             config, start = self.run.copy(), self.config.actor_rollout_ref.model.path  # the model before training
             config.model.attention = "sdpa"  # others may need a GPU
             return models.load(Path(start), config, torch.device("cpu"))[0]
 
-        path, prompts = self.folder / embeddings.FILE, list(self.source.by_id.values())
-        return embeddings.StoredEmbedder(path, prompts, self.with_tokens, load, self._say)
+        return Embedder(load, [self.with_tokens(p) for p in self.source.by_id.values()], self.folder / EMBEDDINGS)
 
     def with_tokens(self, prompt: Prompt) -> Prompt:
         """Return the same prompt with the torch engine's row."""
         tokens, images = self.rows.prompt_of(prompt)
         return Prompt(prompt.id, Row(tokens, self.source.ground_truths[prompt.row.index], images))
-
-    def _show_first_prompt(self) -> None:
-        """Write it as the model reads it, and what ends a response, into the log."""
-        tokens, _ = self.rows.prompt_of(next(iter(self.source.by_id.values())))
-        text, eos_ids = self.tokenizer.decode(list(tokens)), self.parameters.eos_ids
-        if told := chats.warning(self.tokenizer, eos_ids):
-            self._say(told)
-        ends = ", ".join(repr(self.tokenizer.decode([t])) for t in eos_ids)
-        print(f"The first of {len(self.source.by_id)} prompts, {len(tokens)} tokens; {ends} end a response:\n{text}\n")
 
     def fit(self, agent_loop_manager: AgentLoopManager) -> None:
         self.replay_buffer.watched = list(agent_loop_manager.agent_loop_workers)
@@ -147,7 +148,7 @@ class MethodTrainer(ResumableTrainer):
         finally:
             self.tracker.finish()
             if self.recorder.finished(self.global_steps):
-                (self.folder / embeddings.FILE).unlink(missing_ok=True)  # large, and only a resumed run reads it
+                (self.folder / EMBEDDINGS).unlink(missing_ok=True)  # large, and only a resumed run reads it
 
     # ------------------------------------------------------------------ before the rollout
     def on_init_end(self) -> None:
@@ -174,14 +175,13 @@ class MethodTrainer(ResumableTrainer):
             return
         if self.loaded is not None:
             self.checkpoint_manager.sleep_replicas()  # verl pushes to sleeping engines only
-        self.actor_rollout_wg.choose_rollout_policy(CURRENT if version == current else DELAYED)
+        self.actor_rollout_wg.act_as(CURRENT if version == current else DELAYED)
         self.checkpoint_manager.update_weights(version)
+        self.actor_rollout_wg.act_as(CURRENT)
         self.loaded = version
 
     def on_sample_end(self) -> None:
         self.rest()
-        if self.curr_step_profile:
-            self._stop_rollout_profiling()
 
     def rest(self) -> None:
         """Put the rollout engine to sleep: its memory is free for the training engine."""
@@ -208,16 +208,14 @@ class MethodTrainer(ResumableTrainer):
         prompts = self.method.draw_prompts(step, self.sampler)
         self.load(self.rollout_version, step - 1)  # the method may have had something scored
         self.submitted = time.perf_counter()
-        size = self.run.train.group_size
-        rows = self.source.batch(prompts, size, step, ("rollout",), limit)
-        self.asked = Asked(dict(zip(list(rows["uid"]), prompts, strict=True)), size)
+        rows, self.asked = self.source.batch(prompts, self.run.train.group_size, step, ("rollout",), limit)
         return rows
 
     # ------------------------------------------------------------------ after the rewards
     def _build_batch(self, meta: KVBatchMeta) -> tuple[KVBatchMeta, dict]:
         """Make the batch to train on from the fresh groups of the step."""
         self.fresh = self.sampler.fresh(meta, self.asked, self.rollout_version)
-        self.sampler.seconds["rollout"] += time.perf_counter() - self.submitted
+        self.sampler.ledger.seconds["rollout"] += time.perf_counter() - self.submitted
         self.sampler.rollout_version = self.rollout_version
         self.batch = self.method.build_batch(self.global_steps, self.fresh, self.sampler)
         # an empty batch changes nothing; one group goes through verl's step, and _update_actor leaves it alone
@@ -251,6 +249,7 @@ class MethodTrainer(ResumableTrainer):
             metrics.update(critic_metrics)
         else:
             mask = rows["response_mask"]
+            assert self.layout.advantages is not None
             values = response_to_nested(spread(self.layout.advantages, rows.to_padded_tensor()["response_mask"]), mask)
             judged = TensorDict({"advantages": values, "returns": values}, batch_size=len(batch))
         return tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=judged)
@@ -299,9 +298,7 @@ class MethodTrainer(ResumableTrainer):
         return batch
 
     def _validate(self) -> dict[str, float]:
-        accuracies = super()._validate() if self.recorder.probes else {}
-        self.tracker.log({name: float(value) for name, value in accuracies.items()}, self.global_steps)
-        return accuracies
+        return super()._validate() if self.recorder.probes else {}
 
     def _val_metrics_update(
         self, data_sources: list, sample_uids: list, reward_extra_infos_dict: dict, *args: object, **kwargs: object
@@ -318,10 +315,10 @@ class MethodTrainer(ResumableTrainer):
         self, batch: KVBatchMeta, metrics: dict, timing_raw: dict, global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
-        row = self.recorder.end_row(global_steps, self.batch, self.sampler.seconds, timing_raw)
+        row = self.recorder.end_row(global_steps, self.batch, self.sampler.ledger.seconds, timing_raw)
         values = {k: v for k, v in row.items() if k != "step"}
-        self.tracker.log(values | {f"verl/{k}": float(v) for k, v in metrics.items() if np.isscalar(v)}, global_steps)
-        metrics.update({f"bapo/{k}": v for k, v in values.items()})
+        numbers = {f"verl/{k}": float(v) for k, v in metrics.items() if isinstance(v, int | float | np.number)}
+        self.tracker.log(values | numbers, global_steps)
         self._say(
             f"step {global_steps}/{self.total_training_steps}  reward {row['reward_mean']:.3f}  "
             f"batch {row['x1']}+{row['x2']}+{row['x3']}  {row['seconds_total']:.1f} s"
@@ -329,10 +326,7 @@ class MethodTrainer(ResumableTrainer):
         records.warn(row["overloaded"], f"step {global_steps}", self._say)
         self.clock.step_ended()
         finished = self.recorder.finished(global_steps)
-        ending = not finished and self.clock.ending()
-        if ending:
-            self._say(f"stopping, {self.clock.left()}")
-        stop = ending or (not finished and (self.folder / STOP).exists())
+        stop = not finished and (self.clock.ending() or (self.folder / STOP).exists())
         due = global_steps % self.run.checkpoint.every == 0 or self.clock.checkpoint_due()
         if due or finished or stop:
             self._save_checkpoint()

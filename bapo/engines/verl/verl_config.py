@@ -5,10 +5,10 @@ Whatever else verl knows can be set under ``verl.overrides``.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import ConfigAttributeError, ConfigKeyError
@@ -16,21 +16,19 @@ from omegaconf.errors import ConfigAttributeError, ConfigKeyError
 import bapo
 from bapo import methods, tasks
 from bapo.engines.verl import memory
-from bapo.errors import UserError
 from bapo.experiments.identity import train_identity
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config, on_gpus
 from bapo.gpu import allocation
 from bapo.gpu import devices as gpu_devices
+from bapo.methods.ppo import PPOConfig
 from bapo.store.files import Json
 from bapo.validate import plain, wrong
 
 #: responses that verl holds at once while it validates, with images (3 MB of pixels each) and without
 VALIDATED_WITH_IMAGES, VALIDATED = 2048, 16384
 BASE = Path(__file__).with_name("verl.yaml")
-ONE_MACHINE = "a run has a Ray of its own and the GPUs of one machine, as many as verl.gpus_per_node says"
-#: what no override may say otherwise, and nodes of verl's configuration that a library reads: they take any name
-FIXED = ("trainer.nnodes", "trainer.n_gpus_per_node", "ray_kwargs.ray_init.address")
+#: nodes of verl's configuration that a library reads: they take any name
 FREE = (
     "actor_rollout_ref.model.override_config",
     "actor_rollout_ref.rollout.engine_kwargs",
@@ -52,9 +50,7 @@ def device_of(config: Config) -> str:
 
 
 def uses_vllm(config: Config, device: str) -> bool:
-    """Return whether vLLM samples. Raises UserError for another engine on GPUs."""
-    if device == "cuda" and config.verl.rollout == "transformers":
-        raise wrong(None, "verl.rollout", "transformers", "on GPUs it must be vllm")
+    """Return whether vLLM samples."""
     return device == "cuda" or config.verl.rollout == "vllm"
 
 
@@ -62,8 +58,8 @@ def environment(device: str) -> dict[str, str]:
     """Return the variables that must be set before ``import verl``, in the job and in all of Ray's processes."""
     package = str(Path(bapo.__file__).resolve().parents[1])
     path = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
-    known = OmegaConf.load(BASE).environment
-    return {"PYTHONPATH": path, **plain(known["all"]), **plain(known[device])}
+    known = plain(OmegaConf.load(BASE).environment)
+    return {"PYTHONPATH": path, **known["all"], **known[device]}
 
 
 def card(config: Config) -> float:
@@ -74,27 +70,29 @@ def card(config: Config) -> float:
     if config.verl.gpu_memory:
         return config.verl.gpu_memory
     known = gpu_devices.known()
-    unknown = [name for name in gpu_devices.visible() if name not in known or not known[name].memory]
-    if unknown and gpu_devices.installed():  # without nvidia-smi the configuration is for another machine
-        raise wrong(None, "verl.gpu_memory", None, f"nvidia-smi does not say how much GPU {unknown[0]} has; set its GB")
+    without = [name for name in gpu_devices.visible() if name not in known or not known[name].memory]
+    if without and gpu_devices.installed():  # without nvidia-smi the configuration is for another machine
+        raise wrong(None, "verl.gpu_memory", None, f"nvidia-smi does not say how much GPU {without[0]} has; set its GB")
     return min((gpu.gigabytes for gpu in known.values()), default=memory.CARD)
 
 
 # ---------------------------------------------------------------------------------------------------- verl's keys
-def typed(content: DictConfig) -> Config:
+def typed(content: DictConfig | Json) -> Config:
     """Return a run's own configuration from what verl's processes carry of it."""
-    values: Any = OmegaConf.to_container(content)
+    values = plain(content)
     return Config.model_validate(values | {"method": methods.config_of(values["method"])})
 
 
 @lru_cache(maxsize=1)
 def _defaults() -> DictConfig:
-    """Compose verl's own ``ppo_trainer.yaml``."""
-    from hydra import compose, initialize_config_module
+    """Compose verl's own ``ppo_trainer.yaml``, without importing verl: that takes ten seconds of a slow core."""
+    from hydra import compose, initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
 
+    found = importlib.util.find_spec("verl")
+    assert found is not None and found.origin is not None
     GlobalHydra.instance().clear()
-    with initialize_config_module(version_base=None, config_module="verl.trainer.config"):
+    with initialize_config_dir(str(Path(found.origin).parent / "trainer" / "config"), version_base=None):
         verl = compose("ppo_trainer")
     GlobalHydra.instance().clear()
     return verl
@@ -104,27 +102,25 @@ def resolve(config: Config, device: str | None = None, model: Path | None = None
     """Return verl's complete configuration of a run.
 
     device: "cpu" or "cuda", by default :func:`device_of`; model: the folder that training starts from, by default as
-    far as the configuration names it. A job adds what only it knows: ``job.py``.
+    far as the configuration names it. ``launch.py`` adds what only it knows.
     Raises UserError if the run cannot be expressed.
     """
     device, method = device or device_of(config), methods.of_run(config)
     parts = OmegaConf.load(BASE)
+    assert isinstance(parts, DictConfig)
     sections = [parts["all"], *([parts.critic] if method.uses_critic else []), parts[device]]
-    if device == "cpu" and uses_vllm(config, device):
+    if uses_vllm(config, device) and device == "cpu":
         sections.append(parts.vllm_on_cpu)
     with open_dict(_defaults()):
         verl = OmegaConf.merge(_defaults(), {"bapo": _computed(config, method, device, model)}, *sections)
     OmegaConf.set_struct(verl, True)
-    fixed = {key: OmegaConf.select(verl, key) for key in FIXED}
     for key in FREE:
         OmegaConf.set_struct(OmegaConf.select(verl, key), False)
     try:
         verl = OmegaConf.merge(verl, config.verl.overrides)
     except (ConfigKeyError, ConfigAttributeError) as error:
         raise wrong(None, f"verl.overrides.{error.full_key}", None, "verl has no such key") from None
-    for key, value in fixed.items():
-        if (asked := OmegaConf.select(verl, key)) != value:
-            raise wrong(None, f"verl.overrides.{key}", asked, ONE_MACHINE)
+    assert isinstance(verl, DictConfig)
     if verl.trainer.n_gpus_per_node % (width := verl.actor_rollout_ref.rollout.tensor_model_parallel_size):
         cure = f"must divide the {verl.trainer.n_gpus_per_node} GPUs of verl.gpus_per_node"
         raise wrong(None, "verl.tensor_parallel", width, cure)
@@ -138,7 +134,7 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
     if t.mini_batch_size * t.group_size % gpus:
         cure = f"a mini-batch of {t.mini_batch_size} x {t.group_size} responses does not divide by {gpus} GPUs"
         raise wrong(None, "train.mini_batch_size", t.mini_batch_size, cure)
-    uses_vllm(config, device)
+    critic = method.config if isinstance(method.config, PPOConfig) else None
     data, folder = data_directory(config).absolute(), run_directory(config).absolute()
     scratch = (base_directory(config) / "checkpoint").absolute()
     named = config.model.path if config.model.kind == "pretrained" else scratch
@@ -163,8 +159,8 @@ def _computed(config: Config, method: methods.Method, device: str, start: Path |
         "gpus": gpus,
         "bypass": not method.needs_step_policy,
         "needs_reference": method.needs_reference,
-        "critic_rate": t.learning_rate * method.config.critic_rate_ratio if method.uses_critic else None,
-        "policy_from": method.config.critic_warmup + 1 if method.uses_critic else 0,
+        "critic_rate": t.learning_rate * critic.critic_rate_ratio if critic else None,
+        "policy_from": critic.critic_warmup + 1 if critic else 0,
         "epochs": t.epochs or 10**6,
         "row": row,
         "tokens": max(tokens, 128),  # verl's padding rows have so many, and must fit into a micro-batch
@@ -186,16 +182,12 @@ def as_yaml(config: Config) -> str:
 
 
 def validate(verl: DictConfig) -> None:
-    """Check against verl's own rules and configuration classes. Raises UserError with verl's words."""
-    from hydra.errors import HydraException
+    """Check against verl's own rules and configuration classes, which raise errors of many types."""
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
     checked = OmegaConf.create(OmegaConf.to_container(verl, resolve=True))
     checked.critic.model = None  # verl would build this one here, which opens the model's folder or asks the hub
-    try:
-        validate_config(checked, use_reference_policy=need_reference_policy(checked), use_critic=need_critic(checked))
-        for node in (checked.actor_rollout_ref.rollout, checked.algorithm, checked.actor_rollout_ref.actor.optim):
-            omega_conf_to_dataclass(node)
-    except (AssertionError, ValueError, TypeError, HydraException) as error:
-        raise UserError(f"engine=verl: verl refuses this configuration: {error}") from error
+    validate_config(checked, use_reference_policy=need_reference_policy(checked), use_critic=need_critic(checked))
+    for node in (checked.actor_rollout_ref.rollout, checked.algorithm, checked.actor_rollout_ref.actor.optim):
+        omega_conf_to_dataclass(node)

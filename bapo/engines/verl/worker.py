@@ -1,11 +1,16 @@
-"""A mix-in for verl's training worker: the method's loss, and other policies than the current one, shard by shard."""
+"""A mix-in for verl's training worker: the method's loss, and other policies than the current one, shard by shard.
+
+verl's own ``ppo_loss`` hands on neither the stored behaviour log-probabilities beside pi_k nor the origin of a row, so
+:func:`policy_loss` takes its place (``set_loss_fn``, verl's interface for this).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -15,12 +20,21 @@ from torch.distributed.fsdp import FSDPModule
 from verl.models.transformers import monkey_patch
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.utils import tensordict_utils as tu
+from verl.utils.metric import AggregationType, Metric
 from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.workers.utils.padding import no_padding_2_padding
 
 from bapo import methods
+from bapo.algorithm.losses import LossInputs
+from bapo.algorithm.rollouts import ORIGINS
 from bapo.engines.shared.rows import learning_rate
-from bapo.engines.verl import images, losses
+from bapo.engines.verl import images
+from bapo.engines.verl.batches import LAYOUT, counts_of
+from bapo.methods import Method
+from bapo.store.files import Json
 
+#: what a mix-in counts on: the class behind it in the bases
+MixedIn = ActorRolloutRefWorker if TYPE_CHECKING else object
 CURRENT, DELAYED = "current", "delayed"
 ALPHA, REFERENCE = "rollout_policy", "reference"
 
@@ -32,7 +46,7 @@ def warm_up(optimizer: torch.optim.Optimizer, full: float, updates: int) -> None
     """
 
     def before_step(*_: object) -> None:
-        state = next(iter(optimizer.state.values()), {})
+        state: Json = next(iter(optimizer.state.values()), {})
         done = int(state["step"]) if "step" in state else 0
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(full, updates, done + 1)
@@ -93,7 +107,81 @@ def swapped(module: nn.Module, values: Sequence[Tensor], ranks: int = 1) -> Iter
         put(module, current, ranks)
 
 
-class MethodWorker:
+# ---------------------------------------------------------------------------------------------------- the loss
+def policy_loss(
+    model_output: Json, data: TensorDict, dp_group: object = None, *, method: Method
+) -> tuple[Tensor, dict[str, Metric]]:
+    """Return (loss, metrics) of one micro-batch; ``model_output`` holds log_probs and entropy, ``data`` the rows.
+
+    The loss is multiplied by the number of ranks because FSDP averages gradients over them, while every denominator
+    counts the whole mini-batch. The metrics are sums over the mini-batch (``*_sum``) and their weights, so that means
+    stay exact however verl cuts it into micro-batches and ranks.
+    """
+    log_prob = no_padding_2_padding(model_output["log_probs"], data)
+    entropy = None  # recorded also where the loss has no use for it
+    if model_output.get("entropy", None) is not None:
+        entropy = no_padding_2_padding(model_output["entropy"], data)
+    fields = ["response_mask", "old_log_probs", "rollout_log_probs", "advantages", LAYOUT]
+    rows = data.select(*fields, *(["ref_log_prob"] if method.needs_reference else [])).to_padded_tensor()
+    layout, advantages, behaviour = rows[LAYOUT], rows["advantages"], rows["rollout_log_probs"]
+    mask, counts, weights = rows["response_mask"].to(log_prob.dtype), counts_of(layout), layout[:, 1].to(log_prob.dtype)
+    per_token = method.uses_critic or counts["token_advantages"]
+    inputs = LossInputs(
+        logprobs=log_prob,
+        behaviour_logprobs=behaviour,
+        advantages=advantages if per_token else advantages[:, 0],
+        mask=mask,
+        replayed=layout[:, 2] != 0,
+        reference_logprobs=rows.get("ref_log_prob", None),
+        step_logprobs=rows["old_log_probs"] if method.needs_step_policy else None,
+        entropy=entropy,
+        weights=weights,
+        step=counts["step"],
+        phase=counts["phase"],
+        recorded=layout[:, 0] != len(ORIGINS),  # no expert's response, and none replayed among fresh ones
+        nominal_sequences=counts["nominal_sequences"],
+        nominal_tokens=counts["fresh_tokens"] + counts["replayed_tokens"],
+        part_sequences=(counts["fresh_sequences"], counts["replayed_sequences"]),
+        part_tokens=(counts["fresh_tokens"], counts["replayed_tokens"]),
+    )
+    loss, metrics = method.loss(inputs)
+    loss = loss * data["dp_size"]
+    shown = inputs.recorded_mask
+    tokens = shown.sum()
+    sums = {"loss": loss.detach(), "tokens": tokens, **{f"{name}_sum": v * tokens for name, v in metrics.items()}}
+    if entropy is not None:
+        sums["entropy_sum"] = (entropy.detach() * shown).sum()
+    sums |= divergence(log_prob.detach(), behaviour, mask, layout[:, 0], None if per_token else advantages)
+    return loss, summed(sums)
+
+
+def summed(sums: Mapping[str, Tensor]) -> dict[str, Metric]:
+    """Return metrics that verl adds up over micro-batches and ranks."""
+    return {f"bapo/{n}": Metric(value=float(v), aggregation=AggregationType.SUM) for n, v in sums.items()}
+
+
+def divergence(
+    logprobs: Tensor, behaviour: Tensor, mask: Tensor, origin: Tensor, advantages: Tensor | None
+) -> dict[str, Tensor]:
+    """Return 1/2 |pi/alpha - 1| of whole sequences, summed by origin, as in the torch engine's ``tv_x1`` to ``tv_x3``.
+
+    advantages [N, T]: the same on every token of a response; with them pi/alpha A too (``surrogate_x1`` to ``_x3``).
+    """
+    ratio = torch.exp(((logprobs - behaviour) * mask).sum(1).clamp(-20, 20))
+    values = {"tv": 0.5 * (ratio - 1).abs()}
+    if advantages is not None:
+        values["surrogate"] = ratio * (advantages * mask).sum(1) / mask.sum(1).clamp(min=1)
+    sums = {}
+    for name, value in values.items():
+        for number in range(len(ORIGINS)):
+            chosen = origin == number
+            sums[f"{name}_x{number + 1}_sum"] = value[chosen].sum()
+            sums[f"{name}_x{number + 1}_count"] = chosen.sum()
+    return sums
+
+
+# ---------------------------------------------------------------------------------------------------- the worker
+class MethodWorker(MixedIn):
     """Comes before ``ActorRolloutRefWorker`` in a class's bases.
 
     alpha is kept as a copy of this rank's own shards in host memory, so no rank ever holds a full model. It is pushed
@@ -101,7 +189,7 @@ class MethodWorker:
     """
 
     _snapshot: list[Tensor]
-    _pushes = _scores = CURRENT
+    _acting = CURRENT
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
@@ -112,7 +200,7 @@ class MethodWorker:
             images.mend_rows_without_images()
         run = self.config.bapo
         method = methods.build(run.method, run.batch_size, run.seed)
-        self.actor.set_loss_fn(partial(losses.policy_loss, method=method))
+        self.actor.set_loss_fn(partial(policy_loss, method=method))
         warm_up(self.actor.engine.optimizer, self.config.actor.optim.lr, run.warmup_updates)
 
     def _shards(self) -> list[Tensor]:
@@ -124,29 +212,24 @@ class MethodWorker:
         self._snapshot = kept(self._shards())
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def choose_rollout_policy(self, which: str) -> None:
-        """Set what the next ``update_weights`` pushes: CURRENT or DELAYED."""
-        self._pushes = which
+    def act_as(self, which: str) -> None:
+        """Set whose weights ``update_weights`` pushes and ``compute_log_prob`` scores with: CURRENT or DELAYED."""
+        self._acting = which
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def choose_scored_policy(self, which: str) -> None:
-        """Set whose log-probabilities the next ``compute_log_prob`` returns: CURRENT or DELAYED."""
-        self._scores = which
-
-    def _as(self, which: str) -> AbstractContextManager[None]:
+    def _policy(self) -> AbstractContextManager[None]:
         """Give the policy alpha's weights for a while, if that is asked for."""
-        if which == CURRENT:
+        if self._acting == CURRENT:
             return nullcontext()
         return swapped(self.actor.engine.module, self._snapshot, self.world_size)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL, blocking=False)
     async def update_weights(self, global_steps: int | None = None, mode: str = "auto") -> object:
-        with self._as(self._pushes):
+        with self._policy():
             return await super().update_weights(global_steps=global_steps, mode=mode)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def compute_log_prob(self, data: TensorDict) -> TensorDict:
-        with self._as(self._scores):
+        with self._policy():
             return super().compute_log_prob(data)
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))

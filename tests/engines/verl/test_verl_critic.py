@@ -13,13 +13,11 @@ import torch
 from omegaconf import OmegaConf
 from test_verl_parity import (
     END,
-    MINI,
     SEED,
     STEPS,
     TRAIN,
     B,
     Engine,
-    G,
     RecordedSampler,
     as_batch,
     nested,
@@ -30,7 +28,6 @@ from test_verl_parity import (
 )
 from verl.trainer.ppo.core_algos import compute_gae_advantage_return, compute_value_loss
 from verl.trainer.ppo.padding_utils import construct_minimal_padding_template
-from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 from verl.workers.utils.padding import response_from_nested
 
@@ -39,9 +36,10 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import FRESH, ORIGINS, Group
 from bapo.engines.torch.critic import Critic
 from bapo.engines.torch.learner import Learner
-from bapo.engines.verl import cpu, losses, verl_config
+from bapo.engines.verl import cpu, verl_config
 from bapo.engines.verl import critic as verl_critic
 from bapo.engines.verl.batches import LAYOUT, lay_out
+from bapo.engines.verl.worker import policy_loss
 from bapo.experiments import compose as configuration
 
 OPTIONS = {
@@ -57,13 +55,13 @@ OPTIONS = {
 }
 
 
-def batch(name: str, rows: bool) -> tuple[methods.Method, list[Group], int]:
+def batch(name: str) -> tuple[methods.Method, list[Group], int]:
     """The method, the groups of a step whose batch has as many origins as it ever mixes, and that step."""
     method = methods.build({"algorithm": name, **OPTIONS[name]}, batch_size=B, seed=SEED)
     made = []
     for step in range(1, STEPS + 1):
-        sampler = RecordedSampler(step, rows)
-        fresh = [record(p, step, 0, FRESH, rows) for p in method.draw_prompts(step, sampler)]
+        sampler = RecordedSampler(step)
+        fresh = [record(p, step, 0, FRESH) for p in method.draw_prompts(step, sampler)]
         made.append(method.build_batch(step, fresh, sampler).groups)
     step = max(range(STEPS), key=lambda i: (len({g.origin for g in made[i]}), len(made[i])))
     return method, made[step], step + 1
@@ -109,7 +107,8 @@ def verl_values(model: torch.nn.Module, data) -> torch.Tensor:
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, checkpoint) -> None:
-    method, groups, step = batch(name, rows=False)
+    method, groups, step = batch(name)
+    assert {g.origin for g in groups} == (set(ORIGINS) if name == "ba_ppo" else {FRESH})
     critic = torch_critic(method)
     start = copy.deepcopy(critic.model)
     noted: dict[str, float] = {}
@@ -117,18 +116,15 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
     parts = mini_batches(method, OmegaConf.create(TRAIN), SEED, step, groups)
 
     # verl's side: the rows of the whole batch, padded for the ranks
-    verl_method, found, _ = batch(name, rows=True)
-    assert {g.origin for g in found} == (set(ORIGINS) if name == "ba_ppo" else {FRESH})
-    cut = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step, found)
-    layout = lay_out(verl_method, cut, OmegaConf.create(TRAIN), ranks, step)
-    rows = verl_rows([g for part in cut for g in part])
+    layout = lay_out(method, parts, OmegaConf.create(TRAIN), ranks, step)
+    rows = verl_rows([g for part in parts for g in part])
     template, _ = construct_minimal_padding_template(rows[0], {}, END)
     rows += [{key: template[key] for key in rows[0]}] * (len(layout.order) - len(rows))
     rows = [rows[i] for i in layout.order]
     model = classifier(critic, checkpoint)
     whole = as_batch(rows)
     whole["values"] = verl_values(model, whole)
-    estimated, metrics = verl_critic.advantages(verl_method, whole.select("rm_scores", "response_mask", "values"))
+    estimated, metrics = verl_critic.advantages(method, whole.select("rm_scores", "response_mask", "values"))
     whole["advantages"], whole["returns"] = estimated["advantages"], estimated["returns"]
 
     places = torch.argsort(torch.tensor(layout.order))[: layout.rows]  # where each real row went
@@ -154,7 +150,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         own.model.load_state_dict(start.state_dict())
         own._one_update(part, judged, lambda key, value, _: noted.update({key: value}))
         mine = [rows[r * share + number * width : r * share + (number + 1) * width] for r in range(ranks)]
-        function = verl_critic.partial(verl_critic.value_loss, method=verl_method)
+        function = verl_critic.partial(verl_critic.value_loss, method=method)
         loss, gradients, sums = accumulated(ValueEngine, model, mine, function)
         assert loss == pytest.approx(noted["value_loss"], abs=1e-5)
         assert sums["value_clip_fraction_sum"] / sums["tokens"] == pytest.approx(noted["value_clip_fraction"], abs=1e-6)
@@ -169,7 +165,7 @@ def test_values_advantages_losses_and_gradients_agree(name: str, ranks: int, che
         )
         learner = Learner(copy.deepcopy(policy), reference, 0, config, method, own)
         learner._one_update(step, part, None, judged.advantages, lambda key, value, _: noted.update({key: value}))
-        function = verl_critic.partial(losses.policy_loss, method=verl_method)
+        function = verl_critic.partial(policy_loss, method=method)
         loss, gradients, _ = accumulated(Engine, policy, mine, function)
         assert loss == pytest.approx(noted["loss"], abs=1e-5)
         named = dict(learner.model.named_parameters())
@@ -220,58 +216,10 @@ def test_our_formulas_are_verls() -> None:
     assert 0 < float(clipped) < 1
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_verl_accepts_the_configuration_of_figure_16(name: str) -> None:
-    config = configuration.compose_config(["scale=paper", "task=countdown", f"method={name}"])
-    verl = verl_config.resolve(config)
-    verl_config.validate(verl)
-    assert verl.critic.optim.lr == pytest.approx(1e-5)
-    assert (verl.critic.strategy, verl.critic.ppo_mini_batch_size, verl.critic.cliprange_value) == ("fsdp2", 64, 0.5)
-    assert verl.critic.model.path == verl.actor_rollout_ref.model.path
-    assert verl.actor_rollout_ref.actor.use_kl_loss == (name == "ppo")
-    words = ["scale=paper", f"method={name}", "method.critic_warmup=3"]
-    warm = verl_config.resolve(configuration.compose_config(words))
+def test_the_policy_waits_for_the_critic() -> None:
+    words = ["scale=paper", "task=countdown", "method=ppo"]
+    verl, warm = (
+        verl_config.resolve(configuration.compose_config([*words, *more])) for more in ([], ["method.critic_warmup=3"])
+    )
+    assert verl.critic.optim.lr == pytest.approx(1e-5) and verl.critic.cliprange_value == 0.5
     assert warm.trainer.critic_warmup == verl.trainer.critic_warmup + 3 == 4  # verl updates the policy from here on
-
-
-def test_methods_without_a_critic_start_none() -> None:
-    verl = verl_config.resolve(configuration.compose_config(["scale=smoke", "device=cpu", "method=bapo"]))
-    assert verl.critic.enable is False and verl.trainer.critic_warmup == 0
-
-
-def test_the_workers_head_begins_at_0_and_its_batches_have_their_own_size() -> None:
-    class Base:
-        def reset(self) -> None:
-            from transformers import Qwen2Config, Qwen2ForTokenClassification
-
-            shape = {"vocab_size": 24, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
-            module = Qwen2ForTokenClassification(
-                Qwen2Config(**shape, num_attention_heads=2, num_key_value_heads=2, num_labels=1)
-            )
-            self.engine = type("E", (), {"module": module, "optimizer": torch.optim.AdamW(module.parameters())})()
-            self.optimizer_config = type("O", (), {"lr": 1e-2})()
-
-        def train_mini_batch(self, data):
-            return data
-
-    class Worker(verl_critic.CriticWorker, Base):
-        pass
-
-    worker = Worker()
-    worker.reset()
-    assert not worker.engine.module.score.weight.any() and not worker.engine.module.score.bias.any()
-    assert worker.engine.module.model.embed_tokens.weight.any()
-    run = OmegaConf.create({"method": {"algorithm": "ppo"}, "batch_size": 4, "seed": 1, "warmup_updates": 4})
-    worker.prepare(run)
-    worker.engine.module.score.weight.grad = torch.ones(1, 16)
-    worker.engine.optimizer.step()
-    assert worker.engine.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 / 4)
-    assert worker.parameter_count() == sum(p.numel() for p in worker.engine.module.parameters())
-
-    from tensordict import TensorDict
-    from verl.utils import tensordict_utils as tu
-
-    data = TensorDict({"a": torch.zeros(8)}, batch_size=8)
-    tu.assign_non_tensor(data, mini_batch_size=MINI * G, rows_per_update=24)
-    assert tu.get(worker.train_mini_batch(data), "mini_batch_size") == 24
-    assert EngineRegistry._engines["value_model"]["fsdp2"]["cpu"] is cpu.CPUValueEngine

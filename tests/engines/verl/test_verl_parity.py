@@ -28,10 +28,9 @@ from bapo.algorithm.rollouts import DEMONSTRATED, FRESH, ORIGINS, REEVALUATED, R
 from bapo.engines.shared.prompts import Row
 from bapo.engines.torch.learner import Learner
 from bapo.engines.torch.rollout import continued
-from bapo.engines.verl import losses
 from bapo.engines.verl.batches import LAYOUT, counts_of, lay_out, spread
-from bapo.engines.verl.rows import Rows
 from bapo.engines.verl.sampler import with_grown
+from bapo.engines.verl.worker import divergence, policy_loss
 
 VOCABULARY, END, G, B, MINI, STEPS, SEED = 24, 1, 4, 8, 4, 6, 3
 LONGEST = 9  # tokens of a response
@@ -88,7 +87,7 @@ def tiny_model(seed: int) -> Qwen2ForCausalLM:
     return Qwen2ForCausalLM(config).eval()
 
 
-def record(prompt: Prompt, step: int, call: int, origin: str, rows: bool, group_size: int = G) -> Group:
+def record(prompt: Prompt, step: int, call: int, origin: str, group_size: int = G) -> Group:
     """A group that depends on its arguments only; log-probabilities near those of a tiny model."""
     rng = np.random.default_rng([int(prompt.id[1:]), step, call])
     lengths = rng.integers(1, 7, group_size).astype(np.int32)
@@ -102,28 +101,25 @@ def record(prompt: Prompt, step: int, call: int, origin: str, rows: bool, group_
     rewards = (rng.random(group_size) < chance).astype(np.float32)
     if call and group_size > 1:
         rewards[0], rewards[1] = 1.0, 0.0
-    samples = Samples(tokens, lengths, logprobs)
-    if rows:
-        samples = Rows.of(samples, [f"{prompt.id}s{step}c{call}_{i}_0" for i in range(group_size)])
-    return Group(prompt, rewards, step, step - 1, samples, origin)
+    return Group(prompt, rewards, step, step - 1, Samples(tokens, lengths, logprobs), origin)
 
 
 class RecordedSampler:
-    def __init__(self, step: int, rows: bool) -> None:
-        self.step, self.rows, self.calls = step, rows, 0
+    def __init__(self, step: int) -> None:
+        self.step, self.calls = step, 0
 
     def draw(self, count: int) -> list[Prompt]:
         return [PROMPTS[i % B] for i in range(count)]
 
     def regenerate(self, prompts: list[Prompt], group_size: int | None = None, policy: str = "current") -> list[Group]:
         self.calls += 1
-        return [record(p, self.step, self.calls, REEVALUATED, self.rows, group_size or G) for p in prompts]
+        return [record(p, self.step, self.calls, REEVALUATED, group_size or G) for p in prompts]
 
     def demonstrate(self, prompts: list[Prompt]) -> list[Group | None]:
         """One right response, whose log-probabilities are 0; the expert knows nothing of p3."""
         found = []
         for prompt in prompts:
-            group = record(prompt, self.step, 9, DEMONSTRATED, self.rows, 1)
+            group = record(prompt, self.step, 9, DEMONSTRATED, 1)
             group.rewards[:], group.samples.logprobs[:] = 1.0, 0.0
             found.append(None if prompt.id == "p3" else group)
         return found
@@ -132,10 +128,10 @@ class RecordedSampler:
         return np.stack([np.random.default_rng(int(p.id[1:])).normal(size=5) for p in prompts]).astype(np.float32)
 
     def resume(self, groups: list[Group]) -> list[Group]:
-        """Three more tokens, and then all have ended; by each engine's own way to put them behind the others."""
+        """Three more tokens, and then all have ended; each engine has its own way to put them behind the others."""
         found = []
         for group in groups:
-            more = record(group.prompt, self.step, 5, FRESH, self.rows)
+            more = record(group.prompt, self.step, 5, FRESH)
             # all three tokens of a response that goes on
             added = {
                 int(i): Samples(
@@ -147,9 +143,10 @@ class RecordedSampler:
             }
             rewards = np.where(group.unfinished, more.rewards, group.rewards)
             samples = continued(group.samples, added)
-            if self.rows:
-                grown = {i: replace(more.select([i]), samples=Rows.of(samples.select([i]))) for i in added}
-                samples = with_grown(group, grown).samples
+            verl = with_grown(group, {i: replace(more.select([i]), samples=samples.select([i])) for i in added}).samples
+            np.testing.assert_array_equal(verl.tokens, samples.tokens[:, : verl.tokens.shape[1]])
+            np.testing.assert_array_equal(verl.logprobs, samples.logprobs[:, : verl.tokens.shape[1]])
+            np.testing.assert_array_equal(verl.lengths, samples.lengths)
             found.append(replace(group, rewards=rewards, samples=samples, unfinished=np.zeros(G, dtype=bool)))
         return found
 
@@ -157,27 +154,20 @@ class RecordedSampler:
         return [np.where(g.samples.logprobs != 0, -1.0 - g.samples.tokens / 10, 0).astype(np.float32) for g in groups]
 
 
-def batches(name: str, rows: bool) -> tuple[methods.Method, list[list[Group]]]:
+def batches(name: str) -> tuple[methods.Method, list[list[Group]]]:
     """The method after STEPS steps, and the groups of each step's batch."""
     method = methods.build({"algorithm": name, **METHODS[name]}, batch_size=B, seed=SEED)
     made = []
     for step in range(1, STEPS + 1):
-        sampler = RecordedSampler(step, rows)
+        sampler = RecordedSampler(step)
         prompts = method.draw_prompts(step, sampler)
-        fresh = [record(p, step, 0, FRESH, rows) for p in prompts]
+        fresh = [record(p, step, 0, FRESH) for p in prompts]
         budget = method.rollout_budget(step, LONGEST)
         for group in fresh if budget else []:
             group.unfinished = group.samples.lengths >= budget
             group.rewards[group.unfinished] = 0.0
         made.append(method.build_batch(step, fresh, sampler).groups)
     return method, made
-
-
-def described(parts: list[list[Group]]) -> list[list[tuple]]:
-    return [
-        [(g.prompt.id, g.origin, g.step, g.version, g.rewards.tolist(), g.samples.tokens.tolist()) for g in part]
-        for part in parts
-    ]
 
 
 def torch_learner(method: methods.Method, model: Qwen2ForCausalLM, reference: Qwen2ForCausalLM) -> Learner:
@@ -268,7 +258,7 @@ def verl_update(
     fields = [n for n in whole.keys() if isinstance(whole[n], torch.Tensor)]  # noqa: SIM118
     rows = [{name: whole[name][i] for name in fields} for i in range(len(rows))]
 
-    loss_function = partial(losses.policy_loss, method=method)
+    loss_function = partial(policy_loss, method=method)
     share, total, gradients = len(rows) // ranks, 0.0, None
     for rank in range(ranks):
         own = copy.deepcopy(model)
@@ -289,65 +279,50 @@ def verl_update(
 # ------------------------------------------------------------------------------------------------ tests
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_batches_are_composed_alike(name: str) -> None:
-    torch_method, torch_batches = batches(name, rows=False)
-    verl_method, verl_batches = batches(name, rows=True)
-    for step, (expected, found) in enumerate(zip(torch_batches, verl_batches, strict=True), start=1):
-        cut = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step, found)
-        assert described(cut) == described(mini_batches(torch_method, OmegaConf.create(TRAIN), SEED, step, expected))
-    origins = {g.origin for groups in verl_batches for g in groups}
-    expected_origins = {
-        "repo": {FRESH, REPLAYED},
-        "bapo": set(ORIGINS),
-        "bapo, a sum of two expectations": set(ORIGINS),
-        "bapo_code": set(ORIGINS),
-        "bapo_without_x2": {FRESH, REPLAYED},
-        "bapo_without_x3": {FRESH, REEVALUATED},
-        "bapo_duplicates": set(ORIGINS),
-        "bapo_shuffled": set(ORIGINS),
-        "dots_rr": {FRESH, REPLAYED},
-        "dots": {FRESH, REPLAYED},
-        "areal": {FRESH, REPLAYED},
-        "remix": {FRESH, REPLAYED},
-        "relift": {FRESH, DEMONSTRATED},
-    }
-    assert origins == expected_origins.get(name, {FRESH})
-    mixed = any(g.off_policy is not None for made in verl_batches for g in made)
-    assert mixed == (name in ("arpo", "luffy", "exgrpo"))
+#: what the batches of the methods hold beside fresh groups, so that all of it is compared
+HOLDS = {
+    "repo": {FRESH, REPLAYED},
+    "bapo": set(ORIGINS),
+    "bapo, a sum of two expectations": set(ORIGINS),
+    "bapo_code": set(ORIGINS),
+    "bapo_without_x2": {FRESH, REPLAYED},
+    "bapo_without_x3": {FRESH, REEVALUATED},
+    "bapo_duplicates": set(ORIGINS),
+    "bapo_shuffled": set(ORIGINS),
+    "dots_rr": {FRESH, REPLAYED},
+    "dots": {FRESH, REPLAYED},
+    "areal": {FRESH, REPLAYED},
+    "remix": {FRESH, REPLAYED},
+    "relift": {FRESH, DEMONSTRATED},
+}
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("name", METHODS)
 def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
     model, reference = tiny_model(0), tiny_model(1)
-    torch_method, torch_batches = batches(name, rows=False)
-    verl_method, verl_batches = batches(name, rows=True)
+    method, made = batches(name)
+    assert {g.origin for groups in made for g in groups} == HOLDS.get(name, {FRESH})
+    mixed = any(g.off_policy is not None for groups in made for g in groups)
+    assert mixed == (name in ("arpo", "luffy", "exgrpo"))
     # a step whose batch has as many origins as the method ever mixes, and as many responses of other policies
     step = max(
         range(STEPS),
-        key=lambda i: (
-            len({g.origin for g in torch_batches[i]}),
-            len(torch_batches[i]),
-            sum(g.replayed.sum() for g in torch_batches[i]),
-        ),
+        key=lambda i: (len({g.origin for g in made[i]}), len(made[i]), sum(g.replayed.sum() for g in made[i])),
     )
     if name == "partial_rollouts":  # what it says of each token is of its last batch
         step = STEPS - 1
-        assert any(g.step < STEPS for g in torch_batches[step])
-    learner = torch_learner(torch_method, model, reference)
-    expected_parts = mini_batches(learner.method, OmegaConf.create(TRAIN), SEED, step + 1, torch_batches[step])
-    found_parts = mini_batches(verl_method, OmegaConf.create(TRAIN), SEED, step + 1, verl_batches[step])
-    for expected, found in zip(expected_parts, found_parts, strict=True):
-        learner = torch_learner(torch_method, model, reference)
+        assert any(g.step < STEPS for g in made[step])
+    for part in mini_batches(method, OmegaConf.create(TRAIN), SEED, step + 1, made[step]):
+        learner = torch_learner(method, model, reference)
         noted: dict[str, float] = {}
-        step_logprobs = learner._step_logprobs(expected) if torch_method.needs_step_policy else None
+        step_logprobs = learner._step_logprobs(part) if method.needs_step_policy else None
         learner._one_update(
-            step + 1, expected, step_logprobs, None, lambda key, value, _, noted=noted: noted.update({key: value})
+            step + 1, part, step_logprobs, None, lambda key, value, _, noted=noted: noted.update({key: value})
         )
-        loss, gradients, advantage = verl_update(verl_method, found, model, reference, ranks, step + 1)
-        own = [values for g in expected for values in torch_method.advantages(g)]
-        lengths = np.concatenate([g.samples.lengths for g in expected])
+        loss, gradients, advantage = verl_update(method, part, model, reference, ranks, step + 1)
+        own = [values for g in part for values in method.advantages(g)]
+        lengths = np.concatenate([g.samples.lengths for g in part])
         for values, row, n in zip(own, advantage.numpy(), lengths, strict=True):
             np.testing.assert_allclose(
                 row[:n], np.broadcast_to(values, (n,)) if values.ndim == 0 else values[:n], atol=1e-5
@@ -356,22 +331,6 @@ def test_advantages_losses_and_gradients_agree(name: str, ranks: int) -> None:
         assert max(float(g.abs().max()) for g in gradients) > 1e-3
         for gradient, parameter in zip(gradients, learner.parameters, strict=True):
             torch.testing.assert_close(gradient, parameter.grad, atol=1e-5, rtol=1e-5)
-
-
-def test_a_mini_batch_is_never_split_between_updates() -> None:
-    """Rank by rank, mini-batch by mini-batch: what verl's contiguous split by rank and then by size makes of it."""
-    groups = [record(PROMPTS[i], 1, 0, FRESH, rows=True) for i in range(6)]
-    parts, ranks = [groups[:4], groups[4:]], 2
-    layout = lay_out(methods.build({"algorithm": "grpo"}, B, SEED), parts, OmegaConf.create(TRAIN), ranks, 1)
-    owner = [0] * (4 * G) + [1] * (2 * G)  # row -> mini-batch; then padding, all of it in the smaller one
-    owner += [1] * (len(layout.order) - len(owner))
-    width = layout.rows_per_update // ranks
-    assert layout.rows_per_update == 4 * G
-    for rank in range(ranks):
-        run = layout.order[rank * 2 * width : (rank + 1) * 2 * width]
-        assert [owner[row] for row in run] == [0] * width + [1] * width
-    assert sorted(layout.order) == list(range(8 * G))
-    assert layout.columns[[i for i, row in enumerate(layout.order) if row >= layout.rows], 0].tolist() == [-1] * 2 * G
 
 
 def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
@@ -387,20 +346,20 @@ def test_the_terms_of_the_bound_are_the_same_in_both_engines() -> None:
     # |2 - 1| / 2 and |1/2 - 1| / 2; 2 * 1 and 1/2 * -3; the replayed one: 0 and 1 * 0.5
     assert noted == {"tv_x1": (0.375, 2), "tv_x3": (0.0, 1), "surrogate_x1": (0.25, 2), "surrogate_x3": (0.5, 1)}
     number = torch.tensor([ORIGINS.index(origin) for origin in origins])
-    found = losses.divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask)
+    found = divergence(logprobs, torch.zeros(3, 2), mask, number, advantages[:, None] * mask)
     for name, (value, weight) in noted.items():
         assert float(found[f"{name}_count"]) == weight
         assert float(found[f"{name}_sum"]) == pytest.approx(value * weight)
     assert float(found["surrogate_x2_count"]) == 0.0
-    assert not any(n.startswith("surrogate") for n in losses.divergence(logprobs, logprobs, mask, number, None))
+    assert not any(n.startswith("surrogate") for n in divergence(logprobs, logprobs, mask, number, None))
 
 
 def test_mini_batches_of_other_sizes_keep_their_rows_and_flags_apart() -> None:
     """Three mixed groups of four, then two single solutions: the second mini-batch is mostly padding."""
-    mixed = [record(PROMPTS[i], 1, 0, FRESH, rows=True) for i in range(3)]
+    mixed = [record(PROMPTS[i], 1, 0, FRESH) for i in range(3)]
     for group in mixed:
         group.off_policy = np.array([False, False, False, True])
-    solutions = [record(PROMPTS[i], 1, 9, DEMONSTRATED, rows=True, group_size=1) for i in range(2)]
+    solutions = [record(PROMPTS[i], 1, 9, DEMONSTRATED, group_size=1) for i in range(2)]
     method = methods.build({"algorithm": "grpo"}, batch_size=B, seed=SEED)
     layout = lay_out(method, [mixed, solutions], OmegaConf.create(TRAIN), ranks=2, step=7)
     assert (layout.rows, layout.rows_per_update, len(layout.order)) == (14, 12, 24)
@@ -434,7 +393,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
     """However verl cuts a mini-batch, entropy and clip fraction come out as token means."""
     from bapo.engines.verl.recorder import update_metrics
 
-    method, made = batches("grpo", rows=True)
+    method, made = batches("grpo")
     model = tiny_model(0)
     rows = verl_rows(made[0][:MINI])
     for row in rows:
@@ -443,7 +402,7 @@ def test_metrics_are_sums_over_the_mini_batch() -> None:
         row[LAYOUT] = torch.tensor([0, 1, 0, 1, 16, 16, 0, 40, 0, 0, 0], dtype=torch.float64)
 
     def metrics(cuts: list[int]) -> dict[str, float]:
-        loss_function = partial(losses.policy_loss, method=method)
+        loss_function = partial(policy_loss, method=method)
         sums = {"actor/grad_norm": 1.0}
         for part in np.split(np.arange(len(rows)), cuts):
             micro = as_batch([rows[i] for i in part], dp_size=1, calculate_entropy=True)

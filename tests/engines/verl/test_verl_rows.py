@@ -1,31 +1,36 @@
-"""Which of a batch's rows verl already has, and what a response that goes on becomes; no Ray."""
+"""Which of a batch's rows verl already has, what a resumed response becomes, how far the engines are apart; no Ray."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 pytest.importorskip("verl", reason="verl is not installed (extra `verl`)")
 
-from bapo.algorithm.rollouts import Group, Prompt, Samples
-from bapo.engines.verl.rows import Live, Rows, StepRows, samples_of
-from bapo.engines.verl.sampler import beginning, with_grown
+from bapo.algorithm.rollouts import FRESH, Group, Prompt
+from bapo.engines.verl.rows import Live, StepRows, samples_of
+from bapo.engines.verl.sampler import StepSampler
+from bapo.engines.verl.worker import CURRENT, DELAYED
 
 
-def group(name: str, keys: list[str], rewards: list[float]) -> Group:
-    n = len(rewards)
-    samples = Samples(np.ones((n, 1), dtype=np.int32), np.ones(n, dtype=np.int32), np.zeros((n, 1), dtype=np.float32))
-    return Group(Prompt(name), np.array(rewards), 1, 0, Rows.of(samples, keys))
+def group(name: str, logprobs: list[list[float]], rewards: list[float] | None = None) -> Group:
+    samples = samples_of([np.ones(len(row)) for row in logprobs], [np.array(row) for row in logprobs])
+    return Group(Prompt(name), np.array(rewards or [0.0] * len(logprobs), dtype=np.float32), 1, 0, samples, FRESH)
 
 
 class Kept(StepRows):
     """Writes down what would be put into TransferQueue, and what would be removed."""
 
-    def __init__(self, live: dict[str, Live]) -> None:
+    def __init__(self, groups: dict[str, Group]) -> None:
         super().__init__(None, None, None)
-        self.live, self.put_again, self.removed = live, [], []
+        for uid, g in groups.items():
+            rows = {f"{uid}_{i}_0": {"of": uid} for i in range(g.size)}
+            self.live[id(g.samples)] = Live(g.samples, g.prompt.id, g.rewards.tolist(), rows)
+        self.put_again: list[Group] = []
+        self.removed: list[str] = []
 
     def put(self, groups: list[Group]) -> list[tuple[str, dict]]:
         self.put_again += groups
@@ -36,31 +41,47 @@ class Kept(StepRows):
 
 
 def test_only_rows_that_say_what_the_group_says_are_trained_on_as_they_are() -> None:
-    """Coin flips for rewards, another prompt's responses, a mixture and a second pass need rows of their own."""
-    live = {f"{u}_{i}_0": Live({"of": u}, f"p-{u}", float(i)) for u in "abcde" for i in (0, 1)}
+    """Coin flips for rewards, another prompt's responses, a part of a group and a second pass get rows of their own."""
+    live = {uid: group(f"p-{uid}", [[-1.0], [-2.0]], [0.0, 1.0]) for uid in "abcde"}
     rows = Kept(live)
-    same, second = group("p-a", ["a_0_0", "a_1_0"], [0, 1]), group("p-a", ["a_0_0", "a_1_0"], [0, 1])
-    flipped = group("p-b", ["b_0_0", "b_1_0"], [1, 1])
-    elsewhere = group("p-x", ["c_0_0", "c_1_0"], [0, 1])
-    mixed = group("p-d", ["d_0_0", ""], [0, 1])
-    found = rows.batch([same, flipped, second, elsewhere, mixed])
-    assert rows.put_again == [flipped, second, elsewhere, mixed]
-    assert found.keys == ["a_0_0", "a_1_0", *(f"new{k}_{i}_0" for k in (1, 2, 3, 4) for i in (0, 1))]
+    flipped = replace(live["b"], rewards=np.array([1.0, 1.0], dtype=np.float32))
+    elsewhere, part = replace(live["c"], prompt=Prompt("p-x")), live["d"].select([0])
+    found = rows.batch([live["a"], flipped, replace(live["a"]), elsewhere, part])
+    assert [g.prompt.id for g in rows.put_again] == ["p-b", "p-a", "p-x", "p-d"]
+    new = ["new1_0_0", "new1_1_0", "new2_0_0", "new2_1_0", "new3_0_0", "new3_1_0", "new4_0_0"]
+    assert found.keys == ["a_0_0", "a_1_0", *new]
     assert found.tags[:3] == [{"of": "a"}, {"of": "a"}, {"number": 0}]
-    assert sorted(rows.removed) == sorted(key for key in live if not key.startswith("a"))
+    assert sorted(rows.removed) == [f"{uid}_{i}_0" for uid in "bcde" for i in (0, 1)]
 
 
-def test_a_response_that_went_on_takes_its_place_in_the_group() -> None:
-    samples = samples_of([np.array([5, 6]), np.array([7])], [np.array([-0.5, -0.25]), np.array([-1.0])])
-    before = Group(Prompt("p"), np.array([0.0, 1.0]), 1, 0, Rows.of(samples, ["", ""]))
-    begun = beginning(before.samples, 0)
-    assert (begun.tokens, begun.logprobs, begun.number) == ([5, 6], [-0.5, -0.25], 0)
-    whole = samples_of([np.array([5, 6, 8, 9])], [np.array([-0.5, -0.25, -2.0, -3.0])])
-    grown = Group(Prompt("p"), np.array([1.0]), 2, 1, Rows.of(whole, ["u_0_0"]))
-    after = with_grown(before, {0: grown})
-    assert after.samples.tokens.tolist() == [[5, 6, 8, 9], [7, 0, 0, 0]]
-    assert after.samples.lengths.tolist() == [4, 1] and after.samples.keys == ["u_0_0", ""]
-    assert after.samples.logprobs.tolist() == [[-0.5, -0.25, -2.0, -3.0], [-1.0, 0, 0, 0]]
-    assert after.rewards.tolist() == [1.0, 1.0] and (after.step, after.version) == (1, 0)
-    assert before.rewards.tolist() == [0.0, 1.0] and before.samples.lengths.tolist() == [2, 1]  # as it was
-    assert replace(after, unfinished=np.array([False, False])).finished
+class Scoring(StepSampler):
+    """A sampler whose trainer gives every token 0.25 less than the rollout engine did, and 1 less under pi_theta."""
+
+    def __init__(self, fresh: list[Group]) -> None:
+        self.acted: list[str] = []
+        workers = SimpleNamespace(act_as=self.acted.append)
+        super().__init__(SimpleNamespace(actor_rollout_wg=workers), step=3, budget=None)
+        self._fresh, self.scored = fresh, 0
+
+    def _scored(self, groups: list[Group]) -> tuple[list[np.ndarray], int]:
+        self.scored = len(groups)
+        gap = 0.25 if self.acted[-1] == DELAYED else 1.0
+        # what lies behind a response's end does not count
+        inside = [np.arange(g.samples.tokens.shape[1]) < g.samples.lengths[:, None] for g in groups]
+        return [np.where(i, g.samples.logprobs - gap, 9.0) for g, i in zip(groups, inside, strict=True)], 10
+
+
+def test_a_delayed_policys_responses_are_scored_by_that_policy() -> None:
+    step = Scoring([group("a", [[-1.0, -2.0], [-0.5]])])
+    assert step.mismatch(delayed=True) == {"mismatch_mean": 0.25, "mismatch_max": 0.25}
+    assert step.acted == [DELAYED, CURRENT]  # whoever scores next means the current policy
+    assert step.mismatch(delayed=False)["mismatch_max"] == 1.0
+    assert step.ledger.forwards == 0 and not any(step.ledger.seconds.values())  # no cost of the method's
+
+
+@pytest.mark.parametrize(("finished", "scored"), [(0, 0), (1, 1), (40, 3)])
+def test_one_whole_group_in_sixteen_is_scored(finished: int, scored: int) -> None:
+    cut = replace(group("cut", [[-1.0]]), unfinished=np.array([True]))
+    step = Scoring([cut, *(group(str(i), [[-1.0]]) for i in range(finished))])
+    assert bool(step.mismatch(delayed=True)) == bool(finished)
+    assert step.scored == scored

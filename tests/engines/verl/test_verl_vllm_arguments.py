@@ -81,12 +81,3 @@ def test_the_heads_that_are_refused_early_are_those_that_vllm_refuses_late() -> 
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     assert list(vllm.HEADS) == CPUAttentionBackend.get_supported_head_sizes()
-
-
-def test_vllm_takes_the_sampling_of_a_request() -> None:
-    from vllm import SamplingParams
-
-    s = configuration.compose_config(["scale=paper"]).sampling
-    keys = {"temperature": s.temperature, "top_p": s.top_p, "top_k": s.top_k, "stop_token_ids": [151645]}
-    made = SamplingParams(max_tokens=s.max_response_tokens, logprobs=0, repetition_penalty=1.0, seed=2**63 - 1, **keys)
-    assert made.stop_token_ids == [151645] and made.seed == 2**63 - 1

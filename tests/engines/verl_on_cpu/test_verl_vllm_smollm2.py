@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.paths import ROOT
+from support.verl_jobs import by_hand, finish, start
 from support.vllm_cpu import needs_vllm
-from test_verl_runs import by_hand, no_stray_jobs  # noqa: F401 (fixture)
 
 from bapo.experiments import compose as configuration
 from bapo.experiments.places import base_directory, run_directory
@@ -27,14 +23,7 @@ def test_vllm_and_the_trainer_agree_on_smollm2(tmp_path: Path) -> None:
     words = ["scale=pocket_smoke", "task=countdown", "engine=verl", "device=cpu", "tracking=none"]
     words += ["verl.rollout=vllm", "method=grpo", "train.steps=2", f"paths.results={tmp_path}"]
     for command in ("data", "base", "train"):
-        done = subprocess.run(
-            [sys.executable, "-m", "bapo", command, *words],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "VLLM_LOGGING_LEVEL": "WARNING"},
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-        )
-        assert done.returncode == 0, done.stderr[-3000:]
+        finish(start(*words, command=command), LIMIT)
     config = configuration.compose_config(words)
     run = run_directory(config)
     verify_files(run)
