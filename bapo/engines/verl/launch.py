@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 
 from bapo.engines.shared import records, vllm
 from bapo.engines.verl import checkpoints, verl_config
-from bapo.errors import Interrupted, JobFailed
+from bapo.errors import Interrupted, JobFailed, UserError
 from bapo.experiments import budgets
 from bapo.experiments.identity import base_identity, data_identity
 from bapo.experiments.places import data_directory, run_directory
