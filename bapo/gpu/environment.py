@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
 
 from bapo.errors import UserError
@@ -19,6 +21,8 @@ CURE = (
     "see that nvidia-smi works here (in a container: apptainer exec --nv, docker run --gpus all), make the environment "
     "of GPU nodes (docs/provenance.md, Containers) and name it with --config gpu_python=..."
 )
+#: what makes an environment with vLLM for CPU cores
+VLLM_CPU = "containers/vllm_cpu/install FOLDER makes an environment with vLLM for CPU cores"
 
 #: run by the interpreter of the job in a process of its own: in the job itself CUDA would start too early
 _PROBE = """
@@ -69,6 +73,19 @@ def require(gpus: int, modules: Sequence[str] = ()) -> None:
     for check in checks(gpus, modules):
         if not check.ok:
             raise UserError(f"this job cannot run on GPUs: {check.name}: {check.found}; {check.cure}")
+
+
+def vllm_on_cpu() -> bool:
+    """Return whether the installed vLLM is a build for CPU cores: vLLM knows it by its version, too."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return "cpu" in metadata.version("vllm")
+    return False
+
+
+def require_vllm(setting: str, cure: str) -> None:
+    """Raise UserError where vLLM is missing, before a job starts. setting: that asks for it, KEY=VALUE."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(f"{setting}: vLLM is not installed; {cure}")
 
 
 def _found(modules: Sequence[str]) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bapo import methods
-from bapo.engines.shared import vllm
 from bapo.experiments import budgets
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
@@ -87,12 +86,10 @@ def machine(device: str) -> list[Row]:
     modules = ("vllm", "verl", *(("flash_attn",) if device == "cuda" else ()))
     seen = environment.checks(int(device == "cuda"), modules)
     found = [
-        judged(c.name, c.ok, c.found, c.cure if device == "cuda" else vllm.ENVIRONMENT)
+        judged(c.name, c.ok, c.found, c.cure if device == "cuda" else environment.VLLM_CPU)
         for c in seen
         if device == "cuda" or c.name in modules
     ]
-    if not vllm.version() and all(row.state == FINE for row in found if row.name == "vllm"):
-        found.append(judged("vllm's name", False, "no distribution is called vllm", vllm.RENAMING))
     if device == "cuda":
         sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]  # GPU and host may share theirs
         text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known; verl.gpu_memory says it to training"

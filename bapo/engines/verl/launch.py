@@ -16,7 +16,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from bapo.engines.shared import records, vllm
+from bapo.engines.shared import records
 from bapo.engines.verl import checkpoints, verl_config
 from bapo.errors import Interrupted, JobFailed
 from bapo.experiments import budgets
@@ -43,8 +43,6 @@ RESOLVED, ERROR = "verl.yaml", "error.json"
 LONGEST = 19
 #: verl's key of the policy's attention on GPUs: packed batches take flash-attn unless ``verl.overrides`` says otherwise
 ATTENTION = "actor_rollout_ref.model.override_config.attn_implementation"
-#: what asks for vLLM on CPU cores, and how to do without
-ON_CPU, OTHERWISE = "verl.rollout=vllm", "leave verl.rollout out"
 
 
 def train(config: Config) -> Json:
@@ -61,8 +59,6 @@ def train(config: Config) -> Json:
         set_aside(folder, identity)
         budgets.steps(config, pq.read_metadata(data_folder(config) / "train.parquet").num_rows)  # there must be one
         start = _start(config)
-        if device == "cpu" and verl_config.uses_vllm(config, device):
-            vllm.require_heads(ON_CPU, start, OTHERWISE)
         checkpoints.choose(checkpoints.root_of(folder))
         (folder / STOP).unlink(missing_ok=True)
         _remove_stale_work()
@@ -97,7 +93,7 @@ def _require_packages(config: Config, device: str) -> None:
         flash = ["flash_attn"] if attention.startswith("flash_attention") else []
         environment.require(config.verl.gpus_per_node or 8, ["vllm", *flash])
     elif verl_config.uses_vllm(config, device):
-        vllm.require(ON_CPU, f"{vllm.ENVIRONMENT}; or {OTHERWISE}")
+        environment.require_vllm("verl.rollout=vllm", f"{environment.VLLM_CPU}; or leave verl.rollout out")
 
 
 def _start(config: Config) -> Path:
