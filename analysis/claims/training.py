@@ -71,7 +71,7 @@ def cost_ratio(view: View, a: str, b: str, *, quantity: Quantity = "rollouts") -
     """
     measure = _ratio(view, a, b, _cost(view, a, quantity), _cost(view, b, quantity), quantity)
     notes = [measure.note]
-    seconds = [np.mean([t.get(SECONDS, np.nan) for t in view.totals(m).values()]) for m in (a, b)]
+    seconds = [float(np.mean([t.get(SECONDS, np.nan) for t in view.totals(m).values()])) for m in (a, b)]
     if quantity in (FLOPS, WITHOUT_REFERENCE) and np.isfinite(seconds).all():
         notes.append(f"on the machine, not judged: {', '.join(text.duration(s) for s in seconds)}")
     paying = [view.title(m) for m in (a, b) if has_reference_pass(view.config(m))]

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bapo import methods
-from bapo.engines.shared import vllm
 from bapo.experiments import budgets
 from bapo.experiments.places import base_directory, data_directory, run_directory
 from bapo.experiments.schema import Config
-from bapo.gpu import allocation, devices
+from bapo.gpu import allocation, devices, environment
 from bapo.gpucheck import world
 from bapo.gpucheck.world import FINE, WRONG, Row, judged
 from bapo.store.files import STEPS, SUMMARY, read_json, read_table
@@ -95,7 +94,7 @@ def machine(device: str) -> list[Row]:
     for name, code in looks.items():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, errors="replace")
         said = last_error(done.stdout + done.stderr if done.returncode else done.stdout)
-        found.append(judged(name, done.returncode == 0, said, CURE if device == "cuda" else vllm.ENVIRONMENT))
+        found.append(judged(name, done.returncode == 0, said, CURE if device == "cuda" else environment.VLLM_CPU))
     if device == "cuda":
         sizes = [gpu.gigabytes for gpu in devices.known().values() if gpu.memory]
         text = ", ".join(f"{size:.0f} GB" for size in sizes) or "not known; verl.gpu_memory says it to training"

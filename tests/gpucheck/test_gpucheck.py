@@ -12,7 +12,7 @@ from support.late import LATE
 from support.paths import ROOT
 
 from bapo.__main__ import main
-from bapo.engines.shared import vllm
+from bapo.gpu import environment
 from bapo.gpucheck import command, world
 from bapo.gpucheck.world import FINE, SKIPPED, WRONG, Row
 
@@ -97,7 +97,7 @@ def test_the_world_of_the_check_is_a_run_that_verl_can_be_given(tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.verl
 @pytest.mark.skipif(
-    not vllm.on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
+    not environment.vllm_on_cpu(), reason="no vLLM for CPU cores; containers/vllm_cpu/install makes its environment"
 )
 def test_a_machine_with_vllm_is_fine(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "bapo", "gpu-check", "--device", "cpu", "--keep", str(tmp_path)]

@@ -114,7 +114,6 @@ def test_the_code_of_a_family_belongs_to_the_identity_and_comments_do_not(own_mo
     "code, override, message",
     [
         ("class Gru: ...", "seed=1", "models/gru.py:Gru: "),
-        (None, "model.architecture.model_type=lstm", "model.architecture.model_type "),
         (None, "engine=verl", "verl"),
         ('model_type = "gpt2"', "seed=1", "gpt2"),
     ],

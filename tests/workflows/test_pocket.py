@@ -107,10 +107,10 @@ def test_the_fast_forward_is_as_near_to_float64_as_the_librarys(results: Path) -
     texts = [row[0]["content"] for row in frame["prompt"]][:3]
     prompts = tokenizer(texts, add_special_tokens=False)["input_ids"]
     assert by_hand.common_beginning(prompts) > 100
-    ends, _ = models.special_tokens(tokenizer)
+    ends = models.end_tokens(tokenizer)
     assert tokenizer.convert_tokens_to_ids(["Ċ", "ĊĊ"]) == list(ends[-2:])
 
-    parameters = SamplingParameters(max_tokens=8, eos_ids=ends, pad_id=2)
+    parameters = SamplingParameters(max_tokens=8, eos_ids=ends)
     groups = sample(model, prompts, 2, np.arange(3, dtype=np.uint64), 5, parameters)
     rows = [
         ([*prompt, *tokens[:n].tolist()], len(prompt), int(n), torch.from_numpy(logprobs[:n]))

@@ -42,7 +42,7 @@ from bapo.algorithm.batch import mini_batches
 from bapo.algorithm.rollouts import Group, Prompt
 from bapo.engines.shared import models, records
 from bapo.engines.shared.models import chats
-from bapo.engines.shared.prompts import Embedder, Row, parameters_of
+from bapo.engines.shared.prompts import Embedder, Row
 from bapo.engines.shared.rows import learning_rate
 from bapo.engines.shared.sampling import SamplingParameters
 from bapo.engines.verl import critic
@@ -118,7 +118,8 @@ class MethodTrainer(ResumableTrainer):
     def parameters(self) -> SamplingParameters:
         s, start = self.run.sampling, self.config.actor_rollout_ref.model.path
         generation = get_generation_config(start)  # vLLM ends responses by it, too
-        return parameters_of(self.tokenizer, s.temperature, s.top_p, s.top_k, s.max_response_tokens, generation)
+        ends = models.end_tokens(self.tokenizer, generation)
+        return SamplingParameters(s.temperature, s.top_p, s.top_k, s.max_response_tokens, ends)
 
     @cached_property
     def embedder(self) -> Embedder:

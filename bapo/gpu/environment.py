@@ -1,0 +1,25 @@
+"""Which vLLM is installed, said before a job starts; without importing it, which is slow."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from importlib import metadata
+
+from bapo.errors import UserError
+
+#: what makes an environment with vLLM for CPU cores
+VLLM_CPU = "containers/vllm_cpu/install FOLDER makes an environment with vLLM for CPU cores"
+
+
+def vllm_on_cpu() -> bool:
+    """Return whether the installed vLLM is a build for CPU cores: vLLM knows it by its version, too."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        return "cpu" in metadata.version("vllm")
+    return False
+
+
+def require_vllm(setting: str, cure: str) -> None:
+    """Raise UserError where vLLM is missing, before a job starts. setting: that asks for it, KEY=VALUE."""
+    if importlib.util.find_spec("vllm") is None:
+        raise UserError(f"{setting}: vLLM is not installed; {cure}")
